@@ -127,7 +127,7 @@ async def test_what_spark_raises_is_raised(spark: SparkSession):
 
 
 async def test_a_call_leaves_nothing_to_the_next_one_of_its_thread(spark: SparkSession):
-    """Threads are reused: the next call's jobs ran in the scheduler pool of the previous call."""
+    """Regression: threads are reused, and jobs ran in the scheduler pool of the previous call."""
     context = spark.sparkContext
     names = ("spark.scheduler.pool", "spark.job.tags", "spark.job.description")
 

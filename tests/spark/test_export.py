@@ -216,9 +216,10 @@ def test_a_run_that_was_killed_is_gone_on_with(
 def test_rows_that_arrived_and_were_not_noted_are_not_sent_again(
     topics: Topics, topic: str, tmp_path: Path, others: int
 ) -> None:
-    """Eight pieces were sent twice after a kill. Equal records of other producers do not count.
+    """Regression: eight pieces were sent twice after a kill.
 
-    Many rows are equal and have no key, so the producer chooses their partitions.
+    Equal records of other producers do not count. Many rows are equal and have no key, so the
+    producer chooses their partitions.
     """
     rows = 140_000
     content = [f"{n % 1000}" for n in range(rows)]

@@ -55,7 +55,7 @@ def test_every_command_explains_itself_with_an_example(
 
 
 def test_what_stands_in_brackets_is_in_the_help(alone: CommandLine):
-    """Brackets in `pip install aiokq[zookeeper]` were taken for markup and dropped."""
+    """Regression: brackets in `pip install aiokq[zookeeper]` were taken for markup and dropped."""
     text = alone("groups", "import-zookeeper", "--help", servers=None).out.decode()
     assert "aiokq[zookeeper]" in text
 
@@ -167,7 +167,7 @@ def test_a_reader_that_goes_away_is_no_error(alone: CommandLine, monkeypatch: py
 
 
 def test_nothing_that_answers_is_one_line_that_names_the_address(cli: CommandLine):
-    """After bootstrap_timeout_ms, and not in a traceback."""
+    """The error comes after bootstrap_timeout_ms, without a traceback."""
     done = cli("topics", "list", servers="127.0.0.1:1")
     assert done.code == 1
     assert "127.0.0.1:1" in done.complaint
@@ -175,7 +175,7 @@ def test_nothing_that_answers_is_one_line_that_names_the_address(cli: CommandLin
 
 
 def test_an_unknown_host_is_one_line_that_names_it(cli: CommandLine):
-    """As after a typo in the name."""
+    """The usual cause is a typing error in the name."""
     done = cli("cluster", servers="nowhere.example:9092")
     assert done.code == 1
     assert "nowhere.example" in done.complaint
@@ -189,7 +189,7 @@ def test_verbose_shows_the_warnings_of_the_client(cli: CommandLine):
 
 
 def test_help_has_the_exit_codes(alone: CommandLine):
-    """Scripts rely on them."""
+    """Scripts rely on the exit codes."""
     text = " ".join(alone("--help", servers=None).out.decode().split())
     for code in ("0 success", "1 failure", "2 wrong usage", "130 ended", "143 ended", "141"):
         assert code in text

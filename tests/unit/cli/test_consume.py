@@ -40,7 +40,7 @@ def test_until_end_prints_everything_and_ends(filled: CommandLine):
 
 
 def test_nothing_to_print_ends_at_once(filled: CommandLine):
-    """An empty partition, or one that is read from its end."""
+    """One partition is empty, the other is read from its end."""
     assert values(filled, "t", "--partition", "2", "--until-end") == []
     assert values(filled, "t", "--from", "end", "--until-end") == []
 
@@ -54,7 +54,7 @@ def test_reading_starts_where_it_was_told_to(filled: CommandLine, start: str, fi
 
 
 def test_a_time_after_the_last_record_is_the_end(filled: CommandLine):
-    """No record is that young."""
+    """No record is later than the time."""
     assert values(filled, "t", "--from", "@99999999999999", "--until-end") == []
 
 
@@ -102,7 +102,7 @@ def test_text_shows_keys_headers_timestamps_and_offsets_on_request(cli: CommandL
 
 
 def test_raw_gives_the_bytes_back(cli: CommandLine):
-    """What was produced from a file comes out as the same file."""
+    """The output is the same file as the input."""
     data = bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") + b"\n\xff\xfe\n"
     cli("produce", "u", stdin=data)
     assert cli("consume", "u", "--until-end", "--format", "raw").out == data
@@ -189,7 +189,7 @@ def take_offline(line: CommandLine, partition: int) -> None:
 
 
 def test_a_partition_that_is_offline_hides_no_other(filled: CommandLine):
-    """An offline partition delayed all output by a minute."""
+    """Regression: an offline partition delayed all output by a minute."""
     take_offline(filled, 0)
     done = filled("consume", "t", "--until-end")
     assert done.lines == [f"1.{n}" for n in range(5)]
@@ -233,7 +233,7 @@ def test_a_partition_that_is_offline_keeps_no_other_from_being_followed(
 
 
 def test_json_is_one_document_a_line(cli: CommandLine):
-    """As --json does on every listing; --format json is the same."""
+    """Every listing with --json has this form; --format json is the same."""
     cli("produce", "t", stdin=b"one\ntwo\n")
     done = cli("consume", "t", "--until-end", "--json")
     assert done.code == 0

@@ -14,7 +14,7 @@ from tests.unit.cli.harness import CommandLine
 
 @pytest.fixture(autouse=True)
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide whether the core of this checkout is up to date."""
+    """Make the core of this checkout appear up to date."""
     monkeypatch.setattr(fastpath, "stale", lambda: False)
 
 
@@ -126,7 +126,7 @@ def test_one_bad_address_of_a_name_is_a_warning(cli: CommandLine):
     code, (bad, good, metadata, advertised) = cluster_checks(cli, "kafka:9092")
     assert code == 0
     assert [c["status"] for c in (bad, good, metadata, advertised)] == ["warn", "ok", "ok", "ok"]
-    # What clients are told to connect to is tried as well.
+    # The addresses that brokers advertise are tried as well.
     assert advertised["check"] == "broker 0"
     assert "127.0.0.1:9092" in advertised["detail"]
 
@@ -142,7 +142,7 @@ def test_nothing_that_answers_does_not_wait_for_metadata(cli: CommandLine):
 def test_a_broker_that_is_too_old_is_not_looked_for_elsewhere(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    """The host was found, but the advice was to check bootstrap_servers."""
+    """Regression: the host was found, but the advice was to check bootstrap_servers."""
     monkeypatch.setattr(FetchRequest, "MIN_VERSION", FetchRequest.MAX_VERSION + 1)
     monkeypatch.setattr(FetchRequest, "MAX_VERSION", FetchRequest.MAX_VERSION + 2)
     code, (bootstrap,) = cluster_checks(cli, "127.0.0.1:9092")

@@ -97,7 +97,7 @@ def test_members_are_described(orders: CommandLine) -> None:
 
 
 def test_the_lag_of_a_group_that_is_joining_is_unknown(orders: CommandLine) -> None:
-    """While no member has a partition, the lag was shown as 0."""
+    """Regression: while no member had a partition, the lag was shown as 0."""
     joined(orders)
     assert "1 member, lag unknown, " in orders("groups", "describe", "live").lines[0]
     (document,) = orders("groups", "describe", "live", "--json").json
@@ -263,7 +263,7 @@ def test_groups_and_offsets_are_deleted(orders: CommandLine) -> None:
 
 
 def test_a_group_whose_offsets_cannot_be_deleted_hides_no_other(orders: CommandLine) -> None:
-    """The error of the first group ended the command without the outcomes of the others."""
+    """Regression: the error of the first group ended the command, without results of the others."""
     done = orders("groups", "delete", "nobody", "", "g", "--topic", "orders:1", "--json")
     assert done.code == 1
     assert [(each["group"], each["deleted"]) for each in done.json] == [("g", True)]
@@ -363,7 +363,7 @@ def test_what_is_exported_can_be_reset_from(orders: CommandLine, tmp_path: Path)
 
 
 def test_all_groups_are_reset_but_those_with_members(orders: CommandLine) -> None:
-    """One group that is at work kept the others from being reset."""
+    """Regression: one group with members kept the others from being reset."""
     orders("groups", "reset", "a,b", "--topic", "orders:0", "--to-offset", "2", "--execute")
     joined(orders)
     command = ["groups", "reset", "--all-groups", "--topic", "orders:0", "--to-earliest"]
@@ -392,14 +392,14 @@ def test_all_groups_are_reset_but_those_with_members(orders: CommandLine) -> Non
 def test_a_reset_of_no_clear_groups_is_refused(
     alone: CommandLine, arguments: list[str], text: str
 ) -> None:
-    """Before anything is asked."""
+    """The options are refused before the user is asked for a confirmation."""
     done = alone("groups", "reset", *arguments)
     assert done.code == 2
     assert text in done.err
 
 
 def test_the_settings_of_a_group_are_altered_and_shown(cli: CommandLine) -> None:
-    """They could be set by Kafka's own tools only."""
+    """Regression: they could be set only with Kafka's own tools."""
     session = "consumer.session.timeout.ms"
     done = cli("groups", "alter", "g", "--set", f"{session}=50000", "--dry-run")
     assert (done.code, done.lines) == (0, ["g: could be altered"])
@@ -418,7 +418,7 @@ def test_the_settings_of_a_group_are_altered_and_shown(cli: CommandLine) -> None
 
 
 def test_an_alteration_of_groups_that_fails_hides_no_other(cli: CommandLine) -> None:
-    """Exit code 1, a line for each, and the broker's own words."""
+    """The exit code is 1, with a line for each failure and the broker's message."""
     done = cli("groups", "alter", "g", "--set", "consumer.session.timeout.ms=1")
     assert done.code == 1
     assert "group.consumer.min.session.timeout.ms" in done.complaint

@@ -51,7 +51,7 @@ def test_what_kafka_needs_is_printed(alone, data: Path) -> None:
 
 
 def test_what_cannot_be_handed_over_says_why(alone, data: Path, tmp_path: Path) -> None:
-    """In one line, and nothing is written."""
+    """The reason is one line, and nothing is written."""
     done = alone("log", "hand-over", str(tmp_path), servers=None)
     assert done.code == 1
     assert "no meta.properties" in done.err
@@ -63,7 +63,7 @@ def test_what_cannot_be_handed_over_says_why(alone, data: Path, tmp_path: Path) 
 
 
 def test_a_directory_in_use_is_not_told_to_have_a_full_disk(alone, data: Path) -> None:
-    """`-> make room on, or mend, the disk` stood behind it, as behind what a broker answers."""
+    """Regression: the advice to free space on the disk was added, as for errors of a broker."""
     lock = OsFiles().lock(str(data / ".lock"))
     try:
         done = alone("log", "hand-over", str(data), servers=None)

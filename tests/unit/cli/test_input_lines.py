@@ -16,7 +16,7 @@ from aiokq.core.errors import RecordTooLarge
 
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The end to write to; the other is standard input."""
+    """A pipe as standard input; returns its end for writing."""
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
@@ -28,7 +28,7 @@ async def everything(max_bytes: int = 1000) -> list[bytes]:
 
 
 async def test_lines_come_as_they_are_written(pipe: int):
-    """Who types waits for each record to be sent, not for 64 KiB of them."""
+    """A user who types must not wait for 64 KiB of input before records are sent."""
     reader = read_lines(1000)
     os.write(pipe, b"one\ntw")
     assert await anext(reader) == [b"one"]
@@ -41,7 +41,7 @@ async def test_lines_come_as_they_are_written(pipe: int):
 
 
 async def test_waiting_for_input_can_be_cancelled(pipe: int):
-    """Ctrl-C while nobody types; what comes later is not taken."""
+    """Ctrl-C while no input comes; later input is not read."""
     reader = read_lines(1000)
     step = asyncio.ensure_future(anext(reader))
     await asyncio.sleep(0)
@@ -58,7 +58,7 @@ async def test_waiting_for_input_can_be_cancelled(pipe: int):
 async def test_a_file_is_read_though_it_cannot_be_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, lines: int
 ):
-    """epoll refuses regular files and /dev/null."""
+    """epoll rejects regular files and /dev/null."""
     path = Path(os.devnull)
     if content is not None:
         path = tmp_path / "lines"
@@ -69,7 +69,7 @@ async def test_a_file_is_read_though_it_cannot_be_watched(
 
 
 async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
-    """`aiokq produce t < /dev/zero` must not eat the memory."""
+    """`aiokq produce t < /dev/zero` must not use up the memory."""
     data = io.BytesIO(b"fine\n" + bytes(10_000_000))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data))
     with pytest.raises(RecordTooLarge, match="line 2"):
@@ -78,6 +78,6 @@ async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_the_longest_line_is_taken(monkeypatch: pytest.MonkeyPatch):
-    """The limit itself is no error."""
+    """A line of exactly the limit is no error."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1000)))
     assert await everything(1000) == [b"x" * 1000]

@@ -1,4 +1,4 @@
-"""Options of Kafka's own tools are answered with ours."""
+"""Options of Kafka's own tools are refused with the name of aiokq's option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = [(command, option) for command, rows in KAFKA_OPTIONS.items() for option 
 
 
 def options_of(command: str) -> set[str]:
-    """The names of all options that a command of ours has."""
+    """Return the names of all options of a command."""
     found = typer.main.get_command(app)
     for word in command.split():
         found = found.commands[word]
@@ -24,7 +24,7 @@ def options_of(command: str) -> set[str]:
 
 @pytest.mark.parametrize(("command", "option"), ROWS)
 def test_what_is_suggested_exists_and_what_is_explained_does_not(command: str, option: str) -> None:
-    """A hint to an option that was renamed would send people in circles."""
+    """A hint to a renamed option would mislead users."""
     assert option not in options_of(command)
     instead = instead_of(command, option)
     for mentioned in re.findall(r"aiokq ([a-z-]+(?: [a-z-]+)?)", instead):
@@ -51,14 +51,14 @@ def test_what_is_suggested_exists_and_what_is_explained_does_not(command: str, o
 def test_the_answer_is_one_line_and_exit_code_2(
     alone: CommandLine, arguments: tuple[str, ...], words: str
 ) -> None:
-    """Every Kafka user types --from-beginning, and read only that there was no such option."""
+    """Regression: users who typed --from-beginning read only that there is no such option."""
     done = alone(*arguments, servers=None)
     assert done.code == 2
     assert words in done.complaint
 
 
 def test_what_is_like_nothing_gets_no_suggestion(alone: CommandLine) -> None:
-    """A hint that is far off is worse than none."""
+    """A wrong hint is worse than none."""
     done = alone("consume", "t", "--nope", servers=None)
     assert done.complaint == "aiokq consume: No such option: --nope (see aiokq consume --help)"
 

@@ -60,7 +60,7 @@ def test_a_partition_is_shown_in_kafkas_words(alone, data):
     assert "isValid: true" in result.lines[1]
     assert result.lines[2].startswith("| offset: 0 timestamp: ")
     assert result.lines[2].endswith("key: k payload: plain")
-    assert result.lines[5].endswith(r"payload: \xff\x00")  # nothing that a terminal obeys
+    assert result.lines[5].endswith(r"payload: \xff\x00")  # escaped for the terminal
 
 
 def test_json_is_one_object_a_line(alone, data):
@@ -98,7 +98,7 @@ def test_damage_is_told_with_file_and_byte(alone, data):
     assert "CRC mismatch" in line
     assert int(line.split(f"{path}:")[1].split(":")[0]) < position + 20
     assert "NOT SOUND" in result.lines[-1]
-    [document] = run(alone, "verify", data, "--json").json  # a list, as of several directories
+    [document] = run(alone, "verify", data, "--json").json  # a list, as with several directories
     assert document["sound"] is False
     assert document["findings"][0]["severity"] == "error"
     dumped = run(alone, "dump", path)

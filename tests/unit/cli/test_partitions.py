@@ -15,7 +15,7 @@ def test_leaders_that_are_as_they_should_be_are_no_failure(cli: CommandLine):
         0,
         ["t-0: has the leader it should have", "t-1: has the leader it should have"],
     )
-    assert cli("partitions", "elect").lines == []  # of all partitions none needs one
+    assert cli("partitions", "elect").lines == []  # no partition needs an election
     done = cli("partitions", "elect", "t:1", "--unclean", "--json")
     assert (done.code, done.json) == (
         0,

@@ -100,7 +100,7 @@ def test_a_partition_that_is_not_there_is_one_error(cli: CommandLine):
 
 
 def test_the_codec_that_was_asked_for_is_used(cli: CommandLine):
-    """The log contains the compressed batch."""
+    """The log has the compressed batch."""
     lines = b"".join(b"%d\n" % (number % 10) for number in range(5000))
     for codec in ("none", "zstd"):
         assert cli("produce", codec, "--compression-type", codec, stdin=lines).code == 0
@@ -159,7 +159,7 @@ def test_a_record_that_the_topic_refuses_is_named(cli: CommandLine):
 
 
 def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
-    """After two minutes the error was "not delivered" without a reason."""
+    """Regression: after two minutes the error was "not delivered", without a reason."""
     cli("topics", "create", "t")
     cli.session.world.disk().capacity = 5000
     done = cli("produce", "t", stdin=b"fine\n" + b"x" * 20_000 + b"\nrest\n")
@@ -176,7 +176,7 @@ def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
 def test_ctrl_c_does_not_hide_why_nothing_was_delivered(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
-    """'The producer was closed' is what the user did, not the cause."""
+    """'The producer was closed' would be the effect of Ctrl-C, not the cause."""
     session = cli.session
     run = session.run
 

@@ -98,7 +98,7 @@ def test_own_settings_leave_out_what_the_cluster_has():
 
 
 def test_own_settings_may_be_valid_with_the_clusters_only(tmp_path: Path):
-    """A short delivery.timeout.ms beside a short request.timeout.ms was refused by `produce`."""
+    """Regression: `produce` refused short delivery.timeout.ms and request.timeout.ms."""
     path = properties(tmp_path, "delivery.timeout.ms=5000\nrequest.timeout.ms=1000\n")
     own = own_settings(client_settings(ProducerSettings, "a:1", path))
     assert own.explicit == {"delivery_timeout_ms"}

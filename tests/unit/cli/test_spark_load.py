@@ -62,7 +62,7 @@ def test_wrong_usage_names_the_option(
     ],
 )
 def test_errors_name_what_can_be_typed(error: KafkaError, line: str) -> None:
-    """Errors named options of Spark's source, which the command does not have."""
+    """Regression: errors named options of Spark's source, which the command does not have."""
     with pytest.raises(KafkaError) as caught, refused(usage=False):
         raise error
     assert str(caught.value) == line
@@ -157,7 +157,7 @@ def test_a_signal_is_told_in_a_line_and_by_the_exit_code(
     code: int,
     lines: list[str],
 ) -> None:
-    """A signal to all processes during the start was reported as a JVM that did not start."""
+    """Regression: a signal to all processes during the start was reported as a failed JVM start."""
     monkeypatch.setattr("aiokq.spark.loading.run.load", load)
 
     result = run(alone, "t", "--to", "x")

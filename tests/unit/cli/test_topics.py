@@ -84,7 +84,7 @@ def test_a_dry_run_changes_nothing(cli: CommandLine):
 def test_what_the_cluster_refuses_is_told_in_its_words(
     cli: CommandLine, arguments: tuple[str, ...], says: str
 ):
-    """One line and exit code 1."""
+    """It is one line, and the exit code is 1."""
     done = cli("topics", "create", "t", *arguments)
     assert done.code == 1
     assert says in done.complaint

@@ -62,7 +62,7 @@ def test_a_batch_is_all_there_is() -> None:
 
 
 def test_a_filter_by_time_begins_at_the_first_record_that_young() -> None:
-    """A partition without young records was read completely, for rows that Spark discarded."""
+    """Regression: a partition without young records was read completely for nothing."""
     assert ranges(1_700_000_000_000, {T0: 90}) == [(0, 90, 100), (1, 50, 50), (2, 0, 0)]
 
 

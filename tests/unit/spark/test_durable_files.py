@@ -66,7 +66,7 @@ def before(call: Callable[..., Any], look: Callable[[], None]) -> Callable[..., 
 def test_a_delta_commit_names_files_that_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...]
 ) -> None:
-    """After a power failure the log named empty files, and no reader could read the table."""
+    """Regression: after a power failure the log named empty files, and the table was unreadable."""
     deltalake = pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta", partition_by=partition_by))
     root = world.options.root
@@ -94,7 +94,7 @@ def test_a_delta_commit_names_files_that_are_on_the_disk(
 def test_an_iceberg_commit_names_files_that_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...]
 ) -> None:
-    """The catalog, which is synced, named metadata and rows that were not."""
+    """Regression: the catalog was synced, but not the metadata and rows that it named."""
     sql = pytest.importorskip("pyiceberg.catalog.sql")
     world = World(options(tmp_path / "out", format="iceberg", partition_by=partition_by))
     root = world.options.root

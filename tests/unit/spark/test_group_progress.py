@@ -86,7 +86,7 @@ def test_a_batch_waits_for_its_commit_while_commits_succeed(
 def test_a_coordinator_that_is_silent_holds_up_one_batch_only(
     monkeypatch: pytest.MonkeyPatch, group: Group, progress: GroupProgress
 ) -> None:
-    """Each micro-batch took ten seconds longer, only for monitoring."""
+    """Regression: each micro-batch took ten seconds longer, only for monitoring."""
     waits: list[float] = []
     wait = progress._tried.wait
     monkeypatch.setattr(group_progress, "PATIENCE", 0.01)
@@ -106,7 +106,7 @@ def test_the_newest_positions_are_told_when_the_coordinator_is_back(
     progress: GroupProgress,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without a further batch the group showed a lag that did not exist; one warning is enough."""
+    """Regression: without a further batch the group showed a wrong lag; one warning is enough."""
     monkeypatch.setattr(group_progress, "AGAIN", 0.01)
     group.error = CoordinatorLoadInProgress("loading")
     with caplog.at_level(logging.INFO, "aiokq.spark"):
@@ -139,7 +139,7 @@ def test_a_refusal_is_not_tried_again_before_the_next_batch(
 
 
 def test_the_end_of_a_query_tries_once_more(group: Group, progress: GroupProgress) -> None:
-    """The last positions were not committed, though the coordinator was available again."""
+    """Regression: the last positions were not committed, though the coordinator was back."""
     group.error = CoordinatorLoadInProgress("loading")
     progress.tell(at(1))
     progress.tell(at(2))

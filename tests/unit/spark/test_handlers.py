@@ -58,7 +58,7 @@ def test_a_handler_that_is_cancelled_has_not_done_its_batch() -> None:
 
 
 def test_a_handler_that_exits_ends_neither_the_loop_nor_the_callback() -> None:
-    """sys.exit() ended the loop's thread: the next batch and all other users of the loop hung."""
+    """Regression: sys.exit() ended the loop's thread, and the next batch and other users hung."""
 
     async def handler(frame: object, batch: int) -> None:
         if batch == 0:

@@ -157,7 +157,7 @@ def asking(logs: Logs, monkeypatch: pytest.MonkeyPatch, **given: str) -> TimedLa
 def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its records came in one batch: log starts were asked only for partitions added later."""
+    """Regression: its records came in one batch, because its log start was not looked up."""
     asked = asking(Logs(p0=range(20), p1=range(100, 1100)), monkeypatch)
     progress = MicroBatchPlanner(options(maxOffsetsPerTrigger="100"), lambda: asked.time, asked)
     start = SourceOffset({T0: 10}, topic_ids={"t": ID}).to_map()
@@ -170,7 +170,7 @@ def test_a_partition_that_was_added_while_the_query_was_down_keeps_to_the_limit(
 def test_where_an_added_partition_begins_is_asked_until_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A new partition has no leader for a moment: its log start was never asked for again."""
+    """Regression: a new partition has no leader at first, and its start was not looked up again."""
     logs = Logs(p0=range(20))
     asked = asking(logs, monkeypatch)
     asked.latest()
@@ -193,7 +193,7 @@ def test_where_an_added_partition_begins_is_asked_until_it_is_known(
 def test_available_now_waits_for_its_brokers_as_long_as_a_client_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The query asks once, at its start: a moment without a leader ended the whole run."""
+    """Regression: the query asks once at its start, and a moment without a leader ended the run."""
     logs = Logs(p0=range(20))
     asked = asking(logs, monkeypatch)
     MicroBatchPlanner(options(), lambda: asked.time, asked).freeze()
@@ -252,7 +252,7 @@ def test_a_refusal_ends_the_query_at_once() -> None:
 
 
 def test_where_a_query_begins_is_asked_for_once() -> None:
-    """Spark asks twice at the start: the second "latest" was after the end of the batch."""
+    """Regression: Spark asks twice, and the second "latest" was after the end of the batch."""
     ends = iter((7, 9))
 
     def answer() -> Any:

@@ -146,7 +146,7 @@ def test_a_query_that_ended_leaves_its_counters_and_how(
 def test_another_run_of_a_query_counts_on(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """A new run that had read as many rows before the next scrape looked idle to rate()."""
+    """Regression: a new run with as many rows before the next scrape looked idle to rate()."""
     listener.progressed(progress())
     listener.terminated("run-1", failed=False)
     listener.started("run-2", "daily")
@@ -160,7 +160,7 @@ def test_another_run_of_a_query_counts_on(
 def test_queries_without_a_name_do_not_pile_up(
     registry: CollectorRegistry, listener: AiokqProgressListener
 ):
-    """Each start without a checkpoint has another id: a service accumulated all of them."""
+    """Regression: each start without a checkpoint has a new id, and a service kept all of them."""
     for number in range(150):
         run = f"unnamed-{number}"
         listener.started(run, run)
@@ -172,7 +172,7 @@ def test_queries_without_a_name_do_not_pile_up(
 
 
 def test_the_lag_of_a_name_is_that_of_its_last_run(listener: AiokqProgressListener):
-    """The metrics showed another run than `lag`."""
+    """Regression: the metrics showed another run than `lag`."""
     listener.started("run-2", "daily")
     listener.progressed(progress())
     listener.progressed(progress(runId="run-2", sources=[]))

@@ -140,7 +140,7 @@ def test_a_first_batch_of_the_jvm_connector_from_the_beginning_is_read() -> None
 
 
 def test_a_first_batch_before_there_was_a_topic_reads_nothing_again() -> None:
-    """No topic matched the pattern: after a crash in the batch its start seemed to be unknown."""
+    """Regression: no topic matched the pattern, and after a crash the start seemed unknown."""
     query = Query({T0: 7}, startingOffsets="latest")
     query.cluster.ends = {T0: 9}
 
@@ -214,7 +214,7 @@ def test_too_few_records_wait_for_more_but_not_forever() -> None:
 
 
 def test_a_topic_made_again_does_not_hide_what_others_have() -> None:
-    """Its negative backlog was subtracted from that of the others: the batch waited 15 minutes."""
+    """Regression: a negative backlog was subtracted from others, and a batch waited 15 minutes."""
     query = Query({T0: 0, T1: 0}, minOffsetsPerTrigger="5")
     query.cluster.ends = {T0: 9, T1: 0}
     query.next(BatchLimit())
@@ -266,7 +266,7 @@ def test_an_end_before_the_start_of_a_topic_made_again_is_believed_at_once() -> 
 
 
 def test_a_topic_made_again_that_has_come_as_far_is_read() -> None:
-    """Its ends were logged under the old id: nothing seemed to be left to read."""
+    """Regression: its ends were logged under the old id, and nothing seemed to be left to read."""
     query = started(failOnDataLoss="false")
     query.cluster.ends = {T0: 9}
     query.next()

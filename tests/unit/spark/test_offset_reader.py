@@ -51,7 +51,7 @@ class Named(Nothing):
     ],
 )
 async def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, found: set[str]) -> None:
-    """As in Spark's own connector; otherwise a migrated job silently missed topics."""
+    """As in Spark's own connector; otherwise a migrated job would silently miss topics."""
     options = ReadOptions.parse(
         {"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, streaming=False
     )

@@ -370,7 +370,7 @@ def test_numbers_below_zero_that_mean_nothing_are_refused(name: str, text: str, 
     ],
 )
 def test_numbers_that_kafka_has_no_room_for_are_refused(name: str, text: str) -> None:
-    """They failed when a request was encoded, with a message that named no option."""
+    """Regression: they failed when a request was encoded, and the message named no option."""
     given = {"subscribe": "t", name: text}
     if name == "assign":
         del given["subscribe"]

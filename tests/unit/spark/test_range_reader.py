@@ -205,7 +205,7 @@ def test_a_start_that_aged_out_since_it_was_planned(
 def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was reported as a loss: the query ended, or the rest of the range was skipped."""
+    """Regression: it was reported as a loss, and the query ended or skipped the rest."""
     fetch, refusals = cluster.fetch, [OffsetOutOfRange("not yet")] * 2
 
     async def late(tp: TopicPartition, offset: int, *given: Any, **named: Any) -> Records:
@@ -227,7 +227,7 @@ def test_a_leader_that_does_not_know_the_offset_yet_is_asked_again(
 async def test_a_task_that_takes_its_time_is_no_loss(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An empty fetch after minutes of processing ended the range early."""
+    """Regression: an empty fetch after minutes of processing ended the range early."""
     clock = 1000.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock)
     monkeypatch.setattr(range_reader, "AGAIN", 0.0)
@@ -290,7 +290,7 @@ def test_a_topic_made_again_since_it_was_planned(cluster: Cluster) -> None:
 def test_what_was_compressed_well_does_not_become_one_batch(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fetch of a megabyte became a batch of a gigabyte, too much for worker and JVM."""
+    """Regression: a fetch of a megabyte became a batch of a gigabyte."""
     asked: list[int] = []
 
     def columns(self: Records, names: tuple[str, ...], max_bytes: int) -> Columns:

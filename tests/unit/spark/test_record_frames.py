@@ -59,8 +59,9 @@ async def of_all(found: list[Any], source: AsyncIterator[Any]) -> None:
 
 
 async def test_what_came_before_damage_is_in_a_frame_before_the_error_is_raised() -> None:
-    """Batches were decoded after several had been requested: positions were after the damage, and
-    the batches before it were lost.
+    """Regression: batches were decoded after several had been requested.
+
+    Positions were then after the damage, and the batches before it were lost.
     """
     world = World()
     world.fetched(world.partition(0), 3)

@@ -125,7 +125,7 @@ def test_such_a_spark_asks_for_the_end_before_the_beginning(
 def test_a_first_batch_without_rows_is_no_beginning_to_such_a_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After a restart, records that had arrived meanwhile were skipped."""
+    """Regression: after a restart, records that had arrived meanwhile were skipped."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     progress = MicroBatchPlanner()

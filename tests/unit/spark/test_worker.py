@@ -52,7 +52,7 @@ def test_a_forked_process_makes_its_own() -> None:
     ids=["worker", "calls", "producers"],
 )
 def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object, lock: str) -> None:
-    """The child does not have the thread, and waited for it forever."""
+    """Regression: the child does not have the thread, and waited for it forever."""
     with getattr(owner, lock):
         child = os.fork()
         if child == 0:
@@ -77,7 +77,7 @@ def test_what_runs_too_long_is_cancelled() -> None:
 
 
 def test_the_loops_own_thread_is_told_to_await() -> None:
-    """Waiting there for itself would never end."""
+    """A wait on the loop's own thread would never end."""
 
     async def wrong() -> None:
         loop_thread().run(asyncio.sleep(0))
@@ -102,7 +102,7 @@ def test_equal_settings_are_one_client() -> None:
 
 
 def test_another_password_is_another_client() -> None:
-    """Another user with the same address and name was given connections of the first one."""
+    """Regression: another user with the same address and name got connections of the first."""
     one, other, same = (
         ClusterSettings(
             bootstrap_servers="host:9092",
@@ -118,7 +118,7 @@ def test_another_password_is_another_client() -> None:
 
 
 def test_a_cluster_that_was_closed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that closed its cluster made all later batches fail."""
+    """Regression: a handler that closed its cluster made all later batches fail."""
 
     async def started(settings: ClusterSettings) -> Cluster:
         return Cluster(settings=settings)
@@ -138,7 +138,7 @@ def test_a_cluster_that_was_closed_is_made_again(monkeypatch: pytest.MonkeyPatch
 def test_a_cluster_that_is_away_holds_up_nobody_who_asks_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All handlers of a process waited a minute for a broker that only one of them used."""
+    """Regression: all handlers waited a minute for a broker that only one of them used."""
     asked = threading.Event()
     back = asyncio.Event()
 

@@ -60,7 +60,7 @@ def test_columns_of_the_path_are_columns(tmp_path: Path) -> None:
 
 
 def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None:
-    """The date in the directory name turned each record into JSON with base64."""
+    """Regression: the date in the directory name turned each record into JSON with base64."""
     table = pa.table({"key": [b"k"], "value": [b"v"], "partition": [0], "offset": [0]})
     batch = tmp_path / "batch_id=0"
     for path in (batch / "topic=orders" / "date=2026-01-31", tmp_path / "region=EU"):
@@ -78,7 +78,7 @@ def test_a_load_by_topic_and_date_is_restored_as_records(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_named_in_two_ways_is_exported_once(tmp_path: Path) -> None:
-    """Its rows were sent twice, without an error."""
+    """Regression: its rows were sent twice, without an error."""
     write(tmp_path / "lake" / "0.parquet", 0, 3)
     (tmp_path / "link").symlink_to("lake")
 
@@ -88,7 +88,10 @@ def test_a_file_that_is_named_in_two_ways_is_exported_once(tmp_path: Path) -> No
 
 
 def test_names_of_directories_are_read_as_spark_writes_them(tmp_path: Path) -> None:
-    """Records had the city "S%C3%A3o Paulo", and a name that no reader of directories knows."""
+    """Regression: records had the city "S%C3%A3o Paulo".
+
+    Spark also writes a directory name for null that other readers do not know.
+    """
     for number, city in enumerate(["S%C3%A3o Paulo", "a%2Fb", "__HIVE_DEFAULT_PARTITION__"]):
         write(tmp_path / f"city={city}" / f"{number}.parquet", number, 1)
 

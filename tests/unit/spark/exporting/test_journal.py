@@ -51,7 +51,7 @@ def test_checksums_tell_keys_values_and_nothing_apart() -> None:
 
 
 def test_an_export_goes_on_where_it_was(path: Path, files: ParquetFiles) -> None:
-    """After a kill behind the second piece only the file is left."""
+    """After a kill during the piece after the second one, only the file is left."""
     first = Journal.open(path, files, HERE)
     first.add(0, 1, Acknowledged.of(places((0, 5)), 10))
     first.add(0, 2, Acknowledged.of(places((0, 6)), 20))
@@ -89,7 +89,7 @@ def test_the_producer_of_the_last_run_is_known(path: Path, files: ParquetFiles) 
 def test_the_name_of_a_new_file_outlives_a_power_cut(
     path: Path, files: ParquetFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The contents were synced but the name of the file was not: all rows were sent again."""
+    """Regression: the contents were synced but not the file's name, and all rows were resent."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     Journal.open(path, files, HERE).close()
@@ -174,7 +174,7 @@ def test_two_exports_do_not_share_a_file(path: Path, files: ParquetFiles) -> Non
 
 @needs_fork
 def test_the_file_is_not_kept_by_a_forked_child(files: ParquetFiles, path: Path) -> None:
-    """A forked child that outlived an export kept the lock, and refused the next export."""
+    """Regression: a forked child that outlived an export kept the lock."""
     journal = Journal.open(path, files, HERE)
     with LivingChild():
         with pytest.raises(ConfigError, match="another export"):

@@ -76,8 +76,9 @@ def test_bytes_and_text_are_taken_as_they_are() -> None:
     ids=str,
 )
 def test_times_are_milliseconds(column: pa.Array, milliseconds: int | None) -> None:
-    """Unknown zones, nanoseconds, times before 1970; and -1, the timestamp of records without one,
-    which producers refuse: an export could never get past it.
+    """Unknown zones, nanoseconds, times before 1970, and -1 for records without a timestamp.
+
+    Producers reject -1, so an export could never get past such a record.
     """
     batch = pa.record_batch({"t": column, "v": pa.array(["v"])})
     assert one(batch, ExportColumns(value="v", timestamp="t")).record[3] == milliseconds

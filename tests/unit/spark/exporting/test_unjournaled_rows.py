@@ -72,7 +72,7 @@ def test_times_count_where_rows_have_them_and_the_broker_keeps_them() -> None:
 
 
 def test_a_row_without_a_time_is_found_by_the_rest() -> None:
-    """A null timestamp had become the time of sending, so the row was sent again."""
+    """Regression: a null timestamp had become the time of sending, so the row was sent again."""
     arrived = UnjournaledRows()
     for offset, time in enumerate((10, 1_700_000_000_000, 30)):
         arrived.add(None, b"v", (), time, Place(0, offset))

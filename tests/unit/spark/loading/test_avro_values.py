@@ -140,7 +140,7 @@ ITEMS: list[object] = [
 @pytest.mark.parametrize("items", ITEMS, ids=str)
 @pytest.mark.parametrize("kind", ["array", "map"])
 def test_a_value_that_claims_more_than_it_has_is_bad_at_once(kind: str, items: object) -> None:
-    """A few bytes that announce thousands of millions of items filled the memory of a task."""
+    """Regression: a few bytes that announce billions of items filled the memory of a task."""
     schema = {"type": kind, "items" if kind == "array" else "values": items}
     read = AvroReaders(schema)()
     for count in (2**31, 2**62):

@@ -96,7 +96,7 @@ def test_a_load_that_dies_at_any_moment_goes_on_exactly_once(
 def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark's offsets were not synced: after a power failure Spark planned others."""
+    """Regression: Spark's offsets were not synced, so after a power failure it planned others."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     checkpoint = world.target.checkpoint.directory
@@ -129,7 +129,7 @@ def test_what_a_batch_stands_on_is_on_the_disk_before_it_is_done(
 def test_a_batch_that_could_not_be_made_visible_is_by_the_same_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows were in place; a repeated batch failed forever with "no load has made it"."""
+    """Regression: its rows were in place; a repeat always failed with "no load has made it"."""
     world = World(options(tmp_path / "out"))
     batches = world.batches()
     offsets = BatchOffsets({TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 30})
@@ -153,7 +153,7 @@ def test_a_time_that_no_calendar_has_does_not_stop_a_load(
     format_: str,
     partition_by: tuple[str, ...],
 ) -> None:
-    """A producer wrote microseconds as milliseconds: no table accepted the complete batch."""
+    """Regression: microseconds written as milliseconds made each table reject the batch."""
 
     def far(topic: str, partition: int, first: int, until: int) -> pa.RecordBatch:
         found = records(topic, partition, first, until)
@@ -188,7 +188,7 @@ def everything(world: World) -> Found:
 def test_names_of_directories_are_taken_as_they_are(
     tmp_path: Path, format_: str, name: str
 ) -> None:
-    """An Iceberg table was written to a directory beside the target, named a%20b."""
+    """Regression: an Iceberg table was written to a directory beside the target, named a%20b."""
     world = World(options(tmp_path / name / "out", format=format_))
     world.load(0)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -300,7 +300,7 @@ def test_a_target_of_another_load_is_refused_by_the_name_of_the_option(tmp_path:
 
 
 def test_a_directory_that_no_load_has_made_is_not_taken_for_a_batch(tmp_path: Path) -> None:
-    """The rows of the batch were discarded as if they had been moved already."""
+    """Regression: the rows of the batch were discarded as if they had been moved already."""
     world = World(options(tmp_path / "out"))
     world.load(0)
     (world.options.root / "batch_id=1").mkdir()

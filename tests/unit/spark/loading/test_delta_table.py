@@ -69,7 +69,7 @@ def test_a_delta_commit_that_a_power_cut_emptied_is_made_again(
 
 
 def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    """It was a backtrace of two languages, without advice on what to do after a power failure."""
+    """Regression: it was a traceback of two languages, without advice."""
     pytest.importorskip("deltalake")
     world = World(options(tmp_path / "out", format="delta"))
     world.load(0)
@@ -86,7 +86,7 @@ def test_a_delta_log_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
 def test_a_half_written_commit_that_is_moved_away_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Following the advice of the message; the batch had no manifest yet."""
+    """The user follows the advice of the message; the batch had no manifest yet."""
     world, commit = committed_unsynced(tmp_path, monkeypatch)
     commit.write_bytes(commit.read_bytes()[:100])
     with pytest.raises(LoadFailed, match="move it away"):
@@ -128,7 +128,7 @@ def test_a_delta_table_that_others_change_is_gone_on_with_where_rows_fit(
 
 
 def test_a_delta_table_says_before_the_load_what_it_cannot_have(tmp_path: Path) -> None:
-    """A time of day was refused only after the batch was complete, which blocked the load."""
+    """Regression: a time of day was refused only after the batch was complete."""
     pytest.importorskip("deltalake")
     for kind in (pa.time64("us"), pa.struct([("a", pa.int8()), ("A", pa.int8())])):
         table = DeltaTable(tmp_path, pa.schema([pa.field("value", kind)]), (), None)

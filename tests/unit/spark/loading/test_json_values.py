@@ -60,7 +60,7 @@ def test_each_type_is_read() -> None:
 
 
 def test_a_decimal_keeps_all_of_its_digits() -> None:
-    """A number with more zeros than its scale was silently rounded to 28 digits."""
+    """Regression: a number with more zeros than its scale was silently rounded to 28 digits."""
     kind = pa.decimal128(38, 2)
 
     found = decoded(b"123456789012345678901234567890.120", b"0.000", kind=kind)

@@ -66,7 +66,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> pr
 def test_a_beginning_that_no_log_has_is_told_by_the_loads_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting: str, problem: str
 ) -> None:
-    """It was reported after Spark had started, with an option that the user had not typed."""
+    """Regression: it was reported after Spark's start, with an option that nobody had typed."""
     with pytest.raises(OptionError) as caught:
         begun(tmp_path, monkeypatch, starting=starting)
     assert caught.value.option == "starting"

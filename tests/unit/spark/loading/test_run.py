@@ -90,7 +90,7 @@ def test_a_query_whose_python_started_too_late_is_started_again(
 def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five late starts within a busy minute ended a load of weeks."""
+    """Regression: five late starts within a busy minute ended a load of weeks."""
     queries = Queries(LATE)
 
     with pytest.raises(LoadFailed, match=r"times in 1\d minutes: .* continues the load"):
@@ -107,7 +107,7 @@ def test_late_starts_are_tried_again_for_ten_minutes_ever_more_slowly(
 def test_late_starts_are_counted_from_the_last_query_that_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loading: Collection[int], seconds: float
 ) -> None:
-    """Late starts weeks apart, each of which had passed, ended a load."""
+    """Regression: late starts weeks apart, each of which had passed, ended a load."""
     queries = Queries(*[LATE] * 100, None, loading=loading, seconds=seconds)
 
     run_of(tmp_path, queries, monkeypatch).run()
@@ -130,7 +130,7 @@ def test_what_does_not_pass_by_itself_ends_the_load(
 def test_a_load_that_is_told_to_stop_before_it_began_starts_no_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After Ctrl-C during the start of Spark a query was started, and ended much later."""
+    """Regression: after Ctrl-C during Spark's start a query was started, and ended much later."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
     load._stop.set()
@@ -145,7 +145,7 @@ def test_a_load_that_is_told_to_stop_before_it_began_starts_no_query(
 def test_a_jvm_that_is_gone_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A JVM killed for its memory use ended in a traceback of py4j."""
+    """Regression: a JVM killed for its memory use ended in a traceback of py4j."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
 
@@ -169,7 +169,7 @@ def test_a_jvm_that_is_gone_is_one_line(
 def test_a_second_ctrl_c_does_not_wait_for_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message says "once more to end at once", but the load still waited for the batch."""
+    """Regression: the message says "once more to end at once", but the load awaited the batch."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
     stopped: list[str] = []
@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_batch(
 
 @pytest.mark.parametrize("schema", ["none.json", "{", '{"type": "widget"}'])
 def test_a_schema_that_is_refused_leaves_no_directories(tmp_path: Path, schema: str) -> None:
-    """A misspelt schema left an empty target, and an empty directory of dead letters."""
+    """Regression: a misspelt schema left an empty target and an empty directory of dead letters."""
     with pytest.raises(OptionError, match="value_schema: "):
         run.load(options(tmp_path / "out", value_schema=schema))
     assert not list(tmp_path.iterdir())
@@ -199,7 +199,7 @@ def test_a_schema_that_is_refused_leaves_no_directories(tmp_path: Path, schema: 
 def test_a_batch_that_fails_while_the_load_is_told_to_stop_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the load said "ended after this batch", though the batch had failed."""
+    """Regression: on a full disk the load said "ended after this batch" of a failed batch."""
     load = run_of(tmp_path, Queries(None), monkeypatch)
 
     def stopped(query: object) -> None:

@@ -35,7 +35,7 @@ def test_a_signal_waits_until_the_jvm_has_been_heard_of() -> None:
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionRefusedError(111, "no")])
 def test_a_session_whose_jvm_is_gone_is_stopped(error: Exception) -> None:
-    """An error of stopping the session hid the error of the load."""
+    """Regression: an error of stopping the session hid the error of the load."""
 
     def stop() -> None:
         raise error

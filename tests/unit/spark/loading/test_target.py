@@ -21,7 +21,7 @@ from tests.forking import LivingChild, needs_fork
 
 
 def test_a_load_that_never_began_binds_nobody(tmp_path: Path) -> None:
-    """After a schema that Spark refused, the corrected load was refused as another load."""
+    """Regression: after a schema that Spark refused, the corrected load was refused as another."""
     target = Target(tmp_path / "out", None)
     with target.opened({"value_schema": "id bignt"}):
         pass
@@ -44,7 +44,7 @@ def test_a_load_that_began_is_gone_on_with_by_the_same_options_only(tmp_path: Pa
 def test_directories_that_are_made_for_a_load_outlive_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The target existed, its checkpoint elsewhere did not: no load could continue."""
+    """Regression: the target existed, but not its checkpoint elsewhere; no load could continue."""
     synced: list[Path] = []
     monkeypatch.setattr(directory_lock, "sync_directory", synced.append)
     target = Target(tmp_path / "a" / "out", tmp_path / "b" / "dead", tmp_path / "c" / "query")
@@ -58,7 +58,7 @@ def test_directories_that_are_made_for_a_load_outlive_a_power_cut(
 
 
 def test_two_new_loads_with_one_checkpoint_are_kept_apart(tmp_path: Path) -> None:
-    """Spark ran both as one query: each had some of the batches, and neither had all."""
+    """Regression: Spark ran both as one query, and each had only some of the batches."""
     shared = tmp_path / "query"
     first = Target(tmp_path / "a", None, shared)
     second = Target(tmp_path / "b", None, tmp_path / "." / "query")
@@ -89,7 +89,7 @@ def test_the_checkpoint_within_a_target_is_not_lent(tmp_path: Path) -> None:
 
 
 def test_two_new_loads_with_one_directory_of_dead_letters_are_kept_apart(tmp_path: Path) -> None:
-    """Two loads started at the same moment both took the directory."""
+    """Regression: two loads started at the same moment both took the directory."""
     first = Target(tmp_path / "a", tmp_path / "dead")
     second = Target(tmp_path / "b", tmp_path / "dead")
     with (
@@ -129,7 +129,10 @@ def test_a_lock_goes_with_the_process_that_holds_it(tmp_path: Path) -> None:
 
 @needs_fork
 def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
-    """A worker that outlived its load kept the lock; a worker that exits must not release it."""
+    """Regression: a worker that outlived its load kept the lock.
+
+    A worker that exits must not release it.
+    """
     lock = DirectoryLock(tmp_path)
     with LivingChild():
         pass
@@ -141,7 +144,7 @@ def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """The error was a traceback, or named the target."""
+    """Regression: the error was a traceback, or named the target."""
     (tmp_path / "file").touch()
     target = Target(tmp_path / "out", None, tmp_path / "file" / "query")
     with pytest.raises(OptionError, match="Not a directory") as caught, target.opened({}):

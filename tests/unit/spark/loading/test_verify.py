@@ -93,7 +93,7 @@ def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
 def test_damage_within_a_page_is_told(
     tmp_path: Path, column: str, partition_by: tuple[str, ...]
 ) -> None:
-    """Files with damaged keys and values were "sound", because only offsets were read."""
+    """Regression: files with damaged keys and values were "sound", as only offsets were read."""
     world = World(options(tmp_path / "out", partition_by=partition_by, compression="none"))
     world.load(0)
     path = next(world.options.root.rglob("*.parquet"))
@@ -120,7 +120,7 @@ def test_damage_within_a_page_is_told(
 @pytest.mark.parametrize("how", ["gone", "cut"])
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, format_: str, how: str) -> None:
-    """The verification ended in a traceback of pyarrow."""
+    """Regression: the verification ended in a traceback of pyarrow."""
     world = World(options(tmp_path / "out", format=format_))
     world.load(0)
     root = world.options.root
@@ -173,7 +173,7 @@ def test_batches_that_do_not_follow_each_other_are_told(world: World) -> None:
 
 
 def test_a_newest_batch_that_is_gone_with_its_manifest_is_told(world: World) -> None:
-    """The target was reported as sound, though no load would restore the batch."""
+    """Regression: the target was reported as sound, though no load would restore the batch."""
     root = world.options.root
     commits = world.target.checkpoint.directory / "commits"
     commits.mkdir()
@@ -208,7 +208,7 @@ def test_without_the_checkpoint_nobody_can_tell_whether_the_newest_batch_is_ther
 
 
 def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> None:
-    """Without --dead-letter their files were looked for beside the target, and missing."""
+    """Regression: without --dead-letter their files were expected beside the target."""
     world = World(options(tmp_path / "out", dead_letter=tmp_path / "dead"))
     world.load(0)
 
@@ -218,7 +218,7 @@ def test_dead_letters_are_looked_for_where_the_load_put_them(tmp_path: Path) -> 
 
 
 def test_a_target_that_was_moved_with_its_dead_letters_is_sound(world: World) -> None:
-    """They were looked for in their former directory."""
+    """Regression: they were expected in their former directory."""
     moved = world.options.root.with_name("moved")
     world.options.root.rename(moved)
     world.options.dead_letter_root.rename(moved.with_name("moved-dead-letter"))
@@ -230,7 +230,7 @@ def test_a_target_that_was_moved_with_its_dead_letters_is_sound(world: World) ->
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
 def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) -> None:
-    """A load with --skip-lost continues, but each later verification called it damaged."""
+    """Regression: a load with --skip-lost continues, but later verifications called it damaged."""
     world = World(options(tmp_path / "out", format=format_, value_format="text", value_schema=None))
     world.load(0)
     tp = TopicPartition("t", 0)
@@ -276,7 +276,7 @@ def test_a_manifest_of_a_newer_version_is_called_so(world: World) -> None:
 
 
 def test_a_damaged_description_of_the_load_is_refused_by_name(world: World) -> None:
-    """It was a KeyError."""
+    """Regression: the error was a KeyError."""
     path = world.options.root / "_aiokq_load.json"
     for damaged in (b"{}", b"[]", b"\xff", b'{"format": "csv", "read_committed": false}'):
         path.write_bytes(damaged)
@@ -285,7 +285,7 @@ def test_a_damaged_description_of_the_load_is_refused_by_name(world: World) -> N
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """A misspelt --table created a table without columns, and the next load failed with it."""
+    """Regression: a misspelt --table created a table without columns, and broke the next load."""
     catalogs = pytest.importorskip("pyiceberg.catalog")
     world = World(options(tmp_path / "out", format="iceberg"))
     world.load(0)
@@ -303,7 +303,7 @@ def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_the_table_of_another_catalog_is_not_recounted(tmp_path: Path) -> None:
-    """The load had been given a catalog, the verification had not: "there is no table"."""
+    """Regression: a verification without the load's catalog said "there is no table"."""
     pytest.importorskip("pyiceberg")
     world = World(options(tmp_path / "out", format="iceberg"))
     world.load(0)
@@ -319,7 +319,7 @@ def test_the_table_of_another_catalog_is_not_recounted(tmp_path: Path) -> None:
 
 
 def test_a_catalog_has_the_name_that_others_know_it_by(tmp_path: Path) -> None:
-    """A property "name" was passed as an argument twice; in SQL catalogs it is part of the key."""
+    """Regression: a property "name" was passed twice; in SQL catalogs it is part of the key."""
     catalogs = pytest.importorskip("pyiceberg.catalog")
     uri, warehouse = f"sqlite:///{tmp_path}/prod.db", str(tmp_path / "lake")
     given = {"name": "prod", "type": "sql", "uri": uri, "warehouse": warehouse}
