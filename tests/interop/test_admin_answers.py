@@ -40,7 +40,7 @@ pytestmark = pytest.mark.kafka
 
 
 class Peer(NamedTuple):
-    """One of the two brokers."""
+    """Apache Kafka or `aiokq broker`, as a peer of the admin tools."""
 
     bootstrap_servers: str
     log_dir: str

@@ -340,7 +340,7 @@ def test_a_missing_column_is_told_before_anything_is_sent(
 def test_options_that_contradict_are_wrong_usage(
     cli: CommandLine, topic: str, numbers: Path, options: tuple[str, ...], complaint: str
 ) -> None:
-    """Nothing is looked up for them."""
+    """The command contacts no broker and reads no file."""
     done = cli(numbers, "--to", topic, *options)
     assert done.code == 2
     assert complaint in done.err

@@ -26,7 +26,7 @@ LEVELS = ["read_uncommitted", "read_committed"]
 def test_partitions_added_while_a_stream_reads_are_read_from_their_beginning(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Under a limit, with records on both sides; and noticed by a query that was not there."""
+    """A limited stream reads records from before and after it, or a later run, notices them."""
     either.create(topic)
     either.fill(topic, 30)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -51,7 +51,7 @@ def test_partitions_added_while_a_stream_reads_are_read_from_their_beginning(
 def test_a_topic_made_again_while_a_stream_reads_ends_it(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """It has more records than before, so offsets do not show it. failOnDataLoss both ways."""
+    """It has more records than before, so only its id differs; failOnDataLoss both ways."""
     either.create(topic, 2)
     either.fill(topic, 3, 2)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -96,7 +96,7 @@ def test_a_stream_that_begins_at_what_aged_out_says_so(
 def test_retention_that_overtakes_a_stream_is_told_once(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Also while the stream reads; the remaining records are read once."""
+    """This also holds while the stream reads; the remaining records are read once."""
     either.create(topic)
     either.fill(topic, 40)
     stream = Stream(spark, either, topic, tmp_path / "query")
@@ -119,7 +119,7 @@ def test_retention_that_overtakes_a_stream_is_told_once(
 def test_an_empty_topic_is_read_when_it_is_no_longer(
     spark: SparkSession, either: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """It causes no batch but the first, which Spark always runs."""
+    """It causes no batch except the first, which Spark always runs."""
     either.create(topic, 3)
     stream = Stream(spark, either, topic, tmp_path / "query")
     query = stream.writer(startingOffsets="earliest").start()

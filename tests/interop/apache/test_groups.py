@@ -105,7 +105,7 @@ async def test_auto_upgrades_a_live_classic_group(apache: ApacheKafka, topic: st
 
 @both
 async def test_a_live_group_is_rewound(apache: ApacheKafka, topic: str, protocol: str) -> None:
-    """aiokq's live members continue from the new offsets and skip no record after them."""
+    """aiokq's live members continue from the new offsets and skip no record from there on."""
     servers = apache.bootstrap_servers
     await create_topic(apache, topic, 2)
     handed: dict[int, list[int]] = {0: [], 1: []}

@@ -154,7 +154,7 @@ def test_a_listener_may_be_left_unadvertised():
 
 
 def test_advertised_ports_may_repeat():
-    """A proxy tells them apart by host name."""
+    """A proxy may tell them apart by their host names."""
     found = listeners(**TWO, **{"advertised.listeners": "PLAINTEXT://h:1,INNER://i:1"})
     assert [one.port for one in found.advertised.values()] == [1, 1]
 

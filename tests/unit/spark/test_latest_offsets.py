@@ -70,7 +70,7 @@ EMPTY = OffsetSnapshot(Partitions({T0: 0}), {T0: 0}, {})
 
 
 def test_ends_are_asked_for_ten_times_a_second_while_nothing_comes() -> None:
-    """Spark asks ninety times a second."""
+    """Spark itself asks ninety times a second."""
     client = Client(lambda: EMPTY)
     asked = TimedLatestOffsets(client)
     for _ in range(900):

@@ -94,7 +94,7 @@ def test_a_spark_that_does_not_say_where_a_batch_starts_is_remembered_for(
 def test_after_a_restart_such_a_spark_tells_by_the_batch_it_runs_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Spark does not call initialOffset() then."""
+    """Such a Spark does not call initialOffset() after a restart."""
     monkeypatch.setattr(module, "HAS_LIMITS", False)
     reader = module.stream_reader(options(), SCHEMA, 2)
     assert isinstance(reader, module.UnlimitedStreamReader)

@@ -350,7 +350,7 @@ def test_a_target_that_is_older_than_its_checkpoint_is_refused(tmp_path: Path) -
 
 
 def test_offsets_of_a_checkpoint_that_are_damaged_are_refused_by_name(tmp_path: Path) -> None:
-    """Bytes that are not text ended in a traceback."""
+    """Regression: bytes that are not text ended in a traceback."""
     path = tmp_path / "offsets" / "0"
     path.parent.mkdir()
     for damaged in (b"\xff\xfe", b"v1\n{}\nnone", b"v1\n{}\n[]", b"v9\n{}\n{}"):
@@ -360,7 +360,7 @@ def test_offsets_of_a_checkpoint_that_are_damaged_are_refused_by_name(tmp_path: 
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """The manifest said that the batch began at the end of the old topic, beyond its own end."""
+    """Regression: the manifest's batch began at the end of the old topic, after its own end."""
     checkpoint = Checkpoint(tmp_path)
     (tmp_path / "offsets").mkdir()
     t, u = TopicPartition("t", 0), TopicPartition("u", 0)
