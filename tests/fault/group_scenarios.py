@@ -138,7 +138,7 @@ async def a_pending_member_is_evicted(servers: str, session_ms: int) -> None:
             assert late.error_code == UNKNOWN_MEMBER_ID
 
 
-async def who_is_late_in_a_rebalance_is_dropped(servers: str) -> None:
+async def a_member_that_is_late_in_a_rebalance_is_removed(servers: str) -> None:
     """A member that sends heartbeats but does not rejoin is removed from the group."""
     topic = await prepared(servers)
     async with RawClassicMember(servers, f"g-{topic}", topic) as raw:

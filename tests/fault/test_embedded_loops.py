@@ -119,9 +119,7 @@ async def test_control_calls_and_close_go_to_the_owner_while_it_runs(owner: Owne
             await kafka.create_topic("t")
 
 
-async def test_where_the_owner_does_not_run_every_call_says_so_at_once(
-    owner: Owner, tmp_path: Path
-):
+async def test_every_call_fails_at_once_while_the_owner_does_not_run(owner: Owner, tmp_path: Path):
     """Regression: the calls never returned, `close()` not even at `wait_for`'s timeout."""
     kafka = EmbeddedCluster()
     owner.call(kafka.start())
@@ -237,7 +235,7 @@ async def test_one_on_a_thread_is_closed_from_another_loop():
         kafka.run(kafka.create_topic("t"))
 
 
-async def test_who_closes_at_the_same_time_waits_for_the_end(tmp_path: Path):
+async def test_a_second_close_waits_for_the_end_of_the_first(tmp_path: Path):
     """Regression: the second close() returned at once, and a restart found the directory in use."""
     kafka = EmbeddedCluster(data_dir=tmp_path / "data")
     await kafka.start()
@@ -265,7 +263,7 @@ class Interrupted(threading.Event):
 
 
 @pytest.mark.parametrize("when", ["before its loop", "while it starts", "when it has started"])
-def test_who_is_interrupted_while_it_starts_on_a_thread_leaves_nothing(when: str, tmp_path: Path):
+def test_an_interrupted_start_on_a_thread_leaves_nothing(when: str, tmp_path: Path):
     """Regression: Ctrl-C in `with EmbeddedCluster()` left a broker that nobody could stop."""
     kafka = EmbeddedCluster(data_dir=tmp_path / "data")
     reached = threading.Event()

@@ -42,9 +42,9 @@ async def test_a_pending_member_is_evicted(servers: str) -> None:
     await scenarios.a_pending_member_is_evicted(servers, SESSION_MS)
 
 
-async def test_who_is_late_in_a_rebalance_is_dropped(servers: str) -> None:
+async def test_a_member_that_is_late_in_a_rebalance_is_removed(servers: str) -> None:
     """Heartbeats alone do not keep a member in the group."""
-    await scenarios.who_is_late_in_a_rebalance_is_dropped(servers)
+    await scenarios.a_member_that_is_late_in_a_rebalance_is_removed(servers)
 
 
 @both

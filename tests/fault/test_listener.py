@@ -130,7 +130,7 @@ def test_without_a_descriptor_a_connection_takes_the_spare_one(
 
 
 @both_loops
-def test_without_a_descriptor_who_is_not_wanted_is_told_so(loop_factory: LoopFactory) -> None:
+def test_without_a_descriptor_an_unwanted_connection_is_closed(loop_factory: LoopFactory) -> None:
     """A connection left in the backlog would wait for its timeout and keep waking the loop."""
 
     async def main() -> None:

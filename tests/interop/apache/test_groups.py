@@ -46,9 +46,9 @@ async def test_a_pending_member_is_evicted(apache: ApacheKafka) -> None:
     await scenarios.a_pending_member_is_evicted(apache.bootstrap_servers, SESSION_MS)
 
 
-async def test_who_is_late_in_a_rebalance_is_dropped(apache: ApacheKafka) -> None:
+async def test_a_member_that_is_late_in_a_rebalance_is_removed(apache: ApacheKafka) -> None:
     """Heartbeats alone do not keep a member in the group."""
-    await scenarios.who_is_late_in_a_rebalance_is_dropped(apache.bootstrap_servers)
+    await scenarios.a_member_that_is_late_in_a_rebalance_is_removed(apache.bootstrap_servers)
 
 
 @both

@@ -41,7 +41,7 @@ def test_range_is_the_rule_of_kafka_08_where_it_divides_evenly(count: int, membe
         assert found[member].partitions == expected
 
 
-def test_a_topic_that_does_not_exist_is_nobodys() -> None:
+def test_a_topic_that_does_not_exist_is_not_assigned() -> None:
     """A member may subscribe to a topic before it exists, and gets no partition of it yet."""
     members = {"a": Subscription(("nosuch", "t")), "b": Subscription(("nosuch",))}
     for assignor in (RangeAssignor(), RoundRobinAssignor()):

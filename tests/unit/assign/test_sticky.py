@@ -128,7 +128,7 @@ def test_the_subscription_bytes_are_those_of_java(
         b"\x00\x00\x00\x01\x00\x01t\x7f\xff\xff\xff",
     ],
 )
-def test_user_data_that_is_none_makes_the_member_a_new_one(data: bytes) -> None:
+def test_invalid_user_data_makes_the_member_a_new_one(data: bytes) -> None:
     """One member with invalid bytes must not stop the group."""
     for make in (StickyAssignor, CooperativeStickyAssignor):
         found = make().assign(
@@ -161,7 +161,7 @@ def test_of_two_claims_the_newer_counts_and_of_equals_neither() -> None:
     assert [len(found[member].partitions) for member in "ab"] == [1, 1]
 
 
-def test_a_partition_that_moves_is_nobodys_for_one_rebalance() -> None:
+def test_a_partition_that_moves_has_no_owner_for_one_rebalance() -> None:
     """Its owner reads on until it has revoked it; with two owners both would read it (KIP-429)."""
     owned = tuple(TopicPartition("t", number) for number in range(4))
     members = {"a": Subscription(("t",), owned=owned, generation=1), "b": Subscription(("t",))}

@@ -238,7 +238,7 @@ async def test_each_waiter_gets_an_error_of_its_own(bench: Make) -> None:
         await delivery
 
 
-async def test_who_waits_when_it_fails_has_seen_it(bench: Make) -> None:
+async def test_a_failure_is_seen_if_a_task_waits_for_it(bench: Make) -> None:
     """flush() runs before the woken task and must not report the failure again."""
     made = bench()
     deliveries = [made.append("t", b"a") for _ in range(3)]

@@ -114,7 +114,7 @@ def test_a_hook_of_somebody_else_is_not_taken_for_the_loop(core: SimpleNamespace
     asyncio.run(other(asyncio.run(main())))
 
 
-def test_what_forgets_asks_anew(core: SimpleNamespace) -> None:
+def test_after_forget_the_owner_is_asked_again(core: SimpleNamespace) -> None:
     """A forked child has the hook of its parent."""
 
     async def main() -> None:
@@ -127,7 +127,7 @@ def test_what_forgets_asks_anew(core: SimpleNamespace) -> None:
     asyncio.run(main())
 
 
-def test_one_without_an_owner_refuses_nothing(core: SimpleNamespace) -> None:
+def test_a_guard_without_an_owner_refuses_nothing(core: SimpleNamespace) -> None:
     """Parts of the core may be used on their own."""
     core.LoopGuard().require()
     asyncio.run(asyncio.to_thread(core.LoopGuard().require))

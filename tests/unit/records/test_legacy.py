@@ -66,7 +66,7 @@ def entry(value: bytes | None, magic: int = 1, attributes: int = 1) -> bytes:
     return bytes(data)
 
 
-def test_wrappers_that_are_none_are_corrupt() -> None:
+def test_invalid_wrappers_are_corrupt() -> None:
     """Null or missing content, and inner messages of another magic, compressed, or cut short."""
     inner = encode_message_set(MESSAGES[:2], 1)
     contents = [

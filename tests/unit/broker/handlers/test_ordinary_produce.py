@@ -318,7 +318,7 @@ async def test_more_in_sync_replicas_than_there_are_replicas_are_not_asked_for(l
         assert looked_into == []
 
 
-async def test_short_frames_are_nobodys(looked_into):
+async def test_short_frames_are_left_to_the_general_path(looked_into):
     """Frames of no byte, of one byte, or of an API key only."""
     async with Broker() as broker:
         for frame in (b"", b"\0", b"\0\0", b"\0\0\0\x09"):

@@ -217,7 +217,7 @@ async def test_partitions_nobody_knows_and_topics_without_them_are_told():
     assert any("t-0 has an offset, but no directory" in one for one in messages)
 
 
-async def test_a_directory_that_is_only_called_like_a_partition_is_nobodys_concern():
+async def test_a_directory_that_is_only_named_like_a_partition_is_ignored():
     """A start ignores it, so the report must not say that it is set aside."""
     files = await directory()
     files.mkdirs("/data/backup-20261122")

@@ -135,7 +135,7 @@ def test_times_too_far_behind_are_refused_where_a_limit_is_set() -> None:
     check(batch(timestamp_ms=-1), message_timestamp_before_max_ms=10)
 
 
-def test_records_that_are_none_are_the_clients_fault() -> None:
+def test_invalid_records_are_the_clients_fault() -> None:
     """The CRC is valid, so a retry would not help: INVALID_RECORD, not CORRUPT_MESSAGE."""
     data = batch(b"abc")
     data = changed(data[:61] + b"\xff" * (len(data) - 61))

@@ -32,7 +32,7 @@ def committed_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_a_delta_load_that_dies_at_the_commit_leaves_no_files_of_nobody(
+def test_a_delta_load_that_dies_at_the_commit_leaves_no_unreferenced_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """Its files are already in the table's directory; the repeated batch replaces them."""

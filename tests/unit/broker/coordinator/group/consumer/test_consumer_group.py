@@ -362,7 +362,7 @@ def test_a_member_that_revokes_in_time_is_not_fenced_later() -> None:
 # Leaving
 
 
-def test_who_leaves_frees_its_partitions_at_once() -> None:
+def test_a_member_that_leaves_frees_its_partitions_at_once() -> None:
     """The other members do not wait for its session to expire."""
     world = World(orders=2)
     world.join("a", "orders")
