@@ -115,14 +115,14 @@ def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> No
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """Remove the snapshots that no recovery needs.
 
-    The newest snapshot up to the log end is kept, and the snapshot at each segment's base offset.
+    The newest snapshot within the log is kept, and the snapshot at each segment's base offset.
 
     Source: Kafka ``ProducerStateManager.removeStraySnapshots``.
     """
     bases = {segment.base_offset for segment in segments}
-    end = segments[-1].next_offset
+    start, end = segments[0].base_offset, segments[-1].next_offset
     found = snapshot_files(files, directory)
-    newest = max((offset for offset, _ in found if offset <= end), default=None)
+    newest = max((offset for offset, _ in found if start <= offset <= end), default=None)
     for offset, path in found:
         if offset not in bases and offset != newest:
             files.remove(path)
@@ -139,18 +139,22 @@ class ProducerReplay:
     """Rebuilds the producer state from a snapshot and the batches after it.
 
     Args:
+        start: base offset of the first segment; earlier snapshots are not used, because the log
+            does not have all batches after them.
         end: the offset at which the state is needed; later snapshots are not used.
         remove_later: whether to remove later snapshots, because their records may be lost.
 
     Attributes:
         state: the producer state after the snapshot and the batches applied since.
-        start: offset of the snapshot, whose state includes all earlier batches; 0 without one.
+        start: offset of the snapshot, whose state includes all earlier batches; without one, the
+            base offset of the first segment.
     """
 
     def __init__(
         self,
         files: Files,
         directory: str,
+        start: int,
         end: int,
         crc32c: Checksum,
         now_ms: int,
@@ -158,9 +162,11 @@ class ProducerReplay:
         remove_later: bool = True,
     ) -> None:
         self.state = ProducerState()
-        self.start = 0
+        self.start = start
         self._now_ms = now_ms
         for offset, path in reversed(snapshot_files(files, directory)):
+            if offset < start:
+                break
             if offset > end:
                 if remove_later:
                     files.remove(path)
@@ -222,8 +228,8 @@ def restore_producers(
     Raises:
         CorruptRecord: a segment is damaged.
     """
-    end = segments[-1].next_offset
-    replay = ProducerReplay(files, directory, end, crc32c, now_ms)
+    start, end = segments[0].base_offset, segments[-1].next_offset
+    replay = ProducerReplay(files, directory, start, end, crc32c, now_ms)
     replay.walk(segments)
     replay.state.map_end_offset = end
     return replay.state

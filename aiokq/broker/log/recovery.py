@@ -34,9 +34,11 @@ from aiokq.broker.log.opened_log import OpenedLog
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_snapshot import (
     ProducerReplay,
+    remove_snapshots_behind,
     remove_stray_snapshots,
     restore_producers,
 )
+from aiokq.broker.log.producer_state import ProducerState
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segment_check import BadBatch, valid_batches
 from aiokq.broker.log.temporary_files import settle_temporary_files
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.open_files import OpenFiles
-    from aiokq.broker.log.producer_state import ProducerState
 
 logger = logging.getLogger("aiokq.broker.log")
 
@@ -221,8 +222,7 @@ class _Loader:
             clean = False
             segments, producers = self._load(clean=False, point=0)
         if self._start > segments[-1].next_offset:
-            segments = self._begin_anew(segments)
-            producers = self._producers_of(segments)
+            segments, producers = self._begin_anew(segments)
         remove_stray_snapshots(self._files, self._directory, segments)
         for segment in segments:
             segment.release()  # otherwise each segment would keep a descriptor
@@ -242,11 +242,7 @@ class _Loader:
         """
         bases = self._bases()
         if not bases:
-            segment = self._segment(self._start)
-            segment.create(
-                preallocate=self._config.segment_bytes if self._config.preallocate else 0
-            )
-            return [segment], self._producers_of([segment])
+            return self._empty_log()
         epochs_known = self._load_epochs(clean=clean)
         if clean:
             segments = self._open_all(bases, None)
@@ -263,11 +259,14 @@ class _Loader:
     def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
-    def _begin_anew(self, segments: Sequence[Segment]) -> list[Segment]:
+    def _begin_anew(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
         """Replace segments that all end before the log start offset with an empty segment there.
 
-        A power cut removed the records in between. If the log continued after the remaining
-        segments, its next records would have offsets that the checkpoint declares deleted.
+        A power cut removed the records in between, or segment files were deleted by hand. If the
+        log continued after the remaining segments, its next records would have offsets that the
+        checkpoint declares deleted.
+
+        Source: Kafka ``LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd``.
         """
         logger.warning(
             "log ends before its start offset, restarted empty partition=%s log_end_offset=%d"
@@ -279,9 +278,24 @@ class _Loader:
         for segment in segments:
             segment.add_suffix(file_names.DELETED)
             segment.remove_renamed(file_names.DELETED)
+        return self._empty_log()
+
+    def _empty_log(self) -> tuple[list[Segment], ProducerState]:
+        """Create an empty segment at the log start offset; remove all producer snapshots.
+
+        A snapshot of a log whose segments are lost does not include the last batches of its
+        producers, nor the ends of their transactions. With such a state, the next batch of a
+        producer would be refused as out of order, and the last stable offset would stop at a
+        transaction that never ends.
+
+        Source: Kafka ``ProducerStateManager.truncateFullyAndStartAt``.
+        """
+        remove_snapshots_behind(self._files, self._directory, -1)
         segment = self._segment(self._start)
-        segment.create()
-        return [segment]
+        segment.create(preallocate=self._config.segment_bytes if self._config.preallocate else 0)
+        producers = ProducerState()
+        producers.map_end_offset = self._start
+        return [segment], producers
 
     def _bases(self) -> list[int]:
         """Return the base offsets of the segments; remove index files without a ``.log``."""
@@ -361,6 +375,7 @@ class _Loader:
         replay = ProducerReplay(
             self._files,
             self._directory,
+            before[0].base_offset if before else end,
             end,
             self._crc32c,
             self._now_ms,

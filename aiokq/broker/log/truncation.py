@@ -76,7 +76,13 @@ def find_cut(
     cut = segments[at].cut(offset, high_watermark)
     try:
         replay = ProducerReplay(
-            files, directory, cut.next_offset, crc32c, now_ms, remove_later=False
+            files,
+            directory,
+            segments[0].base_offset,
+            cut.next_offset,
+            crc32c,
+            now_ms,
+            remove_later=False,
         )
         for segment in segments[:at]:
             if segment.next_offset > replay.start:

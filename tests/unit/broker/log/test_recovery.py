@@ -497,6 +497,63 @@ def test_a_log_that_ends_before_its_start_begins_there(files: MemoryFiles) -> No
     assert values(open_partition(files, clean=False, log_start_offset=5), 5) == [(5, b"new")]
 
 
+def interrupted_transaction(files: MemoryFiles) -> None:
+    """Append 3 batches of a transaction; a clean shutdown left a snapshot at offset 2."""
+    options = {"producer_id": 9, "producer_epoch": 0, "attributes": TRANSACTIONAL_MASK}
+    log = open_partition(files)
+    for sequence in range(2):
+        append(log, batch(base_sequence=sequence, **options))
+    log.close()
+    log = open_partition(files)
+    append(log, batch(base_sequence=2, **options))
+    files.crash()
+    assert files.exists(path(2, file_names.SNAPSHOT))
+
+
+def assert_no_producer_is_left(files: MemoryFiles) -> None:
+    log = open_partition(files, clean=False, log_start_offset=5)
+    assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (5, 5, 5)
+    assert not list(log.producers)
+    assert append(log, batch(producer_id=9, producer_epoch=0, base_sequence=7)).base_offset == 5
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_is_restarted_at_its_start_offset_has_no_producers(
+    files: MemoryFiles, clean: bool
+) -> None:
+    """With the old snapshot, its next batch is refused and its transaction never ends."""
+    interrupted_transaction(files)
+    log = open_partition(files, clean=clean, log_start_offset=5)
+    assert not list(log.producers)
+    files.crash()
+    assert_no_producer_is_left(files)
+
+
+def test_a_log_without_segments_has_no_producers(files: MemoryFiles) -> None:
+    """A kill between the removal of the segments and the new segment leaves the snapshots."""
+    interrupted_transaction(files)
+    files.remove(path(0))
+    assert_no_producer_is_left(files)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_snapshot_before_the_first_segment_is_not_used(files: MemoryFiles, clean: bool) -> None:
+    """A power cut may undo its removal; the batches between it and the segment are missing."""
+    interrupted_transaction(files)
+    snapshot = files.read_bytes(path(2, file_names.SNAPSHOT))
+    log = open_partition(files, clean=False, log_start_offset=5)
+    append(log, batch(producer_id=8, producer_epoch=0, base_sequence=0))
+    files.crash()
+    for base in (5, 6):
+        if files.exists(path(base, file_names.SNAPSHOT)):
+            files.remove(path(base, file_names.SNAPSHOT))
+    write(files, path(2, file_names.SNAPSHOT), snapshot, 0)
+    log = open_partition(files, clean=clean, log_start_offset=5)
+    assert [entry.producer_id for entry in log.producers] == [8]
+    assert log.last_stable_offset == 6
+    assert not files.exists(path(2, file_names.SNAPSHOT))
+
+
 def test_segments_before_the_recovery_point_are_not_checked(files: MemoryFiles) -> None:
     """They were synced completely; checking terabytes after each kill is needless."""
     size = filled(files, 12)
