@@ -22,7 +22,13 @@ from aiokq.broker.log.log_reading import LogRead, ReadableLog
 from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.retention import RetainedLog, expired
-from aiokq.broker.log.truncation import Cut, cut_files, find_cut, rename_behind
+from aiokq.broker.log.truncation import (
+    Cut,
+    cut_files,
+    find_cut,
+    rename_segments,
+    restart_files,
+)
 from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
 from aiokq.core.supervisor import shielded
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
@@ -385,7 +391,7 @@ class PartitionLog(ReadableLog):
         segment = self._writer.unopened_segment(offset, now_ms)
         producers = ProducerState()
         producers.map_end_offset = offset
-        cut = Cut([segment], self._segments.all, producers, keeps_snapshots=False)
+        cut = Cut([segment], self._segments.all, producers, is_restart=True)
         self.is_truncating = True
         self.generation += 1
         self._changed = self._renamed = True
@@ -462,19 +468,16 @@ class PartitionLog(ReadableLog):
         return end_offset
 
     async def _cut_files(self, cut: Cut, offload: Offload) -> None:
-        files, directory = self._files, self.directory
+        where = self._files, self.directory
         segment, start = cut.segments[-1], self._log_start_offset
+        forget = functools.partial(self._forget_behind, self.topic_partition)
 
         def cut_and_lower_log_start() -> None:
-            cut_files(
-                files,
-                directory,
-                segment,
-                self._epochs,
-                forget_behind=functools.partial(self._forget_behind, self.topic_partition),
-                remove_behind=functools.partial(rename_behind, files, directory, cut),
-                keep_snapshots=cut.keeps_snapshots,
-            )
+            if cut.is_restart:
+                restart_files(*where, segment, cut.behind, self._epochs, forget_behind=forget)
+            else:
+                remove = functools.partial(rename_segments, *where, cut.behind)
+                cut_files(*where, segment, self._epochs, forget_behind=forget, remove_behind=remove)
             # Lowered last: if it were lowered before the cut, a crash in between would bring
             # deleted records back.
             self._lower_log_start(self.topic_partition, start)

@@ -5,6 +5,10 @@ leaves a log that is longer than its derived files say; recovery reads such a lo
 other order, a checkpoint would count records that are appended after the cut as durable or
 compacted.
 
+A log that is restarted with an empty segment (``restart_files``) loses all leader epochs and
+producers. Its segments are removed before the files with these, because recovery does not read all
+records that a crash in between leaves.
+
 The log start offset is not derived from records. A truncation that lowers it (``PartitionLog``)
 lowers its checkpoint after the file is cut and before the first append. If the checkpoint were
 lowered before the cut, a crash in between would bring deleted records back.
@@ -12,7 +16,7 @@ lowered before the cut, a crash in between would bring deleted records back.
 A log is truncated if it has diverged from the leader's (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
 
-Source: Kafka ``UnifiedLog.truncateTo``, ``LocalLog.truncateTo``.
+Source: Kafka ``UnifiedLog.truncateTo``, ``truncateFullyAndStartAt``, ``LocalLog.truncateTo``.
 Tests: ``tests/unit/broker/log/test_truncation.py``, ``tests/property/test_log_replica.py``.
 """
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from aiokq.core.files import Files
     from aiokq.records.header import Checksum
 
-__all__ = ["Cut", "cut_files", "find_cut", "rename_behind"]
+__all__ = ["Cut", "cut_files", "find_cut", "rename_segments", "restart_files"]
 
 
 @frozen
@@ -43,14 +47,13 @@ class Cut:
         segments: remaining segments, oldest first; the last ends at the cut.
         behind: removed segments.
         producers: producer state at the new end.
-        keeps_snapshots: whether earlier producer snapshots stay; False if the log begins again
-            without producers.
+        is_restart: whether ``segments`` is one new segment, with which the log is restarted.
     """
 
     segments: Sequence[Segment]
     behind: Sequence[Segment]
     producers: ProducerState
-    keeps_snapshots: bool = True
+    is_restart: bool = False
 
 
 def find_cut(
@@ -106,7 +109,6 @@ def cut_files(
     *,
     forget_behind: Callable[[int], None],
     remove_behind: Callable[[], None],
-    keep_snapshots: bool = True,
 ) -> None:
     """Cut the files of a log to the end of ``segment``, which is shorter than its file.
 
@@ -117,14 +119,13 @@ def cut_files(
         forget_behind: lowers the checkpoints to an offset, durably.
         remove_behind: removes the later segments, durably, the newest first, so that a crash leaves
             no hole between segments.
-        keep_snapshots: whether producer snapshots up to the new end stay.
 
     Raises:
         OSError: the disk failed.
     """
     end_offset = segment.next_offset
     forget_behind(end_offset)
-    remove_snapshots_behind(files, directory, end_offset if keep_snapshots else -1)
+    remove_snapshots_behind(files, directory, end_offset)
     epochs.write()
     remove_behind()
     segment.flush_indexes()
@@ -136,18 +137,42 @@ def cut_files(
         file.close()
 
 
-def rename_behind(files: Files, directory: str, cut: Cut) -> None:
-    """Rename the files of the segments after a cut, durably, the newest first.
+def restart_files(
+    files: Files,
+    directory: str,
+    segment: Segment,
+    behind: Sequence[Segment],
+    epochs: LeaderEpochs,
+    *,
+    forget_behind: Callable[[int], None],
+) -> None:
+    """Remove all segments of a log, and create the empty ``segment`` with which it is restarted.
 
-    If no segment remains, create the empty segment with which the log continues. If that segment
-    has the name of an old one, a retry after an error may rename it too; it is then created again.
+    May be repeated after an error. May be called in any thread; waits for the disk. If the new
+    segment has the name of a removed one, a repeated call renames it too and creates it again.
+
+    Args:
+        behind: the segments to remove.
+        epochs: leader epochs of the log, already empty in memory.
+        forget_behind: lowers the checkpoints to an offset, durably.
+
+    Raises:
+        OSError: the disk failed.
     """
-    for segment in reversed(cut.behind):
-        segment.add_suffix(file_names.DELETED)
-    if cut.behind:
+    forget_behind(segment.base_offset)
+    rename_segments(files, directory, behind)
+    remove_snapshots_behind(files, directory, -1)
+    epochs.write()
+    files.sync_dir(directory)  # so that a power cut leaves no old snapshot with the new segment
+    if not files.exists(segment.path(file_names.LOG)):
+        segment.create()
+        segment.release()
         files.sync_dir(directory)
-    last = cut.segments[-1]
-    if not files.exists(last.path(file_names.LOG)):
-        last.create()
-        last.release()
+
+
+def rename_segments(files: Files, directory: str, segments: Sequence[Segment]) -> None:
+    """Rename the files of removed segments, durably, the newest first."""
+    for segment in reversed(segments):
+        segment.add_suffix(file_names.DELETED)
+    if segments:
         files.sync_dir(directory)

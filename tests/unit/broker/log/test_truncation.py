@@ -421,6 +421,45 @@ async def test_a_crash_while_a_log_is_started_again_leaves_old_records_or_none(
     assert operations > 10
 
 
+@pytest.mark.parametrize("end", ["kill", "names"])
+async def test_records_that_a_crash_leaves_of_a_restarted_log_keep_epochs_and_producers(
+    end: str,
+) -> None:
+    """Recovery does not read the records before the recovery point, nor those deleted."""
+    for operations in range(100):
+        files = MortalFiles()
+        directory, log = directory_of(files)
+        append(log, batch(producer_id=7, producer_epoch=0, base_sequence=0), leader_epoch=5)
+        for _ in range(10):
+            append(log, batch(), leader_epoch=5)
+        log.delete_records(4)
+        directory.write_log_starts()
+        log.flush()
+        for path in (DIRECTORY, "/data", "/"):
+            files.sync_dir(path)
+        directory.note_recovery_points()
+        directory.save(directory.checkpoints.recovery_points)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            await log.start_at(20, InlineOffload(), now_ms=NOW_MS)
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut()
+        _, log = directory_of(files)
+        left = range(log.log_start_offset, log.log_end_offset)
+        assert [log.epoch_for_offset(offset) for offset in left] == [5] * len(left)
+        if left and end == "kill":  # snapshots are not synced
+            assert [entry.producer_id for entry in log.producers] == [7]
+        if not died:
+            break
+    assert (operations > 10, list(left), log.epochs.entries) == (True, [], ())
+
+
 def emptied(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
     """A durable log of eight records, all deleted and committed according to its checkpoints."""
     directory, log = directory_of(files)
