@@ -1,8 +1,9 @@
 """The log of a replica compared with a list of batches: leader, follower, truncation, crashes.
 
-The machine is the replica. It appends as leader and as follower, advances the high watermark, and
-truncates the log while reads, flushes, compaction, retention and snapshots are in progress. The
-process may be killed before each file operation, and the power may be cut.
+The machine is the replica. It appends as leader and as follower, advances the high watermark,
+truncates the log, and restarts it at another offset while reads, flushes, compaction, retention and
+snapshots are in progress. The process may be killed before each file operation, and the power may
+be cut.
 
 The log must have exactly the batches of the list (if it is compacted, the newest record of each
 key). Producer state, leader epochs, aborted transactions and timestamps must follow from the
@@ -35,10 +36,12 @@ from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.log.flusher import Flusher
+from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.log_snapshot import snapshot_log
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import ProducerState
 from aiokq.broker.log.retention import KAFKA_POLICIES
+from aiokq.broker.replica.partition import Partition
 from aiokq.broker.settings import broker_settings
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
@@ -53,7 +56,15 @@ from aiokq.records.header import TRANSACTIONAL_MASK, BatchHeader, iter_headers, 
 from aiokq.records.record import RawRecord, encode_batch
 from tests.sim.harness.files import ProgramFiles
 from tests.unit.broker.log.cleaning import SteppedClock
-from tests.unit.broker.log.samples import NOW_MS, TP, fetched, record_since, records, seen
+from tests.unit.broker.log.samples import (
+    NOW_MS,
+    TP,
+    ATopic,
+    fetched,
+    record_since,
+    records,
+    seen,
+)
 from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
 
 R = TypeVar("R")
@@ -206,6 +217,8 @@ class ReplicaMachine(RuleBasedStateMachine):
             counters=BrokerCounters(),
         )
         self.log = self.directory.open_partition(TP, None, self.config, now_ms=NOW_MS)
+        self.replica = Partition.unopened(ATopic(TP.topic, self.config), TP.partition, (0, 1))
+        self.replica.follow(self.log, 1, 0)
 
     def leave(self) -> None:
         async def leave() -> None:
@@ -363,19 +376,18 @@ class ReplicaMachine(RuleBasedStateMachine):
         return found
 
     def follow(self, batches: list[Batch]) -> None:
-        async def append() -> None:
-            assert self.log is not None
-            data = memoryview(b"".join(batch.data for batch in batches))
-            end = self.log.append_as_follower(
-                data,
-                [batch.header for batch in batches],
-                leader_epoch=self.epoch,
-                now_ms=self.clock.now_ms,
-            )
-            assert end == batches[-1].end
-
-        self.run(append())
+        self.run(self.append_batches_of_leader(batches))
         self.batches += batches
+
+    async def append_batches_of_leader(self, batches: list[Batch]) -> None:
+        end = await self.replica.append_as_follower(
+            memoryview(b"".join(batch.data for batch in batches)),
+            [batch.header for batch in batches],
+            leader_epoch=self.epoch,
+            offload=self.truncating,
+            now_ms=self.clock.now_ms,
+        )
+        assert end == self.end == batches[-1].end
 
     @rule(
         batches=st.lists(
@@ -467,12 +479,20 @@ class ReplicaMachine(RuleBasedStateMachine):
         assert all(batch.end > offset for batch in lost), "a batch before the cut is gone"
         self.forget_behind(end)
         self.committed = log.high_watermark
-        checkpoints = self.directory.checkpoints
-        for checkpoint in (checkpoints.recovery_points, checkpoints.cleaned_offsets):
-            assert (checkpoint.get(TP) or 0) <= end
+        self.assert_no_checkpoint_is_above(end)
         assert log.recovery_point <= end
         assert all(entry.start_offset <= end for entry in log.epochs.entries)
         self.epoch = max(self.epoch, log.epochs.latest_epoch)
+
+    def assert_no_checkpoint_is_above(self, end: int) -> None:
+        checkpoints = self.directory.checkpoints
+        for checkpoint in (
+            checkpoints.recovery_points,
+            checkpoints.cleaned_offsets,
+            checkpoints.log_starts,
+            checkpoints.high_watermarks,
+        ):
+            assert (checkpoint.get(TP) or 0) <= end, checkpoint.path
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
@@ -640,7 +660,226 @@ class ReplicaMachine(RuleBasedStateMachine):
         )
         self.batches.append(batch)
 
+    # --- a new start at another offset
+
+    @property
+    def is_empty(self) -> bool:
+        assert self.log is not None
+        return self.log.log_start_offset == self.end
+
+    def restarted_at(self, offset: int) -> None:
+        """Check that the log is empty and ends at ``offset``, and forget the records."""
+        assert self.log is not None
+        log = self.log
+        assert log.log_start_offset == log.log_end_offset == log.high_watermark == offset
+        assert not list(log.producers), "producers of records that are gone"
+        assert not log.epochs.entries, "leader epochs of records that are gone"
+        assert log.recovery_point <= offset
+        self.assert_no_checkpoint_is_above(offset)
+        self.start = self.committed = offset
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        self.batches = []
+        self.sequences = {}
+        self.open_transactions = set()
+
+    async def _start_at(self, offset: int) -> None:
+        assert self.log is not None
+        await self.log.start_at(offset, self.truncating, now_ms=self.clock.now_ms)
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the log is empty or long; if short logs were restarted too, few would grow."""
+        return self.is_empty or len(self.batches) >= 8
+
+    def fill(self, data: st.DataObject) -> None:
+        """Append enough batches for several small segments, and make some logs durable."""
+        made = [self.made(*data.draw(self.BATCH)) for _ in range(data.draw(st.integers(0, 6)))]
+        if made:
+            self.follow(self.leaders([(batch, 0, 0) for batch in made]))
+        if data.draw(st.booleans()):
+            self.flush()
+            self.checkpoint()
+
+    def offset_to_start_at(self, data: st.DataObject) -> int:
+        least = 0 if self.is_empty else self.committed
+        return data.draw(st.integers(least, self.end + 10))
+
+    @precondition(lambda self: self.may_restart)
+    @rule(data=st.data())
+    def start_at(self, data: st.DataObject) -> None:
+        offset = self.offset_to_start_at(data)
+        self.run(self._start_at(offset))
+        self.restarted_at(offset)
+
+    @precondition(lambda self: self.committed > 0 and not self.is_empty)
+    @rule(data=st.data())
+    def start_below_the_high_watermark(self, data: st.DataObject) -> None:
+        with pytest.raises(OffsetOutOfRange):
+            self.run(self._start_at(data.draw(st.integers(0, self.committed - 1))))
+
+    @precondition(lambda self: self.may_restart)
+    @rule(
+        data=st.data(),
+        before=st.lists(st.sampled_from(MEANWHILE), max_size=3),
+    )
+    def start_at_while_others_work(self, data: st.DataObject, before: list[str]) -> None:
+        """Appends are refused meanwhile, and readers see the empty log at once."""
+        self.fill(data)
+        offset = self.offset_to_start_at(data)
+
+        async def both() -> None:
+            self.truncating.allow(0)
+            task = asyncio.ensure_future(self._start_at(offset))
+            await self.turns()
+            self.start = self.committed = offset
+            self.forget_all()
+            for what in before:
+                await self.meanwhile(what, None)
+            self.truncating.allow(None)
+            await task
+            await self.turns()
+
+        self.run(both())
+        self.restarted_at(offset)
+
+    @precondition(lambda self: self.config.compacted and self.may_restart)
+    @rule(data=st.data(), pieces=st.integers(0, 30), appends=st.booleans())
+    def start_at_in_the_middle_of_a_compaction(
+        self, data: st.DataObject, pieces: int, appends: bool
+    ) -> None:
+        self.fill(data)
+        self.roll()
+        offset = self.offset_to_start_at(data)
+
+        async def both() -> None:
+            self.others.allow(pieces)
+            cleaning = asyncio.ensure_future(self.cleaner.clean_dirtiest())
+            await self.turns(100)
+            await self._start_at(offset)
+            self.restarted_at(offset)
+            if appends:
+                self.append_other_records()
+            self.others.allow(None)
+            with contextlib.suppress(KafkaStorage):
+                await cleaning
+            await self.turns()
+
+        self.run(both())
+        assert (self.directory.checkpoints.cleaned_offsets.get(TP) or 0) <= offset
+
+    @rule(
+        before=st.integers(0, 3),
+        after=st.integers(0, 3),
+        more=st.booleans(),
+    )
+    def the_leader_sends_a_batch_that_begins_below_the_end(
+        self, before: int, after: int, more: bool
+    ) -> None:
+        """A follower without records appends it if it holds its end; otherwise it refuses it."""
+        end = self.end
+        count = before + after
+        if not before or not count or before > end:
+            return
+        empty = self.is_empty
+        self.epoch += 1
+        data = encode_batch(
+            [RawRecord(n, NOW_MS + n, KEYS[0], b"%d" % next(self.count)) for n in range(count)],
+            crc32c=crc32c,
+        )
+        batches = [placed(data, end - before, self.epoch)]
+        if more:
+            batches.append(placed(data, batches[-1].end, self.epoch))
+        if not empty or batches[-1].end <= end:
+            with pytest.raises(UnexpectedAppendOffset):
+                self.run(self.append_batches_of_leader(batches))
+            assert self.end == end
+            return
+        self.run(self.append_batches_of_leader(batches))
+        assert self.log is not None
+        assert self.log.log_start_offset == self.log.high_watermark == batches[0].base
+        self.start = self.committed = batches[0].base
+        self.forget_all()
+        self.batches = batches
+
     # --- crashes
+
+    @precondition(lambda self: self.may_restart)
+    @rule(
+        data=st.data(),
+        ends_at=st.integers(0, 40),
+        power=st.booleans(),
+        seed=st.integers(0, 2**16),
+    )
+    def crash_while_it_starts_at_another_offset(
+        self, data: st.DataObject, ends_at: int, power: bool, seed: int
+    ) -> None:
+        """A prefix of the old records is left, or an empty log."""
+        self.fill(data)
+        offset = self.offset_to_start_at(data)
+        self.files.done, self.files.ends_at = 0, ends_at
+        died = False
+        try:
+            self.run(self._start_at(offset))
+        except Crash:
+            died = True
+        self.files.ends_at = None
+        if not died:
+            self.restarted_at(offset)
+        if power:
+            self.files.power_cut(random.Random(seed))
+        else:
+            self.files.crash()
+        self.leave()
+        start, end = self.reopened_after_a_restart()
+        if not died:
+            assert start == end == offset
+
+    def reopened_after_a_restart(self) -> tuple[int, int]:
+        """Open a log whose restart at another offset may not be finished; return start and end."""
+        self.open()
+        assert self.log is not None
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        self.leave()
+        self.files.crash()
+        if start == end:
+            self.forget_all()
+        self.start, self.committed = min(self.start, start), min(self.committed, end)
+        self.reopened(end)
+        return start, end
+
+    @precondition(lambda self: self.may_restart)
+    @rule(
+        data=st.data(),
+        operation=st.sampled_from(["rename", "remove", "sync_dir", "open", "write_atomic"]),
+        number=st.sampled_from([errno.EMFILE, errno.EIO]),
+    )
+    def the_disk_refuses_a_new_start(
+        self, data: st.DataObject, operation: str, number: int
+    ) -> None:
+        """Without descriptors, the next call finishes it; after EIO, the log has to be reopened."""
+        assert self.log is not None
+        self.fill(data)
+        log, offset = self.log, self.offset_to_start_at(data)
+        self.files.fail(operation, number)
+        try:
+            self.run(self._start_at(offset))
+        except KafkaStorage:
+            self.files.heal()
+            if not log.failed:
+                if log.is_truncating:
+                    with pytest.raises(KafkaStorage, match="truncated"):
+                        self.run(self.meanwhile_append())
+                self.run(self._start_at(offset))
+        self.run(self.turns())  # a flush that the restart has requested may fail, too
+        self.files.heal()
+        if log.failed:
+            self.files.crash()
+            self.leave()
+            self.reopened_after_a_restart()
+        else:
+            self.restarted_at(offset)
 
     @rule(
         data=st.data(),
@@ -694,17 +933,19 @@ class ReplicaMachine(RuleBasedStateMachine):
             self.run(self._truncate(offset))
         except KafkaStorage:
             self.files.heal()
-            if log.is_truncating and not log.failed:
-                with pytest.raises(KafkaStorage, match="truncated"):
-                    self.run(self.meanwhile_append())
-            if log.failed:
-                self.files.crash()
-                self.leave()
-                self.reopened(cut)
-                return
-            self.run(self._truncate(max(offset, self.committed)))
+            if not log.failed:
+                if log.is_truncating:
+                    with pytest.raises(KafkaStorage, match="truncated"):
+                        self.run(self.meanwhile_append())
+                self.run(self._truncate(max(offset, self.committed)))
+        self.run(self.turns())  # a flush that the truncation has requested may fail, too
         self.files.heal()
-        self.truncated(offset)
+        if log.failed:
+            self.files.crash()
+            self.leave()
+            self.reopened(cut)
+        else:
+            self.truncated(offset)
 
     async def meanwhile_append(self) -> None:
         assert self.log is not None
