@@ -88,12 +88,12 @@ class Story:
     """The expected state of one log.
 
     Attributes:
-    acknowledged: key and value by offset, including records that were deleted since.
-    pending: appended batches that are not acknowledged, each with the end offset that the high
-    watermark must reach.
-    unsure: records of failed writes and of a crashed process; they may exist or not.
-    start: the log start offset.
-    noted: the log start offset in the checkpoint.
+        acknowledged: key and value by offset, including records that were deleted since.
+        pending: appended batches that are not acknowledged, each with the end offset that the high
+            watermark must reach.
+        unsure: records of failed writes and of a crashed process; they may exist or not.
+        start: the log start offset.
+        noted: the log start offset in the checkpoint.
     """
 
     acknowledged: dict[int, Content] = field(default_factory=dict)

@@ -549,7 +549,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         """Do an operation while the log is being truncated.
 
         Args:
-        end: the log end offset that readers see; None if they see the new log.
+            end: the log end offset that readers see; None if they see the new log.
         """
         assert self.log is not None
         log = self.log

@@ -194,8 +194,8 @@ class Piece:
     """A range of offsets that is read next.
 
     Attributes:
-    fresh: whether the data was not examined since the fetch: headers are known, damage is not.
-    back: whether the reader gave the data back: only its first batch is examined then.
+        fresh: whether the data was not examined since the fetch: headers are known, damage is not.
+        back: whether the reader gave the data back: only its first batch is examined then.
     """
 
     start: int

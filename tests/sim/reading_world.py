@@ -150,8 +150,8 @@ def fill(kafka: Kafka, log: Log, part: str) -> None:
     """Put the log into partition 0.
 
     Args:
-    part: what fails to deserialize: "key", "value", or "panic" for a value whose deserializer
-    raises a BaseException.
+        part: what fails to deserialize: "key", "value", or "panic" for a value whose deserializer
+            raises a BaseException.
     """
     kafka.topic("t", [1, 1])
     for first, end in zip(BATCHES, (*BATCHES[1:], END), strict=True):
@@ -183,8 +183,8 @@ class Pair:
     """A consumer and the model, driven step by step.
 
     Args:
-    form: "consumer", or "stream" for one of its streams.
-    mode: one of MODES.
+        form: "consumer", or "stream" for one of its streams.
+        mode: one of MODES.
     """
 
     def __init__(

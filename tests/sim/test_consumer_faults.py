@@ -945,7 +945,7 @@ def test_a_pattern_finds_topics_created_later() -> None:
 
 
 def test_a_recreated_topic_is_read_from_its_beginning() -> None:
-    """It has another topic id, so the position in the old topic does not apply."""
+    """The new topic has another topic id, so the position in the old topic does not apply."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])

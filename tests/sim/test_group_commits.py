@@ -510,7 +510,7 @@ def test_a_commit_that_cannot_be_completed_before_close_raises_in_its_caller() -
 
 
 def test_a_commit_for_a_missing_topic_fails_and_the_others_succeed() -> None:
-    """It was retried for a minute, and every later commit waited for it."""
+    """The commit was retried for a minute, and every later commit waited for it."""
 
     async def body(w: World) -> None:
         await w.topic("t", 1)

@@ -392,7 +392,7 @@ def test_unacknowledged_records_do_not_delay_closing(normal: bool) -> None:
 
 @both
 def test_closing_ends_a_rebalance_that_waits_for_unfinished_records(protocol: str) -> None:
-    """Nobody acknowledges the records any more: close() took its 30 s, and the others waited."""
+    """The records are no longer acknowledged: close() took 30 s, and the others waited."""
 
     async def body(w: World) -> None:
         await w.topic("t", 2)

@@ -418,7 +418,7 @@ def live(seed: int) -> World:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_group_settles_after_any_history_and_no_partition_has_two_owners(seed: int) -> None:
-    """It settles within 150 s after the last fault, with sessions of 10 s and handlers of 0.5 s."""
+    """The limit is 150 s after the last fault, with sessions of 10 s and handlers of 0.5 s."""
     live(seed)
 
 

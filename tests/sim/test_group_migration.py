@@ -246,7 +246,7 @@ def test_a_mixed_group_survives_a_broker_restart(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_static_member_can_come_back_with_the_other_protocol(strategy: str) -> None:
-    """It gets its partitions back, and the other member keeps its own meanwhile."""
+    """The static member gets its partitions back, and the other member keeps its own meanwhile."""
 
     async def body(w: World) -> None:
         await w.topic("t", PARTITIONS)

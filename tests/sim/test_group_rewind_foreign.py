@@ -38,9 +38,9 @@ class ForeignMember:
     and rejoins. Then it continues from the committed offset to the log end offset.
 
     Attributes:
-    at: its position in each partition that it owns.
-    resumed: the offset at which it started, for each assignment of a partition.
-    commits: error codes of its commits from outside the group.
+        at: its position in each partition that it owns.
+        resumed: the offset at which it started, for each assignment of a partition.
+        commits: error codes of its commits from outside the group.
     """
 
     def __init__(self, w: World, host: str, *, assignor: str = "range", beat: float = 1.0) -> None:
@@ -282,7 +282,7 @@ def test_if_the_admin_client_dies_during_a_rewind_the_members_continue(delay: fl
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_restart_of_the_coordinator_does_not_undo_a_rewind(seed: int) -> None:
-    """It may have the group as it was before, as held, or with members that are rejoining."""
+    """The coordinator may restore the group as before, as held, or with rejoining members."""
 
     async def body(w: World) -> None:
         await at_work(w)

@@ -53,10 +53,10 @@ class Group:
     """A group with one member; one node is its coordinator, and the other returns NOT_COORDINATOR.
 
     Attributes:
-    node_id: the current coordinator.
-    refuse: error code by API that the coordinator returns while it is set.
-    offset: the committed offset.
-    answered: the APIs that the coordinator granted, in order, with its node id.
+        node_id: the current coordinator.
+        refuse: error code by API that the coordinator returns while it is set.
+        offset: the committed offset.
+        answered: the APIs that the coordinator granted, in order, with its node id.
     """
 
     def __init__(self, kafka: ScriptedCluster) -> None:

@@ -61,9 +61,9 @@ class Kind:
     """A kind of number.
 
     Attributes:
-    taken: accepted values: the ends of the range and special values.
-    past: values out of range, which raise ValueError.
-    none: values of a wrong type, which raise TypeError.
+        taken: accepted values: the ends of the range and special values.
+        past: values out of range, which raise ValueError.
+        none: values of a wrong type, which raise TypeError.
     """
 
     taken: tuple[object, ...]

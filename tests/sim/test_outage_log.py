@@ -154,7 +154,7 @@ def test_a_client_that_never_reached_its_cluster_logs_it_once_a_minute(
 def test_a_flapping_broker_is_four_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It flaps a hundred times in ten minutes; omitted lines are counted."""
+    """The broker flaps a hundred times in ten minutes; omitted lines are counted."""
 
     async def body(world: Any) -> None:
         await world.topic("orders", 1)

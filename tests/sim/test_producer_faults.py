@@ -218,7 +218,7 @@ def test_a_dead_broker_does_not_delay_another() -> None:
 
 
 def test_a_former_leader_that_hangs_does_not_keep_the_batches() -> None:
-    """It accepts connections but never responds; the new leader gets the batches at once."""
+    """The old leader accepts connections but is silent; the new leader gets the batches at once."""
 
     async def body(world: Any, kafka: Any) -> None:
         topic = kafka.topic("orders", [1])

@@ -326,7 +326,7 @@ def test_a_bug_ends_its_own_records_and_no_others(
 def test_a_bug_that_affects_each_topic_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was logged with a traceback for each topic."""
+    """The bug was logged with a traceback for each topic."""
 
     def broken(*args: Any) -> None:
         raise Boom("a bug")

@@ -27,9 +27,9 @@ class Counts(NamedTuple):
     """The offsets that may be committed after the first error.
 
     Attributes:
-    work: with automatic commits: the first offset that is not finished.
-    acked: after everything but the error was acknowledged.
-    handed: with commit(): the end of what was delivered, including the error if it counts.
+        work: with automatic commits: the first offset that is not finished.
+        acked: after everything but the error was acknowledged.
+        handed: with commit(): the end of what was delivered, including the error if it counts.
     """
 
     work: int

@@ -206,8 +206,8 @@ class MemoryFiles:
     """A disk in memory; see the module docstring.
 
     Args:
-    now_ms: returns the modification times.
-    capacity: bytes that fit on the disk; a larger write is cut short and raises ENOSPC.
+        now_ms: returns the modification times.
+        capacity: bytes that fit on the disk; a larger write is cut short and raises ENOSPC.
     """
 
     def __init__(

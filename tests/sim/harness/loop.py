@@ -68,7 +68,7 @@ class SimLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time; see the module docstring.
 
     Args:
-    limit: virtual seconds after which SimTimeout is raised.
+        limit: virtual seconds after which SimTimeout is raised.
     """
 
     _scheduled: list[asyncio.TimerHandle]

@@ -64,8 +64,8 @@ class MemoryNetwork:
     """All machines and the connections between them.
 
     Args:
-    latency: (minimum, maximum) seconds for a segment.
-    bytes_per_second: limit for each direction of a connection; None for no limit.
+        latency: (minimum, maximum) seconds for a segment.
+        bytes_per_second: limit for each direction of a connection; None for no limit.
     """
 
     def __init__(

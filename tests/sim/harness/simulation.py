@@ -103,11 +103,11 @@ def run(
     """Run `main(world)` in virtual time until it ends.
 
     Args:
-    limit: virtual seconds allowed.
+        limit: virtual seconds allowed.
 
     Raises:
-    SimDeadlock, SimLivelock, SimTimeout: `main` does not end.
-    SimulationFailed: `main` ended, but a task or callback failed unnoticed.
+        SimDeadlock, SimLivelock, SimTimeout: `main` does not end.
+        SimulationFailed: `main` ended, but a task or callback failed unnoticed.
     """
     # The garbage collection below examines only the objects of this run, not those of earlier
     # tests.

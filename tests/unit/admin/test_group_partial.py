@@ -222,11 +222,11 @@ class Held:
     """Group g with one member, into which `holder` joins to hold the group during a rewind.
 
     Attributes:
-    removing: error code of the first response to the removal of other members.
-    asking: error code of joins without member id; 79 (MEMBER_ID_REQUIRED) assigns the id.
-    joining: error code of the first join with a member id.
-    beating: error code of heartbeats; 27 (REBALANCE_IN_PROGRESS) means a member rejoins.
-    left: the members that left or were removed, in order.
+        removing: error code of the first response to the removal of other members.
+        asking: error code of joins without member id; 79 (MEMBER_ID_REQUIRED) assigns the id.
+        joining: error code of the first join with a member id.
+        beating: error code of heartbeats; 27 (REBALANCE_IN_PROGRESS) means a member rejoins.
+        left: the members that left or were removed, in order.
     """
 
     def __init__(

@@ -107,10 +107,10 @@ class ScriptedCluster:
     """The model from which all brokers respond.
 
     Attributes:
-    handlers: per request class, a function ``(broker, request, version) -> response``; no response
-    is sent if the function returns None.
-    limits: the newest version to advertise, per request class.
-    served: all requests received, in order.
+        handlers: per request class, a function ``(broker, request, version) -> response``; no
+            response is sent if the function returns None.
+        limits: the newest version to advertise, per request class.
+        served: all requests received, in order.
     """
 
     def __init__(self, loop: SimLoop, brokers: int = 3) -> None:

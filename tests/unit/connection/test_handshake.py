@@ -111,7 +111,7 @@ def test_a_broker_that_worked_before_is_never_considered_too_old() -> None:
 
 
 def test_a_broker_that_is_starting_is_not_considered_too_old() -> None:
-    """It closes one connection, then works; the count of such closes is reset."""
+    """The broker closes one connection, then works; the count of such closes is reset."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (_, kafka, node):
@@ -170,7 +170,7 @@ class Greeted:
 
 
 def test_a_greeting_before_the_first_request_is_named() -> None:
-    """It closed the connection, and the error only said "is closing"."""
+    """The greeting ended the connection, and the error only said "is closing"."""
 
     async def main(simulation: Simulation) -> None:
         async with one_broker(simulation) as (world, kafka, _):

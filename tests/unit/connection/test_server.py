@@ -760,8 +760,9 @@ def test_after_connection_lost_in_a_handler_all_received_requests_are_handled() 
 
 
 def test_the_memory_of_a_refused_client_is_freed_before_it_reads_the_last_response() -> None:
-    """The client exceeded the budget, was refused, and read slowly: other clients waited until it
-    was gone. It has the full `write_stall` to read its responses, however long the request took.
+    """The client exceeded the budget, was refused, and read slowly: other clients waited until its
+    connection was closed. It has the full `write_stall` to read its responses, however long the
+    request took.
     """
 
     async def main(simulation: Simulation) -> None:

@@ -8,7 +8,7 @@ from aiokq.connection.turn import REQUESTS_PER_TURN, Turn
 
 
 async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
-    """It does not matter in how many calls the requests are counted."""
+    """The number of calls that count the requests makes no difference."""
     turn = Turn()
     assert not turn.spend(1)
     assert not turn.spend(REQUESTS_PER_TURN - 1)

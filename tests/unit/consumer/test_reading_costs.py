@@ -86,8 +86,8 @@ class World:
     """A reader of one partition in which the odd records, or all, fail to deserialize.
 
     Attributes:
-    calls: calls of the deserializer, by offset.
-    counted: records received.
+        calls: calls of the deserializer, by offset.
+        counted: records received.
     """
 
     def __init__(self, *, odd: bool) -> None:

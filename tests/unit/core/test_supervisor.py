@@ -86,7 +86,7 @@ async def test_a_cancelled_error_raised_by_the_child_itself_is_its_failure(caplo
 
 
 async def test_a_generator_exit_raised_by_a_child_is_its_failure():
-    """It was treated as garbage collection of the child, so the child ended silently."""
+    """The exception was treated as garbage collection of the child, so the child ended silently."""
     reported: list[BaseException] = []
     supervisor = Supervisor("consumer", on_failure=reported.append)
     await supervisor.start()

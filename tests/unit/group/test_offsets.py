@@ -98,10 +98,10 @@ class Coordinator(Engine):
     """A coordinator that identifies topics by id, or only by name.
 
     Attributes:
-    topics: its topics; commits to others are refused.
-    version: version of OffsetCommit.
-    commits: the requests received, each with its version.
-    learned: the metadata of the next refreshes.
+        topics: its topics; commits to others are refused.
+        version: version of OffsetCommit.
+        commits: the requests received, each with its version.
+        learned: the metadata of the next refreshes.
     """
 
     def __init__(self, version: int, **topics: UUID) -> None:
