@@ -234,46 +234,61 @@ class ClientCounters(_Counters):
     name: str = "aiokq"
 
     records_sent: int = _counter("records", "Records acknowledged by a broker.")
-    record_bytes_sent: int = _counter("bytes", "Size of those records, uncompressed.")
+    record_bytes_sent: int = _counter(
+        "bytes", "Uncompressed size of the records acknowledged by a broker."
+    )
     records_failed: int = _counter("records", "Records whose delivery failed.")
     batches_sent: int = _counter("batches", "Record batches acknowledged by a broker.")
-    batch_bytes_sent: int = _counter("bytes", "Size of those batches, as sent.")
+    batch_bytes_sent: int = _counter(
+        "bytes", "Size, as sent, of the record batches acknowledged by a broker."
+    )
     batches_retried: int = _counter("batches", "Record batches sent again.")
     batches_split: int = _counter("batches", "Record batches split after MESSAGE_TOO_LARGE.")
     buffered_bytes: Gauge = _gauge("bytes", "Part of buffer_memory in use.")
-    buffer_waiters: Gauge = _gauge("tasks", "Tasks that wait for room in buffer_memory.")
+    buffer_waiters: Gauge = _gauge("tasks", "Tasks that wait for free space in buffer_memory.")
     queue_seconds: Histogram = _latency(
-        "From the first append to a batch until it was first handed to a connection."
+        "Time from the first append to a batch until the batch was first handed to a connection."
     )
     delivery_seconds: Histogram = _latency(
-        "From the first append to a batch until it was acknowledged."
+        "Time from the first append to a batch until the batch was acknowledged."
     )
 
-    records_received: Total = _total("records", "Records handed over to the application.")
+    records_received: Total = _total("records", "Records returned to the application.")
     record_bytes_received: int = _counter("bytes", "Record bytes fetched, as received.")
-    batches_received: int = _counter("batches", "Partitions' portions of records fetched.")
-    read_ahead_bytes: Gauge = _gauge("bytes", "Fetched bytes not handed over yet.")
+    batches_received: int = _counter(
+        "batches",
+        "Portions of records received in fetch responses, one per partition and response.",
+    )
+    read_ahead_bytes: Gauge = _gauge(
+        "bytes", "Fetched record bytes not yet returned to the application."
+    )
     fetch_lag: GaugeBy = _gauge_by(
-        ("topic", "partition"), "records", "Records between the position and the partition's end."
+        ("topic", "partition"),
+        "records",
+        "Records between the consumer's position and the end of the partition.",
     )
 
-    requests: CounterBy = _counter_by("api", "requests", "Requests answered.")
+    requests: CounterBy = _counter_by("api", "requests", "Requests that were answered.")
     request_seconds: HistogramBy = _latency_by(
-        "api", "From writing a request until its response was read."
+        "api", "Time from writing a request until its response was read."
     )
     retries: CounterBy = _counter_by("api", "requests", "Requests sent again after an error.")
     errors: CounterBy = _counter_by(
-        "error", "errors", "Errors by Kafka's name of the code, or the class of a local error."
+        "error",
+        "errors",
+        "Errors, by Kafka's name of the error code or by the class of a local error.",
     )
     bytes_sent: int = _counter("bytes", "Bytes written to connections.")
     bytes_received: int = _counter("bytes", "Bytes read from connections.")
     connections: Gauge = _gauge("connections", "Open connections.")
-    connections_opened: int = _counter("connections", "Connections made.")
-    connections_failed: int = _counter("connections", "Attempts to connect that failed.")
-    throttle_seconds: float = _seconds("Time that brokers asked to stay silent (quotas).")
-    metadata_refreshes: int = _counter("requests", "Metadata responses taken in.")
-    events_dropped: int = _counter("events", "Events a slow reader of events() lost.")
-    loop_stalls: int = _counter("stalls", "Times the watchdog saw the event loop stand still.")
+    connections_opened: int = _counter("connections", "Connections opened.")
+    connections_failed: int = _counter("connections", "Failed connection attempts.")
+    throttle_seconds: float = _seconds("Throttle time that brokers imposed (quotas).")
+    metadata_refreshes: int = _counter("requests", "Metadata responses applied.")
+    events_dropped: int = _counter(
+        "events", "Events dropped because a reader of events() was too slow."
+    )
+    loop_stalls: int = _counter("stalls", "Stalls of the event loop that the watchdog detected.")
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
