@@ -18,65 +18,67 @@ class ClusterOverrides(TypedDict, total=False):
     """Keywords a constructor takes instead of ClusterSettings."""
 
     bootstrap_servers: str | Sequence[str]
-    """Addresses to find the cluster by: 'host:port', several comma separated or in a list; an
-    IPv6 address in brackets.
+    """Addresses of brokers to find the cluster: 'host:port', several separated by commas or in a
+    list; an IPv6 address in brackets.
     """
     client_id: str
     """Name of this client in the brokers' logs and quotas."""
     client_rack: str
-    """Rack this client runs in, for reading from near replicas."""
+    """Rack in which this client runs, for reading from the nearest replica."""
     request_timeout_ms: int
     """How long a request may wait for its response."""
     default_api_timeout_ms: int
-    """Limit of calls that take no timeout or are given none, retries included."""
+    """Time limit, including retries, of calls that have no timeout argument or get none."""
     bootstrap_timeout_ms: int
-    """How long entering waits for the first metadata; 0 does not wait."""
+    """How long start() and `async with` wait for the first metadata; 0 does not wait."""
     metadata_max_age_ms: int
-    """Metadata is asked for again when it is this old."""
+    """Age at which metadata is requested again."""
     allow_auto_create_topics: bool
-    """Whether asking for a topic may create it, if the brokers allow that too."""
+    """Whether a metadata request for a topic may create it, if the brokers also allow that."""
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
-    """What to do when no known broker answers (KIP-899): go on asking them, or ask
-    bootstrap_servers as well.
+    """What to do when no known broker answers (KIP-899): keep asking the known brokers only
+    ('none'), or ask bootstrap_servers as well ('rebootstrap').
     """
     metadata_recovery_rebootstrap_trigger_ms: int
-    """Start over with bootstrap_servers when metadata could not be had for this long (KIP-1102)."""
+    """Ask bootstrap_servers instead of the known brokers when the metadata is older than
+    metadata_max_age_ms by this time (KIP-1102).
+    """
     retry_backoff_ms: int
-    """Pause before a request is tried again, the first time."""
+    """Pause before the first retry of a request."""
     retry_backoff_max_ms: int
-    """Longest such pause; it doubles each time (KIP-580)."""
+    """Longest pause before a retry of a request; the pause doubles with each retry (KIP-580)."""
     reconnect_backoff_ms: int
-    """Pause before a broker is connected to again, the first time."""
+    """Pause before the first attempt to reconnect to a broker."""
     reconnect_backoff_max_ms: int
-    """Longest such pause; it doubles each time."""
+    """Longest pause before an attempt to reconnect; the pause doubles with each failure."""
     socket_connection_setup_timeout_ms: int
-    """How long opening a connection may take, at first."""
+    """Time limit for opening a connection; it doubles with each failure."""
     socket_connection_setup_timeout_max_ms: int
-    """The same after several failures (KIP-601)."""
+    """Largest time limit for opening a connection (KIP-601)."""
     connections_max_idle_ms: int
-    """Unused connections are closed after this; 0 never."""
+    """Time after which an unused connection is closed; 0 never closes it."""
     security_protocol: SecurityProtocol
-    """Whether to use TLS (SSL) and SASL."""
+    """Whether connections use TLS (SSL), SASL, both or neither."""
     sasl_mechanism: str
-    """How to authenticate; PLAIN is what is supported."""
+    """SASL mechanism to authenticate with; only PLAIN is supported."""
     sasl_plain_username: str | None
     """User name for PLAIN."""
     sasl_plain_password: str | SecretStr | None
     """Password for PLAIN."""
     ssl_context: ssl.SSLContext | None
-    """TLS context to use as it is, instead of the ssl_* files."""
+    """TLS context to use unchanged, instead of the ssl_* files."""
     ssl_cafile: str | None
     """PEM file with the certificate authorities to trust."""
     ssl_certfile: str | None
     """PEM file with this client's certificate chain."""
     ssl_keyfile: str | None
-    """PEM file with its private key, if not in ssl_certfile."""
+    """PEM file with the private key of the certificate, if the key is not in ssl_certfile."""
     ssl_password: str | SecretStr | None
-    """Password of that key."""
+    """Password of the private key."""
     ssl_check_hostname: bool
-    """Whether a broker's certificate must name its host."""
+    """Whether a broker's certificate must contain the name of the broker's host."""
     loop_stall_ms: int
     """Report the event loop as stalled (LoopStalled, with the stack) when it runs nothing for
-    this long. It is watched, by a thread, where a group has a member, and otherwise if this
-    is set; 0 never watches it.
+    this long. A thread watches the event loop of a consumer in a group, and of any other
+    client if this setting is given; 0 turns the watch off.
     """

@@ -37,14 +37,15 @@ class ClusterSettings(ClusterRules, Settings):
         str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)
     ] = Field(
         default=(),
-        description="Addresses to find the cluster by: 'host:port', several comma separated or "
-        "in a list; an IPv6 address in brackets.",
+        description="Addresses of brokers to find the cluster: 'host:port', several separated by "
+        "commas or in a list; an IPv6 address in brackets.",
     )
     client_id: str = Field(
         default="aiokq", description="Name of this client in the brokers' logs and quotas."
     )
     client_rack: str = Field(
-        default="", description="Rack this client runs in, for reading from near replicas."
+        default="",
+        description="Rack in which this client runs, for reading from the nearest replica.",
     )
 
     request_timeout_ms: int = Field(
@@ -57,92 +58,97 @@ class ClusterSettings(ClusterRules, Settings):
         default=60_000,
         ge=1,
         le=INT32_MAX,
-        description="Limit of calls that take no timeout or are given none, retries included.",
+        description="Time limit, including retries, of calls that have no timeout argument or "
+        "get none.",
     )
     bootstrap_timeout_ms: int = Field(
         default=10_000,
         ge=0,
         le=INT64_MAX,
-        description="How long entering waits for the first metadata; 0 does not wait.",
+        description="How long start() and `async with` wait for the first metadata; 0 does not "
+        "wait.",
     )
     metadata_max_age_ms: int = Field(
         default=300_000,
         ge=1,
         le=INT64_MAX,
-        description="Metadata is asked for again when it is this old.",
+        description="Age at which metadata is requested again.",
     )
     allow_auto_create_topics: bool = Field(
         default=True,
-        description="Whether asking for a topic may create it, if the brokers allow that too.",
+        description="Whether a metadata request for a topic may create it, if the brokers also "
+        "allow that.",
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = Field(
         default="rebootstrap",
-        description="What to do when no known broker answers (KIP-899): go on asking them, or "
-        "ask bootstrap_servers as well.",
+        description="What to do when no known broker answers (KIP-899): keep asking the known "
+        "brokers only ('none'), or ask bootstrap_servers as well ('rebootstrap').",
     )
     metadata_recovery_rebootstrap_trigger_ms: int = Field(
         default=300_000,
         ge=0,
         le=INT64_MAX,
-        description="Start over with bootstrap_servers when metadata could not be had for this "
-        "long (KIP-1102).",
+        description="Ask bootstrap_servers instead of the known brokers when the metadata is "
+        "older than metadata_max_age_ms by this time (KIP-1102).",
     )
 
     retry_backoff_ms: int = Field(
         default=100,
         ge=0,
         le=INT64_MAX,
-        description="Pause before a request is tried again, the first time.",
+        description="Pause before the first retry of a request.",
     )
     retry_backoff_max_ms: int = Field(
         default=1_000,
         ge=0,
         le=INT64_MAX,
-        description="Longest such pause; it doubles each time (KIP-580).",
+        description="Longest pause before a retry of a request; the pause doubles with each "
+        "retry (KIP-580).",
     )
     reconnect_backoff_ms: int = Field(
         default=50,
         ge=0,
         le=INT64_MAX,
-        description="Pause before a broker is connected to again, the first time.",
+        description="Pause before the first attempt to reconnect to a broker.",
     )
     reconnect_backoff_max_ms: int = Field(
         default=1_000,
         ge=0,
         le=INT64_MAX,
-        description="Longest such pause; it doubles each time.",
+        description="Longest pause before an attempt to reconnect; the pause doubles with each "
+        "failure.",
     )
     socket_connection_setup_timeout_ms: int = Field(
         default=10_000,
         ge=1,
         le=INT64_MAX,
-        description="How long opening a connection may take, at first.",
+        description="Time limit for opening a connection; it doubles with each failure.",
     )
     socket_connection_setup_timeout_max_ms: int = Field(
         default=30_000,
         ge=1,
         le=INT64_MAX,
-        description="The same after several failures (KIP-601).",
+        description="Largest time limit for opening a connection (KIP-601).",
     )
     connections_max_idle_ms: int = Field(
         default=540_000,
         ge=0,
         le=INT64_MAX,
-        description="Unused connections are closed after this; 0 never.",
+        description="Time after which an unused connection is closed; 0 never closes it.",
     )
 
     security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(
-        default="PLAINTEXT", description="Whether to use TLS (SSL) and SASL."
+        default="PLAINTEXT", description="Whether connections use TLS (SSL), SASL, both or neither."
     )
     sasl_mechanism: Annotated[str, AfterValidator(supported_mechanism)] = Field(
-        default="PLAIN", description="How to authenticate; PLAIN is what is supported."
+        default="PLAIN", description="SASL mechanism to authenticate with; only PLAIN is supported."
     )
     sasl_plain_username: str | None = Field(default=None, description="User name for PLAIN.")
     sasl_plain_password: SecretStr | None = Field(
         default=None, repr=False, description="Password for PLAIN."
     )
     ssl_context: ssl.SSLContext | None = Field(
-        default=None, description="TLS context to use as it is, instead of the ssl_* files."
+        default=None, description="TLS context to use unchanged, instead of the ssl_* files."
     )
     ssl_cafile: str | None = Field(
         default=None, description="PEM file with the certificate authorities to trust."
@@ -151,22 +157,25 @@ class ClusterSettings(ClusterRules, Settings):
         default=None, description="PEM file with this client's certificate chain."
     )
     ssl_keyfile: str | None = Field(
-        default=None, description="PEM file with its private key, if not in ssl_certfile."
+        default=None,
+        description="PEM file with the private key of the certificate, if the key is not "
+        "in ssl_certfile.",
     )
     ssl_password: SecretStr | None = Field(
-        default=None, repr=False, description="Password of that key."
+        default=None, repr=False, description="Password of the private key."
     )
     ssl_check_hostname: bool = Field(
-        default=True, description="Whether a broker's certificate must name its host."
+        default=True,
+        description="Whether a broker's certificate must contain the name of the broker's host.",
     )
 
     loop_stall_ms: int = Field(
         default=1000,
         ge=0,
         le=INT32_MAX,
-        description="Report the event loop as stalled (LoopStalled, with the stack) when it "
-        "runs nothing for this long. It is watched, by a thread, where a group has a member, and "
-        "otherwise if this is set; 0 never watches it.",
+        description="Report the event loop as stalled (LoopStalled, with the stack) when it runs "
+        "nothing for this long. A thread watches the event loop of a consumer in a group, and of "
+        "any other client if this setting is given; 0 turns the watch off.",
     )
 
     @classmethod
@@ -179,7 +188,7 @@ class ClusterSettings(ClusterRules, Settings):
         known = type(settings).model_fields if isinstance(settings, Settings) else {}
         if not cls.model_fields.keys() <= known.keys():
             raise ConfigError(
-                f"settings must be {cls.__name__}, not {type(settings).__name__}; pass single "
+                f"settings must be {cls.__name__}, not {type(settings).__name__}; pass individual "
                 "settings as keywords"
             )
         if beside := sorted(settings.explicit - cls.model_fields.keys()):

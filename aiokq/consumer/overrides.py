@@ -25,7 +25,7 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     new_partitions: Literal["earliest", "auto_offset_reset"]
     """Where to start in partitions and topics that are created after the subscription. Not
     Kafka's: Java uses auto_offset_reset, and with 'latest' misses records written before it
-    discovered them.
+    discovers such a partition.
     """
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """Whether records of open and aborted transactions are delivered."""
@@ -38,24 +38,24 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     fetch_max_bytes: int
     """Bytes of records in one response. A larger first batch is returned nevertheless (KIP-74)."""
     max_partition_fetch_bytes: int
-    """Bytes of one partition in one response, likewise; a partition with as many bytes buffered
-    is not fetched further.
+    """Bytes of records of one partition in one response. A larger first batch is returned
+    nevertheless (KIP-74). A partition with this many bytes buffered is not fetched.
     """
     queued_max_bytes: int
-    """Bytes fetched ahead, of all partitions, while user code runs; one response per broker may
-    exceed it. Not Kafka's: librdkafka's queued.max.messages.kbytes.
+    """Bytes fetched ahead for all partitions while user code runs; one response per broker may
+    exceed the limit. Not Kafka's: librdkafka's queued.max.messages.kbytes.
     """
     max_poll_records: int
     """Default maximum number of records that `getmany` returns."""
     exclude_internal_topics: bool
-    """Whether a pattern leaves internal topics such as __consumer_offsets out."""
+    """Whether a pattern excludes internal topics such as __consumer_offsets."""
     key_deserializer: Deserializer | Callable[[bytes], Any] | None
     """Deserializer of keys: a callable, or an object with deserialize()."""
     value_deserializer: Deserializer | Callable[[bytes], Any] | None
     """Deserializer of values: a callable, or an object with deserialize()."""
     group_id: str | None
-    """The group to join: its members share the partitions, and offsets are committed to it.
-    Without one a consumer reads all partitions, and commits nothing.
+    """The group to join: its members share the partitions, and offsets are committed to the
+    group. A consumer without a group_id reads all partitions and commits nothing.
     """
     group_instance_id: str | None
     """The permanent id of a static member, which keeps its partitions if it is restarted within
@@ -66,32 +66,32 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     does, or 'auto': the consumer protocol if broker and group allow it.
     """
     group_remote_assignor: str | None
-    """The broker's assignor, with the consumer protocol: 'uniform' or 'range'; the broker's
-    default if not given.
+    """The broker's assignor with the consumer protocol: 'uniform' or 'range'; by default the
+    broker chooses.
     """
     partition_assignment_strategy: tuple[str | Assignor, ...]
     """Assignors of the classic protocol, most preferred first: 'range', 'roundrobin', 'sticky',
     'cooperative-sticky', Java's class names, or an Assignor of your own.
     """
     session_timeout_ms: int
-    """A member without a heartbeat for so long is removed from the group. Classic protocol; with
-    the consumer protocol the broker's setting applies.
+    """Time without a heartbeat after which a member is removed from the group. Classic protocol;
+    with the consumer protocol the broker's setting applies.
     """
     heartbeat_interval_ms: int
     """The interval of heartbeats, which also announce rebalances. Classic protocol; with the
     consumer protocol the broker's setting applies.
     """
     max_poll_interval_ms: int
-    """A member from which no record is requested for so long leaves its group, and rejoins when
-    it is read from again.
+    """Time without a request for a record after which a member leaves its group. It rejoins when
+    the application requests a record again.
     """
     rebalance_timeout_ms: int | None
-    """How long a rebalance waits for the members: records in work and rebalance handlers must be
-    done by then. Default max_poll_interval_ms, as in Java.
+    """How long a rebalance waits for the members: records in progress and rebalance handlers
+    must be finished by then. Default max_poll_interval_ms, as in Java.
     """
     enable_auto_commit: bool
     """Whether finished records are committed automatically: every auto_commit_interval_ms, in
-    rebalances and at the end. An explicit true needs a group_id.
+    rebalances and when the consumer closes. An explicit true needs a group_id.
     """
     auto_commit_interval_ms: int
     """How often finished records are committed."""

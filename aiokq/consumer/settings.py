@@ -41,7 +41,7 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default="earliest",
         description="Where to start in partitions and topics that are created after the "
         "subscription. Not Kafka's: Java uses auto_offset_reset, and with 'latest' misses "
-        "records written before it discovered them.",
+        "records written before it discovers such a partition.",
     )
     isolation_level: Literal["read_uncommitted", "read_committed"] = Field(
         default="read_uncommitted",
@@ -75,15 +75,16 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=1_048_576,
         ge=0,
         le=INT32_MAX,
-        description="Bytes of one partition in one response, likewise; a partition with as "
-        "many bytes buffered is not fetched further.",
+        description="Bytes of records of one partition in one response. A larger first batch is "
+        "returned nevertheless (KIP-74). A partition with this many bytes buffered is not "
+        "fetched.",
     )
     queued_max_bytes: int = Field(
         default=67_108_864,
         ge=1,
         le=INT64_MAX,
-        description="Bytes fetched ahead, of all partitions, while user code runs; one response "
-        "per broker may exceed it. Not Kafka's: librdkafka's queued.max.messages.kbytes.",
+        description="Bytes fetched ahead for all partitions while user code runs; one response "
+        "per broker may exceed the limit. Not Kafka's: librdkafka's queued.max.messages.kbytes.",
     )
     max_poll_records: int = Field(
         default=500,
@@ -94,7 +95,7 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
 
     exclude_internal_topics: bool = Field(
         default=True,
-        description="Whether a pattern leaves internal topics such as __consumer_offsets out.",
+        description="Whether a pattern excludes internal topics such as __consumer_offsets.",
     )
 
     key_deserializer: Deserializer | Callable[[bytes], Any] | None = Field(
@@ -109,7 +110,8 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     group_id: str | None = Field(
         default=None,
         description="The group to join: its members share the partitions, and offsets are "
-        "committed to it. Without one a consumer reads all partitions, and commits nothing.",
+        "committed to the group. A consumer without a group_id reads all partitions and commits "
+        "nothing.",
     )
     group_instance_id: str | None = Field(
         default=None,
@@ -123,8 +125,8 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     )
     group_remote_assignor: str | None = Field(
         default=None,
-        description="The broker's assignor, with the consumer protocol: 'uniform' or 'range'; "
-        "the broker's default if not given.",
+        description="The broker's assignor with the consumer protocol: 'uniform' or 'range'; by "
+        "default the broker chooses.",
     )
     partition_assignment_strategy: Annotated[
         tuple[str | Assignor, ...],
@@ -140,8 +142,8 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=45_000,
         ge=1,
         le=INT32_MAX,
-        description="A member without a heartbeat for so long is removed from the group. Classic "
-        "protocol; with the consumer protocol the broker's setting applies.",
+        description="Time without a heartbeat after which a member is removed from the group. "
+        "Classic protocol; with the consumer protocol the broker's setting applies.",
     )
     heartbeat_interval_ms: int = Field(
         default=3_000,
@@ -154,21 +156,21 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=300_000,
         ge=1,
         le=INT32_MAX,
-        description="A member from which no record is requested for so long leaves its group, and "
-        "rejoins when it is read from again.",
+        description="Time without a request for a record after which a member leaves its group. "
+        "It rejoins when the application requests a record again.",
     )
     rebalance_timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="How long a rebalance waits for the members: records in work and rebalance "
-        "handlers must be done by then. Default max_poll_interval_ms, as in Java.",
+        description="How long a rebalance waits for the members: records in progress and "
+        "rebalance handlers must be finished by then. Default max_poll_interval_ms, as in Java.",
     )
     enable_auto_commit: bool = Field(
         default=True,
         description="Whether finished records are committed automatically: every "
-        "auto_commit_interval_ms, in rebalances and at the end. An explicit true needs a "
-        "group_id.",
+        "auto_commit_interval_ms, in rebalances and when the consumer closes. An explicit true "
+        "needs a group_id.",
     )
     auto_commit_interval_ms: int = Field(
         default=5_000,

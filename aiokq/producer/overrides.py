@@ -34,10 +34,11 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """
     linger_when_awaited: bool | None
     """Whether batches linger although every record of the producer is awaited and no batch is in
-    flight. If not, they are sent as soon as the event loop is idle, at the latest after
-    linger_ms, so that `await send()` takes a round trip. Unset, they linger if linger_ms was
-    set, as in Kafka. Awaiting the result of `send_many` awaits all of its records, unless
-    interceptors, serializers or a partitioner are set: then they linger. Not Kafka's.
+    flight. If not, such batches are sent as soon as the event loop is idle, at the latest
+    after linger_ms, so that `await send()` takes one round trip. Unset, batches linger if
+    linger_ms was set, as in Kafka. Awaiting the result of `send_many` awaits all of its
+    records, unless interceptors, serializers or a partitioner are set: then batches linger.
+    Not Kafka's.
     """
     buffer_memory: int
     """Bytes of records that may be unacknowledged; at this limit `send` and `enqueue` wait."""
@@ -46,51 +47,52 @@ class ProducerOverrides(ClusterOverrides, total=False):
     that the cluster does not know. Unset, at most a delivery_timeout_ms that is set.
     """
     max_request_size: int
-    """Bytes of record batches in one request; also of the largest record."""
+    """Largest size of the record batches in one request, and of one record."""
     delivery_timeout_ms: int
     """The time from the acceptance of a record to its delivery or failure. If it is set, it
-    limits the timeouts that are not: linger_ms to a quarter of it, the wait for a Produce
+    limits the timeouts that are unset: linger_ms to a quarter of it, the wait for a Produce
     response to half of the rest (but not below 100 ms), and max_block_ms to all of it. It
-    must be at least linger_ms + request_timeout_ms if those are set as well; unset, it is
-    raised to that.
+    must be at least linger_ms + request_timeout_ms if those are also set; unset, it is raised
+    to that sum.
     """
     retries: int
-    """How often a batch is retried. delivery_timeout_ms is the better limit."""
+    """Maximum number of retries of a batch. delivery_timeout_ms is the better limit."""
     max_in_flight_requests_per_connection: int
-    """Produce requests to a broker that may be unanswered."""
+    """Maximum number of unanswered Produce requests to a broker."""
     enable_idempotence: bool
-    """Each record is written exactly once and in order, also with retries. Unset, it is off
-    where acks, retries or max_in_flight_requests_per_connection conflict with it.
+    """Whether each record is written exactly once and in order, also with retries. Unset, it is
+    off if acks, retries or max_in_flight_requests_per_connection conflict with it.
     """
     metadata_max_idle_ms: int
-    """How long a topic's metadata is kept current without a record for it."""
+    """How long a topic's metadata is refreshed while no record is sent to the topic."""
     transactional_id: str | None
-    """Not supported yet: transactions come with a later version."""
+    """Not supported yet, because aiokq has no transactions."""
     compression_type: CompressionType
     """Codec of the batches: none, gzip, snappy, lz4 or zstd."""
     compression_type_by_topic: Mapping[str, CompressionType]
     """Codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not Kafka's."""
     compression_gzip_level: int
-    """1 (fast) to 9 (small), or -1 for zlib's own."""
+    """1 (fast) to 9 (small), or -1 for zlib's default."""
     compression_lz4_level: int
-    """1 to 17; 9, the default, is the fast one."""
+    """1 to 17; 9, the default, is the fast algorithm."""
     compression_zstd_level: int
     """-131072 (fast) to 22 (small)."""
     partitioner: Partitioner | PartitionFunction | None
-    """Chooses partitions instead of murmur2 (with a key) and sticky (without): an object with
-    partition(), or a callable that takes the key, all partitions and those with a leader, as
-    in aiokafka and kafka-python. A result of None leaves the choice to the default.
+    """Partitioner to use instead of murmur2 (records with a key) and sticky partitioning
+    (records without): an object with partition(), or a callable that takes the key, all
+    partitions and the partitions with a leader, as in aiokafka and kafka-python. If the
+    result is None, the default partitioner chooses.
     """
     partitioner_adaptive_partitioning_enable: bool
     """Whether partitions with fewer waiting batches get more of the records without a key
-    (KIP-794); if not, all partitions get the same share.
+    (KIP-794); otherwise all partitions get the same share.
     """
     partitioner_availability_timeout_ms: int
-    """Records without a key avoid partitions whose broker has been sent nothing for this long
-    although batches wait for it; 0 avoids none.
+    """Time after which records without a key avoid the partitions of a broker that was sent
+    nothing although batches wait for it; 0 avoids no partitions.
     """
     partitioner_ignore_keys: bool
-    """Partition records with a key like those without one."""
+    """Whether records with a key are partitioned like records without a key."""
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None
     """Converts keys to bytes: a callable, or an object with serialize(). It is not called for
     None.
@@ -100,4 +102,6 @@ class ProducerOverrides(ClusterOverrides, total=False):
     None, a tombstone.
     """
     interceptors: tuple[Interceptor, ...]
-    """Hooks on_enqueue, on_batch, on_ack and on_error, in order."""
+    """Interceptors, with the hooks on_enqueue, on_batch, on_ack and on_error; called in the
+    order given.
+    """

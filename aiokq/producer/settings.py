@@ -68,12 +68,12 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     )
     linger_when_awaited: bool | None = Field(
         default=None,
-        description="Whether batches linger although every record of the producer is awaited "
-        "and no batch is in flight. If not, they are sent as soon as the event loop is idle, at "
-        "the latest after linger_ms, so that `await send()` takes a round trip. "
-        "Unset, they linger if linger_ms was set, as in Kafka. "
-        "Awaiting the result of `send_many` awaits all of its records, unless interceptors, "
-        "serializers or a partitioner are set: then they linger. Not Kafka's.",
+        description="Whether batches linger although every record of the producer is awaited and "
+        "no batch is in flight. If not, such batches are sent as soon as the event loop is idle, "
+        "at the latest after linger_ms, so that `await send()` takes one round trip. Unset, "
+        "batches linger if linger_ms was set, as in Kafka. Awaiting the result of `send_many` "
+        "awaits all of its records, unless interceptors, serializers or a partitioner are set: "
+        "then batches linger. Not Kafka's.",
     )
     buffer_memory: int = Field(
         default=33_554_432,
@@ -94,44 +94,46 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=1_048_576,
         ge=1,
         le=INT32_MAX,
-        description="Bytes of record batches in one request; also of the largest record.",
+        description="Largest size of the record batches in one request, and of one record.",
     )
     delivery_timeout_ms: int = Field(
         default=120_000,
         ge=1,
         le=INT32_MAX,
-        description="The time from the acceptance of a record to its delivery or failure. If it is "
-        "set, it limits the timeouts that are not: linger_ms to a quarter of it, the wait for a "
-        "Produce response to half of the rest (but not below 100 ms), and max_block_ms to all of "
-        "it. It must be at least linger_ms + request_timeout_ms if those are set as well; unset, "
-        "it is raised to that.",
+        description="The time from the acceptance of a record to its delivery or failure. If it "
+        "is set, it limits the timeouts that are unset: linger_ms to a quarter of it, the wait "
+        "for a Produce response to half of the rest (but not below 100 ms), and max_block_ms to "
+        "all of it. It must be at least linger_ms + request_timeout_ms if those are also set; "
+        "unset, it is raised to that sum.",
     )
     retries: int = Field(
         default=2**31 - 1,
         ge=0,
         le=2**31 - 1,
-        description="How often a batch is retried. delivery_timeout_ms is the better limit.",
+        description="Maximum number of retries of a batch. delivery_timeout_ms is the better "
+        "limit.",
     )
     max_in_flight_requests_per_connection: int = Field(
         default=5,
         ge=1,
         le=INT32_MAX,
-        description="Produce requests to a broker that may be unanswered.",
+        description="Maximum number of unanswered Produce requests to a broker.",
     )
     enable_idempotence: bool = Field(
         default=True,
-        description="Each record is written exactly once and in order, also with retries. "
-        "Unset, it is off where acks, retries or max_in_flight_requests_per_connection "
+        description="Whether each record is written exactly once and in order, also with "
+        "retries. Unset, it is off if acks, retries or max_in_flight_requests_per_connection "
         "conflict with it.",
     )
     metadata_max_idle_ms: int = Field(
         default=300_000,
         ge=5_000,
         le=INT64_MAX,
-        description="How long a topic's metadata is kept current without a record for it.",
+        description="How long a topic's metadata is refreshed while no record is sent to the "
+        "topic.",
     )
     transactional_id: Annotated[str | None, AfterValidator(no_transactions_yet)] = Field(
-        default=None, description="Not supported yet: transactions come with a later version."
+        default=None, description="Not supported yet, because aiokq has no transactions."
     )
 
     compression_type: Annotated[CompressionType, BeforeValidator(known_codec)] = Field(
@@ -144,10 +146,10 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         description="Codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not Kafka's.",
     )
     compression_gzip_level: Annotated[int, AfterValidator(gzip_level)] = Field(
-        default=LEVELS[GZIP].default, description="1 (fast) to 9 (small), or -1 for zlib's own."
+        default=LEVELS[GZIP].default, description="1 (fast) to 9 (small), or -1 for zlib's default."
     )
     compression_lz4_level: Annotated[int, AfterValidator(lz4_level)] = Field(
-        default=LEVELS[LZ4].default, description="1 to 17; 9, the default, is the fast one."
+        default=LEVELS[LZ4].default, description="1 to 17; 9, the default, is the fast algorithm."
     )
     compression_zstd_level: Annotated[int, AfterValidator(zstd_level)] = Field(
         default=LEVELS[ZSTD].default, description="-131072 (fast) to 22 (small)."
@@ -157,25 +159,26 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         Partitioner | PartitionFunction | None, BeforeValidator(no_name_of_a_partitioner)
     ] = Field(
         default=None,
-        description="Chooses partitions instead of murmur2 (with a key) and sticky (without): an "
-        "object with partition(), or a callable that takes the key, all partitions and those with "
-        "a leader, as in aiokafka and kafka-python. A result of None leaves the choice to the "
-        "default.",
+        description="Partitioner to use instead of murmur2 (records with a key) and sticky "
+        "partitioning (records without): an object with partition(), or a callable that takes "
+        "the key, all partitions and the partitions with a leader, as in aiokafka and "
+        "kafka-python. If the result is None, the default partitioner chooses.",
     )
     partitioner_adaptive_partitioning_enable: bool = Field(
         default=True,
         description="Whether partitions with fewer waiting batches get more of the records "
-        "without a key (KIP-794); if not, all partitions get the same share.",
+        "without a key (KIP-794); otherwise all partitions get the same share.",
     )
     partitioner_availability_timeout_ms: int = Field(
         default=0,
         ge=0,
         le=INT64_MAX,
-        description="Records without a key avoid partitions whose broker has been sent nothing "
-        "for this long although batches wait for it; 0 avoids none.",
+        description="Time after which records without a key avoid the partitions of a broker "
+        "that was sent nothing although batches wait for it; 0 avoids no partitions.",
     )
     partitioner_ignore_keys: bool = Field(
-        default=False, description="Partition records with a key like those without one."
+        default=False,
+        description="Whether records with a key are partitioned like records without a key.",
     )
     key_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
         default=None,
@@ -188,7 +191,9 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         "not called for None, a tombstone.",
     )
     interceptors: tuple[Interceptor, ...] = Field(
-        default=(), description="Hooks on_enqueue, on_batch, on_ack and on_error, in order."
+        default=(),
+        description="Interceptors, with the hooks on_enqueue, on_batch, on_ack and on_error; "
+        "called in the order given.",
     )
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
