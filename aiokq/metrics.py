@@ -167,8 +167,8 @@ def register(
             there = _registered.get(registry)
             if there is None:
                 raise ConfigError(
-                    f"the registry has metrics of these names already, from elsewhere: {error}. "
-                    "Unregister what has them, or give another CollectorRegistry()"
+                    "another collector of the registry already has metrics of these names: "
+                    f"{error}. Unregister that collector, or pass another CollectorRegistry()"
                 ) from error
             there.widen(chosen or None)
             return there

@@ -49,7 +49,9 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
         Exception: whatever the function raises.
     """
     if inspect.iscoroutinefunction(function):
-        raise TypeError(f"{function!r} is a coroutine function, which does not block: await it")
+        raise TypeError(
+            f"{function!r} is a coroutine function, which does not block: await it instead"
+        )
     loop = asyncio.get_running_loop()
     calls = _CALLS.get(loop)
     if calls is None:

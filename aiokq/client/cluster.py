@@ -356,7 +356,7 @@ class Cluster:
         if isinstance(node, str):
             if node not in {role.value for role in Role}:
                 raise ConfigError(
-                    f"node={node!r}: it is a node id, 'any', 'controller', or a partition"
+                    f"node={node!r}: must be a node id, 'any', 'controller', or a partition"
                 )
             target = Role(node)
         elif isinstance(node, tuple):

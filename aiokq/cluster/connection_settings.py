@@ -71,8 +71,8 @@ def tls_context(settings: ClusterValues) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"ssl_certfile={settings.ssl_certfile!r}, ssl_keyfile={settings.ssl_keyfile!r}: "
-                f"{_reason(error)}; they must be PEM files that belong together, and "
-                "ssl_password must open the key"
+                f"{_reason(error)}; both must be PEM files, the key must belong to the "
+                "certificate, and ssl_password must decrypt the key"
             ) from error
     return context
 

@@ -39,7 +39,7 @@ def standalone_settings(
     """
     if beside:
         raise ConfigError(
-            f"only the address is positional, not {reprlib.repr(beside[0])}: give settings by "
+            f"only the address is positional, not {reprlib.repr(beside[0])}: pass settings by "
             "keyword, with '_' in place of '.', as in client_id='me'"
         )
     values = dict(overrides)
@@ -77,7 +77,7 @@ def child_settings(
     misplaced = sorted(own.keys() & ClusterValues.TABLE.keys())
     if misplaced:
         raise ConfigError(
-            f"{misplaced[0]} is a setting of the Cluster, shared by all its clients: give it "
-            "to Cluster(...), or make a client with a cluster of its own"
+            f"{misplaced[0]} is a setting of the Cluster, which its clients share: pass it to "
+            "Cluster(...), or create the client without a Cluster"
         )
     return kind.given(cluster.explicit_values() | own, cluster.explicit)

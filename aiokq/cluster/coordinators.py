@@ -112,7 +112,7 @@ class Coordinators:
                 raise
             cause = self._last_error.get(name) or self._trouble()
             raise RequestTimeout(
-                f"no coordinator of {kind.name.lower()} {key!r} within {timeout:.3g} s: "
+                f"no coordinator found for {kind.name.lower()} {key!r} within {timeout:.3g} s: "
                 + (str(cause) if cause is not None else "no broker answered"),
                 api="FindCoordinator",
             ) from (cause or error)

@@ -279,7 +279,7 @@ class ClusterEngine:
 
     def _raise_if_closed(self) -> None:
         if self.closed:
-            raise Closed("the cluster is closed: make a new one")
+            raise Closed("the cluster is closed: create a new one")
         if self.supervisor.failed is not None:
             raise Closed("the cluster failed, see the cause") from self.supervisor.failed
 

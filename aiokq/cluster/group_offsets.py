@@ -177,7 +177,9 @@ def fetch_request(
         ((group_id, partitions),) = groups.items()
         if partitions is None and version < ALL_TOPICS_SINCE:
             raise UnsupportedVersion(
-                "the broker is older than 0.10.2: name the partitions", api="OffsetFetch"
+                "the broker is older than 0.10.2 and cannot list all offsets of a group: name "
+                "the partitions",
+                api="OffsetFetch",
             )
         return OffsetFetchRequest(
             group_id=group_id,

@@ -86,17 +86,18 @@ class LoopBinding:
         if os.getpid() != self._pid:
             raise WrongLoop(
                 f"{self._owner} was started in process {self._pid} and does not survive a fork: "
-                f"make a new one in process {os.getpid()}"
+                f"create a new one in process {os.getpid()}"
             )
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is not self._loop:
-            where = "outside of any event loop" if running is None else "on another event loop"
+            where = "outside any event loop" if running is None else "on another event loop"
             raise WrongLoop(
-                f"{self._owner} belongs to the event loop it was started on and was used {where}: "
-                "make one per loop, or hand the call over with asyncio.run_coroutine_threadsafe"
+                f"{self._owner} belongs to the event loop on which it was started, and was used "
+                f"{where}: create one per event loop, or make the call by "
+                "asyncio.run_coroutine_threadsafe"
             )
 
     @property
@@ -133,7 +134,7 @@ def refuse_pickling(client: object) -> NoReturn:
     """
     name = type(client).__name__
     raise WrongLoop(
-        f"a {name} cannot be pickled or copied: it belongs to its event loop and process. Send its "
-        f"settings, and make a {name} of them there; in Spark's handlers and workers call "
+        f"a {name} cannot be pickled or copied: it belongs to its event loop and process. Send "
+        f"its settings, and create a {name} from them there; in Spark's handlers and workers call "
         "aiokq.spark.worker_client(settings)"
     )

@@ -49,7 +49,7 @@ class MetadataApplier:
         known = store.state.metadata.cluster_id
         if known is not None and received.cluster_id not in (None, known):
             logger.error(
-                "another cluster answers: expected=%s got=%s; check bootstrap_servers",
+                "a response came from another cluster: expected=%s got=%s; check bootstrap_servers",
                 known,
                 received.cluster_id,
             )

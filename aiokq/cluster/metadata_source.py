@@ -53,7 +53,7 @@ async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataR
     received = metadata_received(response, complete=ask.topics is None)
     if not received.brokers:
         raise ConnectionLost(
-            "the broker does not know of any broker yet: it is starting", node=node.name
+            "the broker lists no brokers yet, because it is starting", node=node.name
         )
     return received
 

@@ -78,8 +78,8 @@ def offset_spec(value: OffsetSpec) -> int:
     limits.whole(value, "a time", -limits.INT64_MAX, limits.INT64_MAX, error=ConfigError)
     if value < min(SPECIAL.values()):
         raise ConfigError(
-            f"{value} is not a time: times are milliseconds since 1970; use 'earliest' or 'latest' "
-            "(Kafka's -2 and -1) for the ends of the log"
+            f"{value} is not a time: times are milliseconds since 1970; use 'earliest' or "
+            "'latest' (Kafka's -2 and -1) for the start or the end of the log"
         )
     return value
 
@@ -234,7 +234,8 @@ class _Lookup:
         needed = max(SINCE.get(when, 1) for when in asked.values())
         if version < needed:
             raise UnsupportedVersion(
-                f"the broker has ListOffsets {version}, this needs version {needed}: upgrade it",
+                f"the broker has ListOffsets {version}, this request needs version {needed}: "
+                "upgrade the broker",
                 api="ListOffsets",
             )
         topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
@@ -294,8 +295,8 @@ class _Lookup:
 def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartition:
     """Return a non-retriable error for a partition number that the topic does not have."""
     error = UnknownTopicOrPartition(
-        f"topic {tp.topic!r} has {count} partition{'' if count == 1 else 's'} "
-        f"(0 to {count - 1}), there is no partition {tp.partition}",
+        f"topic {tp.topic!r} has {count} partition{'' if count == 1 else 's'} (0 to {count - 1}): "
+        f"there is no partition {tp.partition}",
         topic_partition=tp,
     )
     error.retriable = False

@@ -243,7 +243,7 @@ class PartitionReader:
                 # cancel the caller.
                 await asyncio.wait([ahead])
                 if ahead.cancelled():
-                    raise Closed("the cluster was closed while records were read from it")
+                    raise Closed("the cluster was closed during the read")
                 fetched, ahead = ahead.result(), None
                 if isinstance(fetched, KafkaError):
                     raise fetched
@@ -413,8 +413,8 @@ def _raise_for_partition(data: FetchPartitionData, fetch: _Fetch) -> None:
     message = None
     if data.error_code == OffsetOutOfRange.code:
         message = (
-            f"offset {fetch.offset} is not in the log; offsets() tells its ends: 'earliest' and "
-            "'latest'"
+            f"offset {fetch.offset} is not in the log; Cluster.offsets() returns the start and "
+            "the end of the log ('earliest' and 'latest')"
         )
     raise_for(data.error_code, message, api="Fetch", topic_partition=fetch.tp)
 

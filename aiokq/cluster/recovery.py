@@ -103,7 +103,7 @@ class RecoveryMonitor:
                 return  # the engine is closing: its supervisor starts no more tasks
             except (KafkaError, TimeoutError) as error:
                 # The metadata loop has logged the reason; the leaders may still answer.
-                logger.debug("recovery goes on without new metadata: error=%s", error)
+                logger.debug("metadata not refreshed, recovery continues without: error=%s", error)
         state = self._state()
         work: dict[int, set[TopicPartition]] = {
             node_id: set() for node_id in state.down & state.metadata.brokers.keys()
@@ -123,7 +123,7 @@ class RecoveryMonitor:
             async with asyncio.timeout(self._limit):
                 answer = await self._ask_node(node_id, frozenset(tp.topic for tp in partitions))
         except (KafkaError, TimeoutError) as error:
-            logger.debug("node does not answer yet: node=%d error=%s", node_id, error)
+            logger.debug("node still does not respond: node=%d error=%s", node_id, error)
             return
         finally:
             self._asking.discard(node_id)

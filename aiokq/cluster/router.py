@@ -107,7 +107,7 @@ class Router:
                     raise self._engine.topics.error(topic, timeout) from error
             cause = last_error or self._engine.last_error
             raise RequestTimeout(
-                f"{request_class.NAME} was not answered within {timeout:.3g} s"
+                f"no response to {request_class.NAME} within {timeout:.3g} s"
                 + (f": {cause}" if cause is not None else ""),
                 api=request_class.NAME,
             ) from (cause or error)
@@ -149,7 +149,7 @@ class Router:
             metadata = self._engine.metadata
             if metadata.controller_id not in metadata.brokers:
                 raise ConnectionLost(
-                    "the cluster has no controller at the moment", may_have_been_written=False
+                    "the cluster currently has no controller", may_have_been_written=False
                 )
         return self._engine.node(metadata.controller_id)
 

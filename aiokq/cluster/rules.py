@@ -120,7 +120,7 @@ class ClusterRules(Rules):
                 "sasl_plain_username and sasl_plain_password"
             )
         if self.ssl_context is not None and (files := [n for n in tls_given if n != "ssl_context"]):
-            raise ValueError(f"ssl_context and {files[0]} exclude each other: give one of them")
+            raise ValueError(f"ssl_context and {files[0]} exclude each other: set one of them")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("ssl_keyfile needs ssl_certfile")
 

@@ -131,7 +131,7 @@ class TopicLookup:
         return (
             "create it, check its name, or have it created by its first use: "
             "auto.create.topics.enable=true on the brokers"
-            + ("" if allowed else ", and allow_auto_create_topics=True here")
+            + ("" if allowed else ", and allow_auto_create_topics=True on this client")
         )
 
     async def _search(self, name: str) -> str | None:
@@ -156,7 +156,7 @@ class TopicLookup:
                 engine.any_node(), MetadataAsk(None), timeout=engine.settings.request_timeout
             )
         except KafkaError as error:
-            logger.debug("topics not listed for a suggestion: error=%s", error)
+            logger.debug("cannot list topics to suggest a similar name: error=%s", error)
         else:
             self._names = tuple(
                 topic.name for topic in answer.topics if not topic.internal and not topic.error_code

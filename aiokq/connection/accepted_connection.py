@@ -194,13 +194,15 @@ class AcceptedConnection:
         quiet = now - self.last_active
         if self.transport.closing:
             if quiet > limits.write_stall:
-                self.transport.fail(ConnectionLost("the peer did not take the last response"))
+                self.transport.fail(ConnectionLost("the client did not read the last response"))
         elif self._paused:
             return
         elif self._frame_started is not None:
             if quiet > limits.read_stall:
                 self.transport.fail(
-                    ConnectionLost(f"nothing more of a request for {limits.read_stall:g} s")
+                    ConnectionLost(
+                        f"no more data of an incomplete request for {limits.read_stall:g} s"
+                    )
                 )
             elif limits.max_idle and now - self._frame_started > limits.max_idle:
                 self.transport.fail(
@@ -248,7 +250,9 @@ class AcceptedConnection:
             self._budget.settle(self)
             self._account()
             if self._error is None:  # an error means that the transport is gone
-                self.transport.close(Closed("no more of its requests are handled"))
+                self.transport.close(
+                    Closed("the server handles no more requests of this connection")
+                )
 
     async def _handle_queued(self, context: RequestContext) -> bool:
         """Handle the queued requests in order; return False if the connection must be closed.

@@ -324,7 +324,7 @@ class Connection:
             except KafkaError as error:
                 error.add_context(api=sent.request_class.NAME, node=self.name)
                 future.set_exception(error)
-                lost = ConnectionLost(f"closed, {self.name} sent a response that is malformed")
+                lost = ConnectionLost(f"closed, because {self.name} sent a malformed response")
                 lost.__cause__ = error
                 self.transport.fail(lost)
                 return
@@ -343,7 +343,7 @@ class Connection:
                 if self.on_proven is not None:
                     self.on_proven()  # last, because it may log, and a log handler may raise
         if self._retiring and not protocol.pending:
-            self.shut("replaced, its login expires")
+            self.shut("replaced, because the login expires")
 
     def lost(self, error: KafkaError) -> None:
         """Fail all pending requests, because the transport is gone."""
@@ -412,7 +412,7 @@ class Connection:
                     )
                 )
         self.transport.fail(
-            ConnectionLost(f"closed, as {self.name} did not answer {late[0]!r} in time")
+            ConnectionLost(f"closed, because {self.name} did not respond to {late[0]!r} in time")
         )
         return None
 
@@ -428,7 +428,7 @@ class Connection:
     def _retire(self) -> None:
         self._retiring = True
         if not self.in_flight:
-            self.shut("replaced, its login expires")
+            self.shut("replaced, because the login expires")
 
 
 def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | str) -> None:

@@ -132,8 +132,8 @@ class ConnectionQuotas:
             # The connection has no unsent output, and no request that the system has acknowledged
             # to the client, so aborting it loses nothing. With TLS, an orderly close could wait for
             # the client.
-            reason = "the process is out of descriptors" if limit is None else limit
-            connection.transport.fail(Closed(f"idle, and {reason}"))
+            reason = "the process has no free file descriptor" if limit is None else limit
+            connection.transport.fail(Closed(f"closed while idle: {reason}"))
             self._leaving.add(connection)
             self._counters.connections_closed_for_room += 1
             if limit is None:

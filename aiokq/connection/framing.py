@@ -357,13 +357,13 @@ def foreign_protocol(start: bytes) -> str | None:
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (
-            "the peer speaks TLS and this end does not: set security_protocol=SSL (or SASL_SSL) on"
-            " the client, or use the PLAINTEXT port"
+            "the peer speaks TLS, and this side does not: set security_protocol=SSL (or "
+            "SASL_SSL) on the client, or use the PLAINTEXT port"
         )
     if start in _HTTP_STARTS:
         return (
-            f"the peer speaks HTTP ({start.decode()!r}), this looks like a web server, proxy or"
-            " browser: use the address of a Kafka listener"
+            f"the peer speaks HTTP ({start.decode()!r}) and is probably a web server, proxy or "
+            "browser: use the address of a Kafka listener"
         )
     if start.startswith(b"SSH-"):
         return "the peer speaks SSH: use the address of a Kafka listener"

@@ -37,10 +37,10 @@ _UNSUPPORTED_SASL_MECHANISM = 33
 _ILLEGAL_SASL_STATE = 34
 
 TOO_OLD = (
-    "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or"
-    " newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL) or a certificate"
-    " of its clients (ssl_certfile), a proxy whose broker is down, a broker that is at"
-    " its limit of connections or open files, or not Kafka"
+    "closed the connection on ApiVersions: it is a broker older than 0.10 (aiokq needs 0.10 or "
+    "newer), a listener that expects TLS (set security_protocol=SSL or SASL_SSL) or a client "
+    "certificate (ssl_certfile), a proxy whose broker is down, a broker at its limit of "
+    "connections or open files, or not Kafka"
 )
 
 
@@ -191,12 +191,13 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         if chosen.error_code == _UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(chosen.mechanisms) or "none"
             message = (
-                f"{mechanism.name} is not enabled there; set sasl_mechanism to one of: {offered}"
+                f"the listener does not offer {mechanism.name}: enable it on the listener, or set "
+                f"sasl_mechanism to one of: {offered}"
             )
         elif chosen.error_code == _ILLEGAL_SASL_STATE:
             message = (
-                "this listener does not use SASL: set security_protocol=PLAINTEXT or SSL, or use"
-                " its SASL port"
+                "this listener does not use SASL: set security_protocol=PLAINTEXT or SSL, or use "
+                "the broker's SASL port"
             )
         raise error_for(chosen.error_code, message, api="SaslHandshake", node=connection.name)
     started = connection.last_used
@@ -208,8 +209,8 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         except ConnectionLost as error:
             if isinstance(connection.error, ConnectionLost):
                 raise AuthenticationFailed(
-                    "the broker closed the connection during authentication: credentials are"
-                    " wrong, or the mechanism is set up differently there",
+                    "the broker closed the connection during authentication: the credentials are "
+                    "wrong, or the broker's configuration of the mechanism differs",
                     api="SaslAuthenticate",
                     node=connection.name,
                 ) from error

@@ -152,7 +152,7 @@ class TcpListener:
             if self._closed:
                 return  # closed by the acceptor
             if not self._spare.take():
-                self._pause("out of descriptors")
+                self._pause("no free file descriptor")
                 return
             scarce = False
             try:
@@ -207,7 +207,7 @@ class TcpListener:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
         except Exception as error:  # noqa: BLE001 - it ends only this connection
-            logger.debug("connection failed before it was made: %r", error)
+            logger.debug("connection failed before it was established: %r", error)
             return error
         return None
 

@@ -154,7 +154,7 @@ class Node:
         """Attempts that wait for a backoff or a response; interrupted when the broker moves."""
 
     def __repr__(self) -> str:
-        state = {None: "not tried", True: "up", False: "down"}[self._up]
+        state = {None: "not tried yet", True: "up", False: "down"}[self._up]
         return f"<Node {self.name} at {self.host}:{self.port}, {state}>"
 
     # -- state
@@ -354,8 +354,8 @@ class Node:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
             raise ConnectionLost(
-                f"unknown host {host!r} ({error.strerror or error}); check the name in"
-                " bootstrap_servers, or what the broker has in advertised.listeners",
+                f"unknown host {host!r} ({error.strerror or error}); check the name in "
+                "bootstrap_servers, or advertised.listeners of the broker",
                 node=self.name,
                 may_have_been_written=False,
             ) from error
@@ -387,8 +387,8 @@ class Node:
                 # setup did.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
-                    f"{address}: {told or f'no answer within {timeout:.3g} s'}:"
-                    " a firewall, not Kafka, or a listener of another security_protocol"
+                    f"{address}: {told or f'no answer within {timeout:.3g} s'}: a firewall, not "
+                    "Kafka, or a listener of another security_protocol"
                 )
             except ClosedOnApiVersions as error:
                 self._closed_on_api_versions += 1

@@ -131,7 +131,7 @@ class ClientProtocol:
         due = self.pending[0]
         if due.correlation_id != correlation_id:
             raise ProtocolError(
-                f"a response with correlation id {correlation_id} where that of {due!r} was due",
+                f"a response with correlation id {correlation_id} instead of the one to {due!r}",
                 api=due.request_class.NAME,
                 version=due.version,
             )

@@ -269,7 +269,7 @@ class ResponseWriter:
         if not self._transport.closing and self._unsent() == before:
             raise self._give_up(
                 ConnectionLost(
-                    f"{self._transport.peer} took nothing of a response for {self._stall:g} s"
+                    f"{self._transport.peer} read nothing of a response for {self._stall:g} s"
                 )
             )
 
@@ -294,8 +294,8 @@ class ResponseWriter:
         """Close the connection, because the file is shorter than the announced response."""
         raise self._give_up(
             ConnectionLost(
-                f"{fragment.file.path} ends within the {fragment.length} bytes at"
-                f" {fragment.position} that are being sent"
+                f"{fragment.file.path} ends before the end of the {fragment.length} bytes at "
+                f"{fragment.position} that are being sent"
             )
         )
 

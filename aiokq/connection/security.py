@@ -58,7 +58,7 @@ def security(
     """
     if security_protocol not in SECURITY_PROTOCOLS:
         known = ", ".join(SECURITY_PROTOCOLS)
-        raise ConfigError(f"security_protocol={security_protocol!r} is none of {known}")
+        raise ConfigError(f"security_protocol={security_protocol!r} is not one of {known}")
     uses_tls = security_protocol.endswith("SSL")
     uses_sasl = security_protocol.startswith("SASL_")
     if ssl_context is not None and not uses_tls:
@@ -86,15 +86,15 @@ def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
     result: KafkaError
     if isinstance(error, ssl.SSLCertVerificationError):
         result = AuthenticationFailed(
-            f"the certificate of {peer} is not accepted: {error.verify_message}; give the"
-            " authority that signed it (ssl_cafile, or an ssl_context), and connect by a name"
-            " that it is issued for",
+            f"the certificate of {peer} is not accepted: {error.verify_message}; give the "
+            "authority that signed it (ssl_cafile, or an ssl_context), and connect by a name "
+            "that it is issued for",
             node=peer,
         )
     elif error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
         result = ConnectionLost(
-            f"{peer} does not speak TLS: set security_protocol=PLAINTEXT (or SASL_PLAINTEXT), or"
-            " use its SSL port",
+            f"{peer} does not speak TLS: set security_protocol=PLAINTEXT (or SASL_PLAINTEXT), or "
+            "use the broker's SSL port",
             may_have_been_written=False,
         )
     elif error.reason is not None and (

@@ -33,8 +33,8 @@ def common_versions(
     found = theirs.get(request_class.API_KEY)
     if found is None:
         raise UnsupportedVersion(
-            f"the broker does not have {request_class.NAME}: it is older than the feature needs,"
-            " or has it disabled",
+            f"the broker does not have {request_class.NAME}: it is older than the feature needs, "
+            "or has the feature disabled",
             api=request_class.NAME,
             node=node,
         )
@@ -42,8 +42,8 @@ def common_versions(
     newest = min(found[1], request_class.MAX_VERSION)
     if newest < oldest:
         raise UnsupportedVersion(
-            f"the broker has versions {found[0]}-{found[1]} of {request_class.NAME}, aiokq has"
-            f" {request_class.MIN_VERSION}-{request_class.MAX_VERSION}: upgrade the older of both",
+            f"the broker has versions {found[0]}-{found[1]} of {request_class.NAME}, aiokq has "
+            f"{request_class.MIN_VERSION}-{request_class.MAX_VERSION}: upgrade the older one",
             api=request_class.NAME,
             node=node,
         )

@@ -27,7 +27,7 @@ def mapping_argument(value: M, argument: str, example: str) -> M:
         TypeError: `value` is not a mapping.
     """
     if not isinstance(value, Mapping):
-        raise TypeError(f"{argument} takes a mapping, as in {example}, not {reprlib.repr(value)}")
+        raise TypeError(f"{argument} must be a mapping, as in {example}, not {reprlib.repr(value)}")
     return value
 
 
@@ -49,8 +49,8 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
             pass  # raised below: raised here, the error would have this TypeError as its context
     if items is None:
         raise TypeError(
-            f"{argument} takes a list or another iterable, as in {example}, "
-            f"not {reprlib.repr(value)}"
+            f"{argument} must be a list or another iterable, as in {example}, not "
+            f"{reprlib.repr(value)}"
         )
     return list(items)
 
@@ -62,7 +62,7 @@ def str_argument(value: str, argument: str) -> str:
         TypeError: `value` is not a str.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{argument} takes text (str), not {reprlib.repr(value)}")
+        raise TypeError(f"{argument} must be a str, not {reprlib.repr(value)}")
     return value
 
 

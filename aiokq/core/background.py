@@ -75,7 +75,7 @@ class BackgroundWork:
         level, times = self._warnings.note((task, type(error)))
         logger.log(
             logging.ERROR if bug and level >= logging.WARNING else level,
-            "background task failed, it is tried again: task=%r error=%s times=%d",
+            "background task failed, and is retried: task=%r error=%s times=%d",
             task,
             error.message if isinstance(error, KafkaError) else repr(error),
             times,

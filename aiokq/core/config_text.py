@@ -21,5 +21,5 @@ def config_text(value: str | int | float | bool | None) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, int | float):
-        raise TypeError(f"the value of a config is a str, a number or a bool, not {value!r}")
+        raise TypeError(f"the value of a config must be a str, a number or a bool, not {value!r}")
     return str(value)

@@ -54,7 +54,7 @@ class RequestTimeout(BrokerError, TimeoutError):
     name = "REQUEST_TIMED_OUT"
     retriable = True
     may_have_been_written = True
-    default_message = "no answer within the time allowed"
+    default_message = "no answer within the time limit"
 
     def __init__(
         self,
@@ -152,8 +152,8 @@ class BufferFull(KafkaError):
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(
             message
-            or "no room in buffer_memory: use `await producer.enqueue(...)`, which waits for "
-            "room, or raise buffer_memory",
+            or "no free space in buffer_memory: use `await "
+            "producer.enqueue(...)`, which waits for space, or raise buffer_memory",
             **context,
         )
 
@@ -223,7 +223,8 @@ class BootstrapFailed(KafkaError):
         super().__init__(
             "no bootstrap server answered: "
             + (tried or "no address was given")
-            + ". Check bootstrap_servers, that a broker listens there, and security_protocol",
+            + ". Check bootstrap_servers, security_protocol, and that a broker "
+            "listens at these addresses",
             **context,
         )
         self.attempts = list(attempts)
@@ -283,8 +284,8 @@ class LogTruncated(KafkaError):
     ) -> None:
         known = f" after offset {divergent_offset}" if divergent_offset >= 0 else ""
         super().__init__(
-            f"the log was truncated{known}, below the position {position}: seek() to where "
-            "reading shall go on, or set auto_offset_reset",
+            f"the log was truncated{known}, below the position {position}: seek() to the offset "
+            "to continue at, or set auto_offset_reset",
             **context,
         )
         self.position = position
@@ -307,8 +308,8 @@ class ForeignMembers(KafkaError):
     ) -> None:
         shown = ", ".join(members[:5]) + (" ..." if len(members) > 5 else "")
         super().__init__(
-            f"group {group_id!r} has members that are not aiokq's, or whose broker named them: "
-            f"{shown}; stop them, then reset_group_offsets() moves the group",
+            f"group {group_id!r} has members that are not aiokq's, or whose ids the broker "
+            f"assigned: {shown}; stop these members, then call reset_group_offsets()",
             **context,
         )
         self.group_id = group_id
@@ -334,7 +335,7 @@ class CommitFailed(KafkaError):
         shown = ", ".join(f"{tp}: {error}" for tp, error in list(errors.items())[:3])
         more = f" and {len(errors) - 3} more" if len(errors) > 3 else ""
         names = ", ".join(str(tp) for tp in sorted(lost)[:5]) + (" ..." if len(lost) > 5 else "")
-        fate = f"; this member has lost {names}" if lost else ""
+        fate = f"; this member no longer owns {names}" if lost else ""
         super().__init__(f"offsets were not committed: {shown}{more}{fate}", **context)
         self.errors = dict(errors)
         self.lost = lost
@@ -370,10 +371,10 @@ def error_for(
         ValueError: the code is 0.
     """
     if code == NONE:
-        raise ValueError("code 0 is no error: use raise_for(), or test for 0 first")
+        raise ValueError("code 0 is not an error: use raise_for(), or test for 0 first")
     if code == RequestTimeout.code:
         return RequestTimeout(
-            message or "the broker timed out before the request was complete",
+            message or "the request timed out in the broker",
             origin="broker",
             **context,
         )

@@ -54,10 +54,10 @@ def whole(
         ValueError: `value` is outside the range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is an int, not {value!r}")
+        raise TypeError(f"{name} must be an int, not {value!r}")
     if not low <= value <= high:
         raise error(
-            f"{name}={value}: it is from {_POWERS.get(low, low)} to {_POWERS.get(high, high)}"
+            f"{name}={value}: must be from {_POWERS.get(low, low)} to {_POWERS.get(high, high)}"
         )
     return value
 
@@ -103,10 +103,10 @@ def seconds(value: float, name: str = "timeout", *, positive: bool = False) -> N
         ValueError: `value` is NaN, infinite, negative or longer than Kafka's timeouts can be.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name} is a number of seconds, not {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     fits = 0 <= value <= MAX_SECONDS and not (positive and value == 0)
     if not fits or math.isnan(value):
         raise ValueError(
-            f"{name}={value}: it is a finite number of seconds, "
+            f"{name}={value}: must be a finite number of seconds, "
             f"{'more than 0' if positive else 'from 0'} to {MAX_SECONDS}"
         )

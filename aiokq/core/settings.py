@@ -40,15 +40,15 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "config.providers": "put the values into the file or the environment",
     "enable.metrics.push": "see aiokq.metrics",
     "interceptor.classes": "pass interceptors=",
-    "key.deserializer": "pass a deserializer where you read",
-    "key.serializer": "pass a serializer where you write",
+    "key.deserializer": "pass a deserializer to the consumer",
+    "key.serializer": "pass a serializer to the producer",
     "metric.reporters": "see aiokq.metrics",
     "metrics.num.samples": "see aiokq.metrics",
     "metrics.recording.level": "see aiokq.metrics",
     "metrics.sample.window.ms": "see aiokq.metrics",
     "partitioner.class": "pass partitioner=",
     "receive.buffer.bytes": "the system sizes the buffers of sockets",
-    "sasl.jaas.config": "set the user name and password by their own settings",
+    "sasl.jaas.config": "set sasl.plain.username and sasl.plain.password",
     "sasl.client.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.class": "Java classes cannot be loaded",
@@ -56,7 +56,7 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "send.buffer.bytes": "the system sizes the buffers of sockets",
     "ssl.cipher.suites": "pass ssl_context=",
     "ssl.enabled.protocols": "pass ssl_context=",
-    "ssl.endpoint.identification.algorithm": "set ssl.check.hostname to false if you must",
+    "ssl.endpoint.identification.algorithm": "set ssl.check.hostname to false to turn it off",
     "ssl.engine.factory.class": "pass ssl_context=",
     "ssl.keymanager.algorithm": "pass ssl_context=",
     "ssl.keystore.certificate.chain": "pass ssl_context=",
@@ -73,22 +73,22 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "ssl.truststore.location": "pass ssl_context=; Java key stores cannot be read",
     "ssl.truststore.password": "pass ssl_context=",
     "ssl.truststore.type": "pass ssl_context=",
-    "value.deserializer": "pass a deserializer where you read",
-    "value.serializer": "pass a serializer where you write",
+    "value.deserializer": "pass a deserializer to the consumer",
+    "value.serializer": "pass a serializer to the producer",
 }
 """Settings that only Java clients have or that name Java classes, and their replacements."""
 
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
-    "retries": "what may pass is asked for again until default.api.timeout.ms is over",
+    "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
 """Settings that more Java clients than aiokq clients have, and what aiokq does instead."""
 
 NOT_YET: Final[Mapping[str, str]] = {
-    "sasl.kerberos.": "GSSAPI comes with a later version; of SASL there is PLAIN",
-    "sasl.login.": "OAUTHBEARER and GSSAPI come with a later version; of SASL there is PLAIN",
-    "sasl.oauthbearer.": "OAUTHBEARER comes with a later version; of SASL there is PLAIN",
-    "share.": "no share groups so far",
-    "transaction.": "transactions come with a later version",
+    "sasl.kerberos.": "it is for GSSAPI, and aiokq has only the SASL mechanism PLAIN",
+    "sasl.login.": "it is for OAUTHBEARER and GSSAPI, and aiokq has only the SASL mechanism PLAIN",
+    "sasl.oauthbearer.": "it is for OAUTHBEARER, and aiokq has only the SASL mechanism PLAIN",
+    "share.": "aiokq has no share groups",
+    "transaction.": "aiokq has no transactions",
 }
 """Prefixes of Kafka settings that aiokq does not support yet.
 

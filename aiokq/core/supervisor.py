@@ -130,7 +130,7 @@ class Supervisor:
         """
         current = asyncio.current_task()
         if current in self._children:
-            raise RuntimeError(f"{self.name}: a child cannot wait for itself to be closed")
+            raise RuntimeError(f"{self.name}: a child task cannot close its own supervisor")
         if self._state is not State.FAILED:
             self._state = State.CLOSED
         root = self._root
@@ -224,9 +224,9 @@ class Supervisor:
         if self._state is State.NEW:
             return Closed(f"{self.name} is not started: use `async with`, or await start()")
         error = Closed(
-            f"{self.name} has failed: {self._failed!r}; make a new one"
+            f"{self.name} has failed: {self._failed!r}; create a new one"
             if self._failed is not None
-            else f"{self.name} is closed: make a new one"
+            else f"{self.name} is closed: create a new one"
         )
         error.__cause__ = self._failed
         return error

@@ -42,7 +42,7 @@ class TopicPartition(NamedTuple):
             or isinstance(value[1], bool)
         ):
             raise TypeError(
-                f"{value!r} is no partition: write (topic, number), as in ('orders', 0)"
+                f"{value!r} is not a partition: write (topic, number), as in ('orders', 0)"
             )
         limits.partition(value[1], f"partition of {value[0]!r}")
         return cls(*value)

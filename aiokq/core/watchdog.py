@@ -165,5 +165,5 @@ def _call_soon(
 
 def _stack_of(frame: FrameType | None) -> str:
     if frame is None:
-        return "(the loop's thread has ended)\n"
+        return "(the event loop's thread has ended)\n"
     return "".join(traceback.format_stack(frame)[-STACK_LIMIT:])

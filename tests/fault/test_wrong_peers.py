@@ -211,8 +211,8 @@ def kafka_0_10() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("client", "api", "told"),
     [
-        ("producer", "Produce", r"older than 0\.11.*upgrade it"),
-        ("consumer", "ListOffsets", r"ListOffsets 0.*upgrade it"),
+        ("producer", "Produce", r"older than 0\.11.*upgrade the broker"),
+        ("consumer", "ListOffsets", r"ListOffsets 0.*upgrade the broker"),
         ("admin", "CreateTopics", r"CreateTopics: it is older than the feature needs"),
     ],
 )
@@ -231,10 +231,10 @@ async def test_a_broker_too_old_for_a_call_is_named_as_such_at_once(
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("produce", r"older than 0\.11.*upgrade it"),
-        ("consume", r"ListOffsets 0.*upgrade it"),
+        ("produce", r"older than 0\.11.*upgrade the broker"),
+        ("consume", r"ListOffsets 0.*upgrade the broker"),
         ("topics create", r"CreateTopics: it is older than the feature needs"),
-        ("offsets", r"ListOffsets 0.*upgrade it"),
+        ("offsets", r"ListOffsets 0.*upgrade the broker"),
     ],
 )
 def test_a_command_that_a_broker_is_too_old_for_says_so(

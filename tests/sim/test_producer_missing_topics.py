@@ -138,7 +138,7 @@ def test_the_error_names_the_clients_setting_that_forbids_creation(
             assert "did you mean" not in str(caught.value)
             for said in (line, str(caught.value)):
                 assert "auto.create.topics.enable=true on the brokers" in said
-                assert "allow_auto_create_topics=True here" in said
+                assert "allow_auto_create_topics=True on this client" in said
 
     simulate(body)
 

@@ -168,7 +168,7 @@ def test_a_module_that_cannot_be_read_is_tried_again_after_the_others(
     assert imports.imported[-1] == "lz4.frame"
     assert set(imports.imported) | OPTIONAL == set(MODULES)
     assert imports.counters.background_failures == {"import modules": 3}
-    assert "it is tried again" in caplog.text
+    assert "and is retried" in caplog.text
 
 
 @pytest.mark.usefixtures("nothing_loaded")

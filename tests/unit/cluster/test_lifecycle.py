@@ -153,7 +153,7 @@ def test_another_loop_is_refused():
 
     simulate(first)
     simulate(second)
-    with pytest.raises(WrongLoop, match="outside of any event loop"):
+    with pytest.raises(WrongLoop, match="outside any event loop"):
         engines[0].bind()
 
 

@@ -45,7 +45,7 @@ def test_a_response_out_of_order_is_a_protocol_error() -> None:
     protocol = ClientProtocol("me")
     protocol.send(wire.MetadataRequest(), 9)
     protocol.send(wire.MetadataRequest(), 9)
-    with pytest.raises(ProtocolError, match="correlation id 1 where that of <Metadata v9"):
+    with pytest.raises(ProtocolError, match="correlation id 1 instead of the one to <Metadata v9"):
         protocol.receive(answer(1, "x"))
 
 
@@ -84,7 +84,7 @@ def test_a_response_to_acks_0_is_ignored() -> None:
     sent, _ = protocol.send(wire.MetadataRequest(), 9)
     protocol.send(wire.MetadataRequest(), 9)
     assert protocol.match(answer(1, "x")) is None
-    with pytest.raises(ProtocolError, match="correlation id 3 where that of <Metadata v9"):
+    with pytest.raises(ProtocolError, match="correlation id 3 instead of the one to <Metadata v9"):
         protocol.match(answer(3, "x"))
     assert protocol.match(answer(2, "x")) is sent
 

@@ -30,7 +30,7 @@ def test_settings_that_do_not_fit_the_protocol_name_the_right_one() -> None:
         security("SASL_SSL")
     with pytest.raises(ConfigError, match="set SASL_PLAINTEXT"):
         security("PLAINTEXT", mechanism=plain("u", "p"))
-    with pytest.raises(ConfigError, match="none of PLAINTEXT, SSL"):
+    with pytest.raises(ConfigError, match="not one of PLAINTEXT, SSL"):
         security("TLS")
 
 

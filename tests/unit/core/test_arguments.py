@@ -26,18 +26,18 @@ def test_valid_arguments_are_returned() -> None:
     [
         (
             lambda: mapping_argument([1], "before", "{1: 2}"),
-            "before takes a mapping, as in {1: 2}, not [1]",
+            "before must be a mapping, as in {1: 2}, not [1]",
         ),
         (
             lambda: list_argument(5, "ids", "[1]"),
-            "ids takes a list or another iterable, as in [1], not 5",
+            "ids must be a list or another iterable, as in [1], not 5",
         ),
         (
             lambda: list_argument("a", "ids", "[1]"),
-            "ids takes a list or another iterable, as in [1], not 'a'",
+            "ids must be a list or another iterable, as in [1], not 'a'",
         ),
-        (lambda: str_argument(5, "group_id"), "group_id takes text (str), not 5"),
-        (lambda: str_list_argument([5], "names", "['a']"), "names takes text (str), not 5"),
+        (lambda: str_argument(5, "group_id"), "group_id must be a str, not 5"),
+        (lambda: str_list_argument([5], "names", "['a']"), "names must be a str, not 5"),
     ],
 )
 def test_an_invalid_argument_is_named_with_an_example_of_a_valid_one(
