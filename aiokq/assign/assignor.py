@@ -83,7 +83,7 @@ def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
     """
     assignors = [_make(item) if isinstance(item, str) else item for item in strategy]
     if not assignors:
-        raise ConfigError("partition_assignment_strategy names no assignor")
+        raise ConfigError("partition_assignment_strategy is empty: name at least one assignor")
     names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:

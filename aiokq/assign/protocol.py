@@ -90,7 +90,7 @@ def version_of(data: bytes) -> int:
         ProtocolError: the bytes do not begin with a version, or the version is negative.
     """
     if len(data) < 2 or (version := int.from_bytes(data[:2], "big", signed=True)) < 0:
-        raise ProtocolError("no version in front of the schema", api="ConsumerProtocol", offset=0)
+        raise ProtocolError("no version before the schema", api="ConsumerProtocol", offset=0)
     return min(version, ASSIGNMENT_VERSION)
 
 

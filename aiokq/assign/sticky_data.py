@@ -62,14 +62,14 @@ def _decode_previous(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
         (length,) = _I16.unpack_from(data, position)
         position += 2
         if length < 0:
-            raise ValueError("a topic without name")
+            raise ValueError("a topic without a name")
         topic = data[position : position + length].decode()
         position += length
         (count,) = _I32.unpack_from(data, position)
         position += 4
         # Check the count before unpacking: a hostile count must not allocate memory.
         if not 0 <= count <= (len(data) - position) // 4:
-            raise ValueError("more partitions than bytes")
+            raise ValueError("partition count exceeds the remaining bytes")
         numbers = struct.unpack_from(f">{count}i", data, position)
         position += 4 * count
         partitions += (TopicPartition(topic, number) for number in numbers)

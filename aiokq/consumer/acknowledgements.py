@@ -104,7 +104,7 @@ class Acknowledgements:
             else:
                 offset = item.offset
         except AttributeError as error:
-            raise TypeError(f"ack() takes a record or a batch, not {item!r}") from error
+            raise TypeError(f"ack() needs a record or a batch, not {item!r}") from error
         tp = TopicPartition(item.topic, item.partition)
         if self._former and self._was_former(tp, offset, item, left):
             return
@@ -133,7 +133,7 @@ class Acknowledgements:
         ):
             self._warned = True
             logger.warning(
-                "ack(record) has no effect on the records of a batch, ack(batch) has: "
+                "ack(record) has no effect on a record of a batch; call ack(batch): "
                 "partition=%s-%d offset=%d",
                 record.topic,
                 record.partition,

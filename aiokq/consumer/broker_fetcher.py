@@ -191,7 +191,7 @@ class BrokerFetcher:
                     timeout=CLOSE_TIMEOUT,
                 )
             except KafkaError as error:
-                logger.debug("session not closed: node=%s error=%s", self.node_id, error)
+                logger.debug("fetch session not closed: node=%s error=%s", self.node_id, error)
         await dedicated.close()
 
     # -- inside
@@ -277,7 +277,9 @@ class BrokerFetcher:
             if error.code in SESSION_CODES and self.last_error is None:
                 # A broker may evict a session without notice. Retry at once with a new session, but
                 # not twice in a row.
-                logger.debug("fetch session is gone: node=%s error=%s", self.node_id, error)
+                logger.debug(
+                    "fetch session no longer exists: node=%s error=%s", self.node_id, error
+                )
                 self.last_error = error
                 return False
             raise error

@@ -117,10 +117,10 @@ class ClusterQueries:
 
 def _checked_time(timestamp_ms: int) -> int:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise TypeError(f"a time is an int, milliseconds since 1970, not {timestamp_ms!r}")
+        raise TypeError(f"a time must be an int, milliseconds since 1970, not {timestamp_ms!r}")
     if not 0 <= timestamp_ms <= limits.INT64_MAX:
         raise ConfigError(
-            f"{timestamp_ms} is not a time: times are milliseconds since 1970; beginning_offsets() "
-            "and end_offsets() find the ends of the log"
+            f"{timestamp_ms} is not a time: times are milliseconds since 1970; "
+            "beginning_offsets() and end_offsets() return the start and the end of the log"
         )
     return timestamp_ms

@@ -223,7 +223,8 @@ class Commits:
                 _fail(
                     done,
                     Closed(
-                        "the consumer was closed before its commit was answered: ask committed()"
+                        "the consumer was closed before the response to its commit arrived: "
+                        "committed() returns what was committed"
                     ),
                 )
 
@@ -244,7 +245,7 @@ class Commits:
             await turn.wait(seconds, _overdue)
         except RequestTimeout:
             logger.warning(
-                "commits still pending, not waited for: group=%s waited=%.3gs",
+                "commits still pending, no longer waited for: group=%s waited=%.3gs",
                 self._settings.group_id,
                 seconds,
             )
@@ -380,7 +381,7 @@ def checked_offsets(
         tp = checked_partition(partition)
         wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if not isinstance(wanted, OffsetAndMetadata) or isinstance(offset, bool):
-            raise TypeError(f"an offset is an int or an OffsetAndMetadata, not {offset!r}")
+            raise TypeError(f"an offset must be an int or an OffsetAndMetadata, not {offset!r}")
         limits.offset(wanted.offset, f"offset of {tp}", error=ConfigError)
         if wanted.leader_epoch is not None:
             limits.count(wanted.leader_epoch, f"leader_epoch of {tp}", -1, error=ConfigError)
@@ -407,6 +408,6 @@ def _fail(done: asyncio.Future[None], error: KafkaError) -> None:
 
 def _overdue(waited: float) -> RequestTimeout:
     return RequestTimeout(
-        f"the offsets were not committed within {waited:.3g} s: an earlier commit was under way",
+        f"the offsets were not committed within {waited:.3g} s: an earlier commit was in progress",
         api="OffsetCommit",
     )

@@ -390,8 +390,9 @@ class Consumer:
         """
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(
-                f"an offset is an int, not {offset!r}: seek_to_beginning() and seek_to_end() go to "
-                "the ends of the log, offsets_for_times() finds the offset of a time"
+                f"an offset must be an int, not {offset!r}: seek_to_beginning() and seek_to_end() "
+                "go to the start and the end of the log, offsets_for_times() finds the offset of "
+                "a time"
             )
         limits.offset(offset, error=ConfigError)
         (state,) = self._states([partition])
@@ -651,7 +652,7 @@ class Consumer:
     def _check_readable(self) -> None:
         self._lifecycle.check_open()
         if self._sources.split:
-            raise RuntimeError("this consumer is read by its streams: close them first")
+            raise RuntimeError("the streams of this consumer are open: close them first")
         if self._group is not None:
             self._group.asked()
         if self._subscription.empty:
@@ -667,8 +668,8 @@ class Consumer:
     def _group_of(self, call: str) -> ConsumerCoordinator:
         if self._group is None:
             raise ConfigError(
-                f"{call} needs a group that keeps the offsets: set group_id, or keep positions of "
-                "your own, by position() and seek()"
+                f"{call} needs a group that keeps the offsets: set group_id, or keep the "
+                "positions yourself, by position() and seek()"
             )
         return self._group
 

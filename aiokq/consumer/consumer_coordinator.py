@@ -194,7 +194,7 @@ class ConsumerCoordinator:
             if not limit.expired():
                 raise
             logger.warning(
-                "not waited for any longer: group=%s step=%s waited=%.3gs",
+                "no longer waiting: group=%s step=%s waited=%.3gs",
                 self._group_id,
                 what,
                 seconds,

@@ -40,11 +40,13 @@ __all__ = ["FETCH_ACTIONS", "FetchAction", "fetch_action"]
 class FetchAction(Enum):
     """The reaction to a fetch error of a partition."""
 
-    RETRY = "pause, ask the same broker again: it needs time"
-    REFRESH = "pause, ask for metadata: another broker leads, or the topic is another one"
-    RESET = "the position is outside of the log: auto_offset_reset says what to do"
-    RAISE = "raise it to the reader and try again at the pace of retries: rights may be granted"
-    PARK = "raise it to the reader; seek() goes on: the same request would fail again"
+    RETRY = "pause, then ask the same broker again, because the broker needs time"
+    REFRESH = "pause, then request metadata, because the leader or the topic's id has changed"
+    RESET = "reset the position by auto_offset_reset, because the position is outside the log"
+    RAISE = "raise the error to the reader and retry after a pause, because access may be granted"
+    PARK = (
+        "raise the error to the reader and stop fetching until seek(), because a retry would fail"
+    )
 
 
 FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = MappingProxyType(

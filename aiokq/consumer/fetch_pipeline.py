@@ -284,7 +284,7 @@ class FetchPipeline:
                     raise copy_error(waiting.error)
                 if self.sources.main.closed:
                     raise self.closed_error()
-                raise ConfigError(f"{waiting.tp} is not assigned to this consumer any more")
+                raise ConfigError(f"{waiting.tp} is no longer assigned to this consumer")
 
     # -- state
 

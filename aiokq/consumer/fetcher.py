@@ -111,7 +111,9 @@ class Fetcher:
             )
         except Closed as error:
             # The cluster has ended, and with it all connections.
-            logger.debug("fetches not closed: error=%s", error)
+            logger.debug(
+                "fetch connections not closed, because the cluster is closed: error=%s", error
+            )
 
     # -- changes
 
@@ -373,8 +375,9 @@ class Fetcher:
                     state,
                     RecordTooLarge(
                         f"the batch at offset {state.fetch_offset} has {cut_off} bytes, and this "
-                        "broker gives no more than max_partition_fetch_bytes="
-                        f"{self._partition_bytes}: raise that, or seek() past it",
+                        "broker returns at most "
+                        f"max_partition_fetch_bytes={self._partition_bytes}: raise that setting, "
+                        "or seek() past the batch",
                         topic_partition=state.tp,
                     ),
                 )

@@ -302,7 +302,7 @@ class Member:
             if not limit.expired():
                 raise
             logger.warning(
-                "partitions given up with unfinished records: group=%s partitions=%s waited=%.3gs",
+                "partitions revoked with unfinished records: group=%s partitions=%s waited=%.3gs",
                 self._group_id,
                 [str(state.tp) for state in states if self._commits.in_work(state)],
                 seconds,

@@ -347,7 +347,7 @@ class PartitionDiscovery:
                 continue
             if state.topic_id != ZERO_ID and state.position >= 0:
                 self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
-            logger.warning("topic does not exist any more: partition=%s", state.tp)
+            logger.warning("topic no longer exists: partition=%s", state.tp)
             self._drop(state)
         self._tell()
         if topic in self._watched:

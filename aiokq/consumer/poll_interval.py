@@ -61,7 +61,7 @@ class PollIntervalMonitor:
                         MaxPollExceeded(
                             f"no record was requested for {self._interval:.3g} s "
                             "(max_poll_interval_ms): the member leaves its group, and rejoins "
-                            "when it is read from again"
+                            "when a record is requested again"
                         )
                     )
             await asyncio.sleep(self._interval / LOOKS)

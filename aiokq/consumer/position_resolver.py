@@ -119,9 +119,9 @@ class PositionResolver:
             self._park(
                 state,
                 OffsetOutOfRange(
-                    f"offset {state.fetch_offset} is not in the log any more, and "
-                    "auto_offset_reset is 'none': seek() to another offset "
-                    "(beginning_offsets() and end_offsets() return the ends of the log)",
+                    f"offset {state.fetch_offset} is outside the log, and auto_offset_reset is "
+                    "'none': seek() to another offset (beginning_offsets() and end_offsets() "
+                    "return the start and the end of the log)",
                     topic_partition=state.tp,
                 ),
             )
@@ -269,7 +269,7 @@ class PositionResolver:
                 self._settled(state)
                 continue
             error = outcome or NoOffsetForPartition(
-                "the partition has no offset to begin with", topic_partition=state.tp
+                "the broker returned no offset for the partition", topic_partition=state.tp
             )
             state.later(now, error)
             if isinstance(error, UnknownTopicOrPartition):
@@ -400,7 +400,10 @@ class PositionResolver:
     def _check_failed(self, state: PartitionState, error: KafkaError | None) -> None:
         state.later(self._engine.now(), error)
         if error is None:
-            logger.warning("position not checked, missing in the response: partition=%s", state.tp)
+            logger.warning(
+                "position not checked, because the response lacks the partition: partition=%s",
+                state.tp,
+            )
             return
         self._tell(NOT_CHECKED, state, error)
         if error.refresh_metadata:

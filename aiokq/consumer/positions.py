@@ -31,10 +31,13 @@ __all__ = ["PartitionState", "Positions", "Stage", "Start"]
 class Stage(Enum):
     """What a partition waits for."""
 
-    RESETTING = "no position yet: its offset is being looked up"
-    VALIDATING = "a new leader was elected: it is asked whether the position exists there"
-    FETCHING = "the position is good"
-    PARKED = "an error was raised for it; seek() ends that, some errors are tried again"
+    RESETTING = "no position yet; the offset is being looked up"
+    VALIDATING = "a new leader was elected and is asked whether the position exists in its log"
+    FETCHING = "the position is valid"
+    PARKED = (
+        "an error was raised to the reader; fetching resumes after seek(), or by "
+        "a retry of some errors"
+    )
 
 
 class Start(Enum):
@@ -43,8 +46,8 @@ class Start(Enum):
     POLICY = "auto_offset_reset"
     EARLIEST = "earliest"
     LATEST = "latest"
-    COMMITTED = "what the group committed, else auto_offset_reset"
-    COMMITTED_NEW = "what the group committed, else the beginning"
+    COMMITTED = "the committed offset of the group, or auto_offset_reset if there is none"
+    COMMITTED_NEW = "the committed offset of the group, or the beginning if there is none"
 
 
 class PartitionState:

@@ -99,8 +99,8 @@ class RebalanceHandlers:
             self._report(
                 name,
                 RequestTimeout(
-                    f"{name} did not end within {seconds:.3g} s and was cancelled: the rest of the "
-                    "group waits for it (a third of rebalance_timeout_ms)"
+                    f"{name} did not end within {seconds:.3g} s and was cancelled (a third of "
+                    "rebalance_timeout_ms), because the other members wait for it"
                 ),
             )
         except INTERRUPTS:

@@ -59,7 +59,7 @@ def duration_ms(text: str) -> int:
     """
     match = _DURATION.fullmatch(text.strip().upper())
     if match is None or not any(match.groups()):
-        raise ValueError(f"{text!r} is no ISO 8601 duration such as 'PT1H30M' or 'P2D'")
+        raise ValueError(f"{text!r} is not an ISO 8601 duration such as 'PT1H30M' or 'P2D'")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
@@ -72,11 +72,11 @@ def one_or_several(value: object) -> object:
     several = value if isinstance(value, (list, tuple)) else (value,)
     for item in several:
         if isinstance(item, type):
-            raise ValueError(f"{item.__name__} is a class: give an object of it")
+            raise ValueError(f"{item.__name__} is a class: pass an instance")
         if not isinstance(item, (str, Assignor)):
             raise ValueError(
-                f"{item!r} is neither the name of an assignor nor one: an Assignor has "
-                "name, rebalance_protocols, user_data(), assign() and assigned()"
+                f"{item!r} is neither the name of an assignor nor an Assignor, which has name, "
+                "rebalance_protocols, user_data(), assign() and assigned()"
             )
     return tuple(several)
 
@@ -147,8 +147,8 @@ class ConsumerRules(ClusterRules):
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ValueError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below "
-                f"session_timeout_ms={self.session_timeout_ms}, best a third of it: one lost "
-                "heartbeat would expel the member"
+                f"session_timeout_ms={self.session_timeout_ms}, preferably a third of it: "
+                "otherwise one lost heartbeat removes the member from the group"
             )
         if self.group_instance_id is not None and not self.group_instance_id:
             raise ValueError("group_instance_id is empty: name the member, or leave it out")

@@ -122,7 +122,7 @@ class RecordSources:
         """
         limits.whole(count, "count", 1, MAX_STREAMS, error=ConfigError)
         if self._split:
-            raise ConfigError("this consumer has streams already: close them first")
+            raise ConfigError("this consumer already has streams: close them first")
         self._split = [self._make() for _ in range(count)]
         states = sorted(self.main.states.values(), key=lambda state: state.tp)
         for state in states:

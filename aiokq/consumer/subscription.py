@@ -23,10 +23,12 @@ _ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
 class Mode(Enum):
     """How the partitions of a consumer are chosen."""
 
-    NOTHING = "nothing is subscribed to"
-    TOPICS = "all partitions of topics by name"
-    PATTERN = "all partitions of topics that match"
-    REGEX = "all partitions of topics that match, as the broker finds"
+    NOTHING = "no topics"
+    TOPICS = "topics by name, with all their partitions"
+    PATTERN = "topics that match a pattern, with all their partitions"
+    REGEX = (
+        "topics that match a regular expression evaluated by the broker, with all their partitions"
+    )
     PARTITIONS = "partitions given to assign()"
 
 
@@ -70,7 +72,7 @@ class Subscription:
             )
         if isinstance(topics, re.Pattern):
             if pattern is not None:
-                raise ConfigError("two patterns: subscribe to one")
+                raise ConfigError("two patterns are given: subscribe to one of them")
             topics, pattern = None, topics
         if isinstance(topics, str | TopicFilter):
             topics = [topics]
@@ -78,22 +80,23 @@ class Subscription:
         for item in wanted:
             if isinstance(item, Mapping):
                 raise ConfigError(
-                    "a topic is a str, not a dict; settings are keywords, with '_' in place of '.':"
-                    " Consumer('orders', bootstrap_servers='host:port', group_id='billing')"
+                    "a topic must be a str, not a dict; settings are keywords, with '_' in place "
+                    "of '.': Consumer('orders', bootstrap_servers='host:port', "
+                    "group_id='billing')"
                 )
             if not isinstance(item, str | TopicFilter):
                 raise TypeError(
-                    f"a topic is a str or a TopicFilter, not {item!r}; several go as "
-                    "Consumer('a', 'b') or subscribe(['a', 'b'])"
+                    f"a topic must be a str or a TopicFilter, not {item!r}; name several topics "
+                    "as in Consumer('a', 'b') or subscribe(['a', 'b'])"
                 )
         filters = [item for item in wanted if isinstance(item, TopicFilter)]
         names = frozenset(checked_topic(item) for item in wanted if isinstance(item, str))
         if regex is not None and (not isinstance(regex, str) or not regex):
-            raise TypeError(f"regex is an expression in RE2's syntax as a str, not {regex!r}")
+            raise TypeError(f"regex must be a str, an expression in RE2's syntax, not {regex!r}")
         if bool(names) + len(filters) + (pattern is not None) + (regex is not None) != 1:
             raise ConfigError(
-                "subscribe to topic names, to one TopicFilter, or to one pattern: "
-                "an empty or mixed subscription is ambiguous (unsubscribe() ends it)"
+                "subscribe to topic names, to one TopicFilter, or to one pattern: an empty or "
+                "mixed subscription is ambiguous (unsubscribe() ends a subscription)"
             )
         include = exclude = None
         if filters:
@@ -116,8 +119,8 @@ class Subscription:
         """
         if self.mode not in (Mode.NOTHING, Mode.TOPICS):
             raise ConfigError(
-                f"add_topic({topic!r}) adds to a subscription by topic names, and this one "
-                f"is to {self.mode.value}: call unsubscribe() first"
+                f"add_topic({topic!r}) extends a subscription to topic names, and this consumer "
+                f"reads {self.mode.value}: call unsubscribe() first"
             )
         self.names |= {checked_topic(topic)}
         self.mode = Mode.TOPICS
@@ -181,7 +184,7 @@ def checked_topic(name: str) -> str:
         TypeError: `name` is not a str.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a topic is a str, not {name!r}")
+        raise TypeError(f"a topic must be a str, not {name!r}")
     if _TOPIC.fullmatch(name) is None or name in (".", ".."):
         if _ADDRESS.fullmatch(name) is not None:
             raise ConfigError(
@@ -212,8 +215,9 @@ def checked_partition(tp: Partition) -> TopicPartition:
         or isinstance(tp[1], bool)
     ):
         raise TypeError(
-            f"a partition is a (topic, number) tuple or TopicPartition, not {tp!r}; assign(), "
-            "beginning_offsets() and end_offsets() take a list of them, the others one or several"
+            f"a partition must be a (topic, number) tuple or a TopicPartition, not {tp!r}; "
+            "assign(), beginning_offsets() and end_offsets() take a list of partitions, the "
+            "other methods one or several"
         )
     topic = checked_topic(tp[0])
     return TopicPartition(topic, limits.partition(tp[1], f"partition of {topic!r}"))
@@ -223,4 +227,4 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from None

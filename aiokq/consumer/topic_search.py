@@ -172,7 +172,7 @@ class TopicSearch:
 
     def _tell(self, topic: str, error: UnknownTopicOrPartition) -> None:
         """Raise the error to the readers of the partitions; once per reader for a missing topic."""
-        logger.warning("still missing: topic=%s error=%s", topic, error)
+        logger.warning("topic or partition still does not exist: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
         told: set[RecordSource] = set()
         for state in self._absent(topic):

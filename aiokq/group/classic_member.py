@@ -152,7 +152,9 @@ class ClassicMember(GroupMember):
             case LeaveGroupResponse():
                 self._left(now)
             case _:
-                raise TypeError(f"{type(response).__name__} is no response to a member's request")
+                raise TypeError(
+                    f"{type(response).__name__} is not a response to a request of a member"
+                )
 
     def _unanswered(self, error: KafkaError, now: float) -> None:
         if self.state is MemberState.SYNCING:
@@ -356,7 +358,7 @@ class ClassicMember(GroupMember):
         if code in EXPELLED:
             self._expelled(error, now)
         elif code == RebalanceInProgress.code or error.retriable:
-            self._join_anew(f"{api} was answered with {error.name}", now)
+            self._join_anew(f"{api} failed with {error.name}", now)
             self._pause(now, error)
         else:
             self._refuse(error)
@@ -413,7 +415,7 @@ class ClassicMember(GroupMember):
         if isinstance(error, UnknownMemberId):
             self._member_id = NO_MEMBER_ID
         self._generation = OUTSIDE
-        self._reason = f"expelled with {error}"
+        self._reason = f"removed from the group: {error}"
         self._after_take = None
         self._group_leader = None
 

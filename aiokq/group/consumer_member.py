@@ -105,7 +105,7 @@ class ConsumerMember(GroupMember):
         if not self._answers(ticket):
             return
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
-            raise TypeError(f"{type(response).__name__} is no response to a member's request")
+            raise TypeError(f"{type(response).__name__} is not a response to a request of a member")
         if self.state is MemberState.LEAVING:
             self._left(now)
         elif response.error_code:
@@ -270,7 +270,8 @@ class ConsumerMember(GroupMember):
         if self._refused_since is None:
             self._refused_since = now
             logger.warning(
-                "waiting for the former session to expire: group=%s instance=%s at_most=%.3gs",
+                "waiting for the previous session of the instance to expire: group=%s "
+                "instance=%s at_most=%.3gs",
                 self._config.group_id,
                 self._config.instance_id,
                 self._config.session_timeout + SESSION_SLACK,

@@ -55,7 +55,7 @@ class CoordinatorConnection:
             if not limit.expired():
                 raise
             raise RequestTimeout(
-                f"the coordinator of group {self._group_id!r} did not answer within "
+                f"the coordinator of group {self._group_id!r} did not respond within "
                 f"{ask.timeout:.3g} s",
                 api=ask.request_class.NAME,
             ) from error

@@ -36,7 +36,7 @@ def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool)
                 f"group {group_id!r} has members of the consumer protocol, or its members have no "
                 "assignor in common with this one: "
                 + ("" if auto else "set group_protocol='auto' or 'consumer', or ")
-                + "name one of theirs in partition_assignment_strategy"
+                + "set partition_assignment_strategy to an assignor of these members"
             )
         case _:
             return error
@@ -49,5 +49,5 @@ def _other_ways(auto: bool, by_regex: bool) -> str:
     if by_regex:
         return "subscribe with pattern= in place of regex=, and set group_protocol='auto'"
     if auto:
-        return "the group changed meanwhile, try again"
+        return "the protocol of the group changed during the attempt: try again"
     return "set group_protocol='auto' or 'classic'"

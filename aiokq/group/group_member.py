@@ -223,7 +223,7 @@ class GroupMember(ABC):
         """Handle the end of the membership: other members may have its partitions already."""
         member = self.group_metadata
         logger.warning(
-            "expelled: group=%s member=%s generation=%d error=%s",
+            "member removed from the group: group=%s member=%s generation=%d error=%s",
             member.group_id,
             member.member_id,
             member.generation,

@@ -135,8 +135,8 @@ class BufferMemoryWaiters:
         if not waiter.future.done():
             waiter.future.set_exception(
                 BufferFull(
-                    f"no room in buffer_memory for max_block_ms={self._timeout * 1000:.0f}: the "
-                    "brokers take records more slowly than they are sent; raise buffer_memory, "
-                    "or send less"
+                    f"no free space in buffer_memory for max_block_ms={self._timeout * 1000:.0f}: "
+                    "the brokers take records more slowly than they are sent; raise "
+                    "buffer_memory, or send less"
                 )
             )

@@ -177,7 +177,9 @@ class DeliveryEngine:
                     await metadata.settled()
                     await self._incomplete.wait()
         except TimeoutError:
-            logger.error("records are given up: close() had %s s", timeout)
+            logger.error(
+                "undelivered records fail: the timeout of close() is over: timeout=%ss", timeout
+            )
 
     async def close(self) -> tuple[CloseReport, DeliveryFailed | None]:
         """Fail the records that have no outcome, and end all tasks.
@@ -261,4 +263,6 @@ def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:
         error = Closed(f"the producer failed: {cause!r}", may_have_been_written=written)
         error.__cause__ = cause
         return error
-    return Closed("the producer was closed before it was delivered", may_have_been_written=written)
+    return Closed(
+        "the producer was closed before the record was delivered", may_have_been_written=written
+    )

@@ -42,10 +42,10 @@ def timed_out(cause: KafkaError | None, delivery_timeout: float, *, led: bool) -
     milliseconds = int(delivery_timeout * 1000)
     if cause is not None and getattr(cause, "code", 0) in NO_SUCH_TOPIC:
         gone = copy_error(cause)
-        gone.args = (f"{cause.message} This lasted for all of delivery_timeout_ms={milliseconds}.",)
+        gone.args = (f"{cause.message} The error lasted for delivery_timeout_ms={milliseconds}.",)
         return gone
     if cause is None:
-        reason = "no answer came" if led else "the partition has no leader"
+        reason = "no broker answered" if led else "the partition has no leader"
     else:
         reason = f"the last error was {cause}"
     error = RequestTimeout(

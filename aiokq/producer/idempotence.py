@@ -56,7 +56,7 @@ class IllegalMove(RuntimeError):
 class IdState(Enum):
     """The states of the producer id."""
 
-    ABSENT = "no id: nothing can be numbered"
+    ABSENT = "no producer id: batches cannot be numbered"
     REQUESTED = "InitProducerId was sent"
     HELD = "batches can be numbered"
 
@@ -132,10 +132,10 @@ class ProducerIdentity:
 class Numbering(Enum):
     """The states of a partition's sequence numbers."""
 
-    FRESH = "the broker has not confirmed this epoch: one batch at a time"
+    FRESH = "the broker has not confirmed this epoch: one batch is in flight at a time"
     RUNNING = "several batches may be in flight, in sequence"
     BROKEN = (
-        "a sequence is missing or disputed: nothing is numbered until every attempt is answered"
+        "a sequence is missing or disputed: no batch is numbered until all attempts are answered"
     )
 
 
@@ -189,12 +189,12 @@ class Sequences:
     def stamp(self, count: int) -> Stamp:
         """Return the stamp of a batch of `count` records that is sent now."""
         if self.state is Numbering.BROKEN:
-            raise IllegalMove("sequences: numbering while broken")
+            raise IllegalMove("sequences: cannot number a batch in the state BROKEN")
         used = self._id
         if used is None:
             used = self._id = self._identity.current
             if used is None:
-                raise IllegalMove("sequences: numbering without a producer id")
+                raise IllegalMove("sequences: cannot number a batch without a producer id")
         stamp = Stamp(used.producer_id, used.epoch, self._next)
         self._next = advance(self._next, count)
         return stamp

@@ -18,15 +18,15 @@ __all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
 class Outcome(Enum):
     """What the response to a batch means for it."""
 
-    DELIVERED = "in the log, now or by an earlier attempt"
+    DELIVERED = "the batch is in the log, from this or an earlier attempt"
     RETRY = "retry: send the same bytes to the same leader after a pause"
     MOVED = "not the leader: request metadata, then send the same bytes again"
     TOO_LARGE = "too large for the topic: split it if it has more than one record"
     OUT_OF_ORDER = "an earlier sequence is missing"
     FENCED = "the broker has a newer epoch of this producer id: a new id is needed"
     FORGOTTEN = "the broker has no state for this producer id: sequences restart at 0"
-    BAD_RECORDS = "some records were refused: fail them, and send the others again"
-    FAILED = "refused for good"
+    BAD_RECORDS = "some records were refused: fail these records, and send the others again"
+    FAILED = "refused; a retry would fail"
 
 
 OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(

@@ -108,7 +108,7 @@ class Producer:
         """
         self._binding.bind()
         if self._closing is not None:
-            raise Closed("this producer is closed: make a new one")
+            raise Closed("this producer is closed: create a new one")
         if self._loop is not None:
             return
         if not self._owns_engine:
@@ -441,7 +441,7 @@ class Producer:
     def _check_open(self) -> None:
         self._binding.check()
         if self._closing is not None:
-            raise Closed("this producer is closed: make a new one")
+            raise Closed("this producer is closed: create a new one")
 
     def _disown(self) -> None:
         """Refuse records in a forked child, where nothing would be sent."""

@@ -88,7 +88,7 @@ def _explained(error: KafkaError) -> KafkaError:
     """Return the error, with a workaround if the broker is too old."""
     if isinstance(error, UnsupportedVersion):
         return UnsupportedVersion(
-            "the broker does not support idempotent producers (it is older than 0.11): set "
+            "the broker does not support idempotent producers (older than 0.11): set "
             "enable_idempotence=False",
             api="InitProducerId",
             node=error.node,

@@ -254,7 +254,7 @@ class ProducerMetadata:
         try:
             await self._missing.given_up(topic)
         except KafkaError as error:  # the waiting records fail with this error
-            logger.debug("topic not asked for again: topic=%s error=%s", topic, error)
+            logger.debug("topic not requested again: topic=%s error=%s", topic, error)
         else:
             lookup.limit.reschedule(self._engine.now())
 
@@ -322,7 +322,7 @@ class ProducerMetadata:
 
     def _removed(self, topic: str) -> None:
         """Let the queued batches of a deleted topic wait for its re-creation, like new records."""
-        logger.warning("topic is gone: topic=%s", topic)
+        logger.warning("topic no longer exists: topic=%s", topic)
         gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
         for queue in self._queues.of_topic(topic):
             queue.blocked_by = gone

@@ -61,8 +61,8 @@ class PartitionsNotYetKnown(UnknownTopicOrPartition):
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__(
-            "the partitioner needs the topic's metadata, which is not known yet: use enqueue(), "
-            "or await partitions_for() first",
+            "the partitioner needs the topic's metadata, which is not available yet: use "
+            "enqueue(), or await partitions_for() first",
             topic_partition=record.topic,
         )
         self.record = record
@@ -187,6 +187,6 @@ class RecordHooks:
         if isinstance(chosen, bool) or number not in info.partitions:
             raise ConfigError(
                 f"the partitioner chose partition {chosen!r} of {record.topic!r}, which has "
-                f"{len(partitions)}: it must return one of their numbers, or None"
+                f"{len(partitions)} partitions: it must return one of their numbers, or None"
             )
         return number

@@ -33,7 +33,7 @@ def acks_as_number(value: object) -> object:
             return known
     elif isinstance(value, int) and not isinstance(value, bool) and value in (-1, 0, 1):
         return value
-    raise ValueError(f"it is 0, 1, -1 or 'all', not {value!r}")
+    raise ValueError(f"must be 0, 1, -1 or 'all', not {value!r}")
 
 
 def no_name_of_a_partitioner(value: object) -> object:
@@ -42,7 +42,7 @@ def no_name_of_a_partitioner(value: object) -> object:
     plain = isinstance(value, type) or not (callable(value) or isinstance(value, Partitioner))
     if value is not None and (plain or isinstance(value, str | bytes | bytearray)):
         raise ValueError(
-            "it is a callable (key, partitions, available) -> int, or an object with "
+            "must be a callable (key, partitions, available) -> int, or an object with "
             f"partition(), not {value!r}"
         )
     return value
@@ -81,8 +81,8 @@ def zstd_level(value: int) -> int:
 def no_transactions_yet(value: str | None) -> str | None:
     if value is not None:
         raise ValueError(
-            "transactions are not supported yet: leave transactional_id out; "
-            "enable_idempotence alone prevents duplicates and keeps the order"
+            "transactions are not supported yet: omit transactional_id; enable_idempotence "
+            "prevents duplicates and keeps the order"
         )
     return value
 
@@ -113,12 +113,12 @@ class ProducerRules(ClusterRules):
         in_flight = self.max_in_flight_requests_per_connection
         conflicts = []
         if self.acks != -1:
-            conflicts.append(f"acks={self.acks} (it needs 'all')")
+            conflicts.append(f"acks={self.acks} (needs 'all')")
         if self.retries == 0:
-            conflicts.append("retries=0 (it needs at least 1)")
+            conflicts.append("retries=0 (needs at least 1)")
         if in_flight > limit:
             conflicts.append(
-                f"max_in_flight_requests_per_connection={in_flight} (it needs {limit} or fewer)"
+                f"max_in_flight_requests_per_connection={in_flight} (needs {limit} or fewer)"
             )
         if conflicts and self.enable_idempotence:
             if "enable_idempotence" in self.explicit:

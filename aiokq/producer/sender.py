@@ -298,8 +298,8 @@ class Sender:
         version = connection.version_for(ProduceRequest)
         if version < FIRST_WITH_BATCHES_V2:
             raise UnsupportedVersion(
-                "the broker is older than 0.11 and knows no record batches of version 2: "
-                "upgrade it, aiokq does not write older formats",
+                "the broker is older than 0.11 and does not support record batches of version 2: "
+                "upgrade the broker, because aiokq does not write older formats",
                 api="Produce",
                 node=self.node.node_id,
             )
@@ -311,8 +311,8 @@ class Sender:
             return False
         queue.fail_unsent(
             UnsupportedCompressionType(
-                f"zstd needs Produce version {FIRST_WITH_ZSTD}, the broker has {version} (it is "
-                "older than 2.1): choose another compression_type",
+                f"zstd needs Produce version {FIRST_WITH_ZSTD}, the broker has {version} (older "
+                "than 2.1): choose another compression_type",
                 node=self.node.node_id,
             )
         )
@@ -381,7 +381,7 @@ class Sender:
     def _settle(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
         self._in_flight -= 1
         if future.cancelled():
-            error: BaseException | None = ConnectionLost("the request was given up")
+            error: BaseException | None = ConnectionLost("the request was abandoned")
         else:
             error = future.exception()
         if error is None:

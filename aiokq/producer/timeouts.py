@@ -81,14 +81,15 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
     elif "linger_ms" not in explicit:
         if delivery < request:
             raise ConfigError(
-                f"delivery_timeout_ms={delivery} is below request_timeout_ms={request}: raise it "
-                f"to {request} or more, or lower request_timeout_ms"
+                f"delivery_timeout_ms={delivery} is below request_timeout_ms={request}: raise "
+                f"delivery_timeout_ms to {request} or more, or lower request_timeout_ms"
             )
         linger = min(linger, delivery - request)
     elif delivery < (least := min(int(linger) + request, INT32_MAX)):
         raise ConfigError(
             f"delivery_timeout_ms={delivery} is below linger_ms={linger:g} + "
-            f"request_timeout_ms={request}: raise it to {least}, or lower those"
+            f"request_timeout_ms={request}: raise delivery_timeout_ms to {least}, or lower the "
+            "other two"
         )
     block = given.max_block_ms
     if "max_block_ms" not in explicit:

@@ -203,5 +203,5 @@ def _skip_tags(frame: Buffer, position: int) -> int:
         size, position = uvarint(frame, position)
         position += size
         if position > len(frame):
-            raise Malformed(f"tagged field of {size} bytes passes the end")
+            raise Malformed(f"tagged field of {size} bytes exceeds the frame")
     return position

@@ -73,7 +73,7 @@ class _Reader:
             )
 
     def take(self, size: int) -> memoryview:
-        self.check(0 <= size <= len(self.data) - self.position, f"{size} bytes are not there")
+        self.check(0 <= size <= len(self.data) - self.position, f"{size} bytes are missing")
         taken = self.data[self.position : self.position + size]
         self.position += size
         return taken
@@ -195,7 +195,7 @@ class _Writer:
         try:
             return struct.pack(FORMATS[kind], value)
         except struct.error as error:
-            raise self.wrong(f"{value!r} is no {kind}") from error
+            raise self.wrong(f"{value!r} is not of kind {kind}") from error
 
     def length(self, kind: str, length: int) -> bytes:
         """Write a length or count; -1 is null."""

@@ -150,7 +150,7 @@ def read_unknown(
     """Store one tagged field that the class does not define; return the position after it."""
     stop = position + size
     if stop > end:
-        raise Malformed(f"tagged field {tag} of {size} bytes passes the end")
+        raise Malformed(f"tagged field {tag} of {size} bytes exceeds the message")
     if tag in into:
         raise Malformed(f"tagged field {tag} twice")
     into[tag] = bytes(data[position:stop])

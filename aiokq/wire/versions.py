@@ -51,8 +51,8 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
                 return version
     limiting = sorted(need for need in strict if not (need.met(oldest) and need.met(newest)))
     raise FieldNotSupported(
-        f"no version from {oldest} to {newest}, which both sides have, carries all that is set: "
-        + ", ".join(map(str, limiting)),
+        f"no version from {oldest} to {newest}, which both sides support, has a field for each "
+        "value that is set: " + ", ".join(map(str, limiting)),
         api=message.NAME,
         version=newest,
     )

@@ -59,7 +59,7 @@ def test_records_and_headers_of_a_wrong_type_are_named_in_the_error(
         async with producer(world, kafka, **options) as p:
             await p.partitions_for("orders")
             for records in (5, None, "text"):
-                with pytest.raises(TypeError, match="takes a list or another iterable, as in"):
+                with pytest.raises(TypeError, match="must be a list or another iterable, as in"):
                     await p.send_many("orders", records)
             for record in (5, (b"v",)):
                 with pytest.raises(TypeError, match="record 1 is not a tuple of"):

@@ -52,7 +52,7 @@ def test_each_consumer_has_assignors_of_its_own() -> None:
     ("strategy", "text"),
     [
         (["stikcy"], "did you mean sticky"),
-        ([], "names no assignor"),
+        ([], "is empty: name at least one assignor"),
         (["range", "range"], "'range' twice"),
     ],
 )

@@ -103,7 +103,7 @@ def test_acknowledging_a_record_of_a_batch_logs_how_to_acknowledge_the_batch(
     acks.done(Handed(6))
     assert acks.first_open(TP) == 3
     [line] = caplog.messages
-    assert "ack(batch) has" in line
+    assert "call ack(batch)" in line
     assert "offset=3" in line
 
 

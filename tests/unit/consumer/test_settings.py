@@ -128,7 +128,7 @@ def test_a_custom_assignor_may_be_given_without_a_list() -> None:
     [
         (Mine, "Mine is a class"),
         (["range", Mine], "Mine is a class"),
-        ([object()], r"neither the name of an assignor nor one.*assign\(\)"),
+        ([object()], r"neither the name of an assignor nor an Assignor.*assign\(\)"),
         (None, "None is neither"),
     ],
 )

@@ -108,7 +108,7 @@ def test_tuples_are_partitions() -> None:
         with pytest.raises(TypeError):
             checked_partition(wrong)  # type: ignore[arg-type]
     for number in (-1, 2**31):
-        with pytest.raises(ValueError, match=f"{number}: it is from 0 to"):
+        with pytest.raises(ValueError, match=f"{number}: must be from 0 to"):
             checked_partition(("a", number))
 
 

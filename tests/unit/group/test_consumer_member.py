@@ -411,7 +411,7 @@ def test_a_member_that_waits_for_its_instance_id_logs_it_once(
     for _ in range(3):
         play.expect(play.answer(0, error=111))
         play.expect(play.wait(), Ask)
-    waits = [r for r in caplog.records if "waiting for the former session" in r.message]
+    waits = [r for r in caplog.records if "waiting for the previous session" in r.message]
     assert len(waits) == 1
     assert "instance=i1" in waits[0].message
 

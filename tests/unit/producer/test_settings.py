@@ -57,7 +57,7 @@ def test_other_acks_are_refused(given: Any) -> None:
     """INVALID_REQUIRED_ACKS is detected without a broker, with one message for all values."""
     with pytest.raises(ConfigError) as caught:
         ProducerSettings(acks=given)
-    assert str(caught.value) == f"acks: it is 0, 1, -1 or 'all', not {given!r}"
+    assert str(caught.value) == f"acks: must be 0, 1, -1 or 'all', not {given!r}"
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_every_way_of_setting_a_delivery_timeout_counts(tmp_path: Path) -> None:
         ),
         (
             {"request_timeout_ms": 2001},
-            "delivery_timeout_ms=2000 is below request_timeout_ms=2001: raise it to 2001 or more, "
-            "or lower request_timeout_ms",
+            "delivery_timeout_ms=2000 is below request_timeout_ms=2001: raise "
+            "delivery_timeout_ms to 2001 or more, or lower request_timeout_ms",
         ),
         (
             {"linger_ms": 500, "request_timeout_ms": 1600},
-            "delivery_timeout_ms=2000 is below linger_ms=500 + request_timeout_ms=1600: raise it "
-            "to 2100, or lower those",
+            "delivery_timeout_ms=2000 is below linger_ms=500 + request_timeout_ms=1600: raise "
+            "delivery_timeout_ms to 2100, or lower the other two",
         ),
     ],
 )
