@@ -117,7 +117,7 @@ class Admin(GroupCalls, PlacementCalls):
             Closed: this object was closed.
         """
         if self._closed:
-            raise Closed("this Admin is closed: make a new one")
+            raise Closed("this Admin is closed: create a new one")
         if self._owns_engine:
             await self._engine.start()
         else:
@@ -170,7 +170,7 @@ class Admin(GroupCalls, PlacementCalls):
     def _check(self, timeout: float | None) -> ClusterEngine:
         limits.optional_seconds(timeout)
         if self._closed:
-            raise Closed("this Admin is closed: make a new one")
+            raise Closed("this Admin is closed: create a new one")
         if not self._started:
             raise Closed("this Admin is not started: use `async with`, or await start()")
         self._engine.bind()

@@ -183,7 +183,7 @@ def as_resource(resource: ResourceLike) -> ConfigResource:
         return resource
     if not isinstance(resource, str):
         raise TypeError(
-            "a resource with configs is a topic's name, or a ConfigResource as "
+            "a resource with configs must be a topic name or a ConfigResource, as in "
             f"ConfigResource.broker(1), not {resource!r}"
         )
     return ConfigResource(ConfigResourceType.TOPIC, resource)

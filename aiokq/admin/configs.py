@@ -148,7 +148,8 @@ async def list_config_resources(
     for kind in types:
         if not isinstance(kind, int) or isinstance(kind, bool):
             raise TypeError(
-                f"types takes ConfigResourceType, as in [ConfigResourceType.TOPIC], not {kind!r}"
+                "types must contain ConfigResourceType values, as in [ConfigResourceType.TOPIC], "
+                f"not {kind!r}"
             )
     wanted = sorted({limits.whole(kind, "types", 0, 127) for kind in types})
 
@@ -157,7 +158,7 @@ async def list_config_resources(
             return ListConfigResourcesRequest(resource_types=wanted)
         if wanted != [ConfigResourceType.CLIENT_METRICS]:
             raise UnsupportedVersion(
-                "this broker lists client metrics only; Kafka 4.1 lists the others",
+                "this broker lists only resources of client metrics; other types need Kafka 4.1",
                 api="ListConfigResources",
             )
         return ListConfigResourcesRequest()

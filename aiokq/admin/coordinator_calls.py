@@ -173,5 +173,5 @@ def _outcome(answer: Mapping[str, R | KafkaError] | KafkaError, group_id: str) -
     if isinstance(answer, KafkaError):
         return answer
     if group_id not in answer:
-        return CoordinatorNotAvailable("the coordinator left the group out of its answer")
+        return CoordinatorNotAvailable("the coordinator's response does not have the group")
     return answer[group_id]

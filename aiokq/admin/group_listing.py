@@ -151,7 +151,7 @@ def _request(
     if version < TYPES_SINCE and types:
         if list(types) != [GroupType.CLASSIC]:
             raise UnsupportedVersion(
-                "the broker is older than 3.8: all its groups are classic", api="ListGroups"
+                "the broker is older than 3.8 and has only classic groups", api="ListGroups"
             )
         types = ()
     return ListGroupsRequest(states_filter=list(states), types_filter=list(types))

@@ -56,7 +56,9 @@ async def remove_members(
     given_ids = None if member_ids is None else list(member_ids)
     given_instances = list(group_instance_ids)
     if given_ids is not None and not given_ids and not given_instances:
-        raise ConfigError("no members: give member_ids or group_instance_ids; None means all")
+        raise ConfigError(
+            "no members are named: pass member_ids or group_instance_ids, or None for all members"
+        )
     if reason is not None:
         str_argument(reason, "reason")
     deadline = Deadline(engine, timeout)
@@ -176,7 +178,8 @@ async def _leave_classic(
     def make(version: int) -> LeaveGroupRequest:
         if version < SEVERAL_SINCE:
             raise UnsupportedVersion(
-                "the broker is older than 2.4: it removes no members for others", api="LeaveGroup"
+                "the broker is older than 2.4: it cannot remove members on request",
+                api="LeaveGroup",
             )
         return LeaveGroupRequest(
             group_id=group_id,

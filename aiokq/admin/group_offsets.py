@@ -70,8 +70,8 @@ HAS_MEMBERS: Final = (
 def group_not_empty(group_id: str) -> GroupNotEmpty:
     """Return the error of an operation that needs a group without members."""
     return GroupNotEmpty(
-        f"group {group_id!r} has members, which would go on from their own positions: stop them "
-        "first, or take rewind_group (`aiokq groups rewind`)"
+        f"group {group_id!r} has members, which would continue from their own positions: stop the "
+        "members first, or use rewind_group (`aiokq groups rewind`)"
     )
 
 

@@ -108,7 +108,9 @@ class ResetTo:
             return value
         if isinstance(value, datetime):
             if value.tzinfo is None:
-                raise ConfigError(f"{value} has no time zone: use datetime.now(UTC) and the like")
+                raise ConfigError(
+                    f"{value} has no time zone: use an aware datetime, such as datetime.now(UTC)"
+                )
             return cls.timestamp(round(value.timestamp() * 1000))
         if isinstance(value, int) and not isinstance(value, bool):
             return cls.offset(value)
@@ -179,7 +181,7 @@ def _checked(
     if not isinstance(to, Mapping):
         ResetTo.of(to)
     elif partitions is not None:
-        raise ConfigError("the mapping already names the partitions: leave partitions out")
+        raise ConfigError("the mapping already names the partitions: omit the argument partitions")
     else:
         for tp, where in to.items():
             TopicPartition.of(tp)

@@ -76,7 +76,8 @@ async def rewind_group(
             # A member rejoined first: it continues from the old offsets until it is removed again.
             if deadline.left() <= 0:
                 raise RequestTimeout(
-                    f"group {group_id!r} could not be had alone within {deadline.total:.3g} s",
+                    f"the members of group {group_id!r} could not be removed within "
+                    f"{deadline.total:.3g} s",
                     api="OffsetCommit",
                 ) from failed[again[0]]
             await asyncio.sleep(min(backoff.next(), deadline.left()))
@@ -165,8 +166,8 @@ def _uncertain(
     """Return a timeout per partition: a late commit may still overwrite the offset."""
     return {
         tp: RequestTimeout(
-            f"the offset is committed, but no member was back within {deadline.total:.3g} s: "
-            "whether it stays is not known",
+            f"the offset is committed, but no member rejoined within {deadline.total:.3g} s: a "
+            "late commit may have replaced the offset",
             topic_partition=tp,
             api="OffsetCommit",
         )
@@ -191,8 +192,8 @@ async def _overtaken(
         if found is None or found.offset != wanted.offset:
             at = "none" if found is None else found.offset
             cause = UnknownMemberId(
-                f"who rewound the group was taken out of it before a member was back: the offset "
-                f"is {at} now, not {wanted.offset}",
+                "the rewind was removed from the group before a member rejoined: the offset is "
+                f"now {at}, not {wanted.offset}",
                 topic_partition=tp,
             )
             errors[tp] = CommitFailed({tp: cause})

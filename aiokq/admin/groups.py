@@ -182,7 +182,7 @@ async def _describe_classic(
     def make(version: int) -> DescribeGroupsRequest:
         if with_operations and version < OPERATIONS_SINCE:
             raise UnsupportedVersion(
-                "the broker is older than 2.3: it does not tell authorized operations",
+                "the broker is older than 2.3: it does not return authorized operations",
                 api="DescribeGroups",
             )
         return DescribeGroupsRequest(groups=groups, include_authorized_operations=with_operations)

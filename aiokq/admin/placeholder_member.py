@@ -151,7 +151,7 @@ class PlaceholderMember:
             await self._take_out(self._group)
             while not await self._round():
                 if self._deadline.left() <= 0:
-                    raise RequestTimeout("the group rebalances all the time", api="JoinGroup")
+                    raise RequestTimeout("the group rebalances continually", api="JoinGroup")
         except KafkaError as error:
             if not (isinstance(error, LOST) or error.retriable):
                 raise
@@ -296,7 +296,7 @@ class PlaceholderMember:
                 )
         except (KafkaError, TimeoutError) as error:
             logger.info(
-                "group not left, the member stays until its session ends: group=%s error=%s",
+                "group not left, the member remains until its session expires: group=%s error=%s",
                 self._group.group_id,
                 error,
             )
@@ -307,7 +307,7 @@ class PlaceholderMember:
         def make(version: int) -> Request[R]:
             if version < since:
                 raise UnsupportedVersion(
-                    "the broker is older than 2.4: it removes no members for others",
+                    "the broker is older than 2.4: it cannot remove members on request",
                     api=message.NAME,
                 )
             return message

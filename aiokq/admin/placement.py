@@ -105,7 +105,9 @@ async def elect_leaders(
     """Implement `Admin.elect_leaders`."""
     kind = _KINDS.get(election_type) if isinstance(election_type, str) else None
     if kind is None:
-        raise ConfigError(f"election_type is one of {', '.join(_KINDS)}, not {election_type!r}")
+        raise ConfigError(
+            f"election_type must be one of {', '.join(_KINDS)}, not {election_type!r}"
+        )
 
     async def ask(
         wanted: Iterable[TopicPartition] | None, remaining: float

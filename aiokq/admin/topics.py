@@ -185,7 +185,7 @@ async def create_topics(
         def request(version: int) -> CreateTopicsRequest:
             if version < DEFAULTS_SINCE and any(_uses_defaults(topic) for topic in left.values()):
                 raise UnsupportedVersion(
-                    "the broker is older than 2.4: give num_partitions and replication_factor",
+                    "the broker is older than 2.4: set num_partitions and replication_factor",
                     api="CreateTopics",
                 )
             return CreateTopicsRequest(
@@ -212,15 +212,15 @@ def _by_name(topics: Iterable[NewTopic]) -> dict[str, NewTopic]:
     wanted: dict[str, NewTopic] = {}
     for topic in topics:
         if not isinstance(topic, NewTopic) or not isinstance(topic.name, str):
-            raise TypeError(f"a new topic is a name or a NewTopic, not {topic!r}")
+            raise TypeError(f"a new topic must be a name or a NewTopic, not {topic!r}")
         if topic.name in wanted:
             raise ConfigError(f"topic {topic.name!r} is given twice")
         if topic.assignments is not None and (
             topic.num_partitions != -1 or topic.replication_factor != -1
         ):
             raise ConfigError(
-                f"topic {topic.name!r}: assignments set the number of partitions and "
-                "replicas; leave num_partitions and replication_factor out"
+                f"topic {topic.name!r}: assignments set the number of partitions and replicas; "
+                "omit num_partitions and replication_factor"
             )
         wanted[topic.name] = topic
     return wanted
@@ -269,7 +269,7 @@ async def delete_topics(
     """Implement `Admin.delete_topics`."""
     for topic in topics:
         if not isinstance(topic, str | UUID):
-            raise TypeError(f"topics takes names (str) and topic ids (UUID), not {topic!r}")
+            raise TypeError(f"topics must be names (str) or topic ids (UUID), not {topic!r}")
     wanted = dict.fromkeys(topics, True)
     by_id = any(isinstance(topic, UUID) for topic in wanted)
 

@@ -107,16 +107,18 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
         group_id, broker = match["group"], match["broker"] or ""
         tp = TopicPartition(match["topic"], int(match["partition"]))
         if tp.partition > MAX_PARTITION:
-            found.problems.append(f"{where}: {tp} of group {group_id!r} is no partition")
+            found.problems.append(f"{where}: {tp} of group {group_id!r} is not a partition")
             continue
         if not OFFSET.fullmatch(value) or int(value) > MAX_OFFSET:
-            found.problems.append(f"{where}: {value!r} is no offset of {tp} of group {group_id!r}")
+            found.problems.append(
+                f"{where}: {value!r} is not an offset of {tp} of group {group_id!r}"
+            )
             continue
         # Kafka 0.7 numbered partitions per broker; `0-3` is partition 3 of broker 0.
         if brokers.setdefault((group_id, tp), broker) != broker:
             found.problems.append(
-                f"{where}: {tp} of group {group_id!r} is there for several brokers: offsets of "
-                "Kafka 0.7 have no counterpart in later versions"
+                f"{where}: {tp} of group {group_id!r} has offsets on several brokers: such "
+                "offsets of Kafka 0.7 have no counterpart in later versions"
             )
             continue
         found.groups.setdefault(group_id, {})[tp] = int(value)

@@ -90,7 +90,7 @@ def root(
             "-v",
             count=True,
             show_default=False,
-            help="Show warnings of the client on stderr; twice: its whole log.",
+            help="Show warnings of the client on stderr; given twice, show its whole log.",
         ),
     ] = 0,
     version: Annotated[

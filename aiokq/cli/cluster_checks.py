@@ -102,7 +102,7 @@ class ClusterChecks:
     async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
         """Return one check per numeric address; failures are warnings if another address works."""
         advertised = not name.startswith("bootstrap")
-        where = "advertised.listeners of that broker" if advertised else "bootstrap_servers"
+        where = "the broker's advertised.listeners" if advertised else "bootstrap_servers"
         try:
             found = await self._environment.network.resolve(*address)
         except OSError as error:
@@ -165,8 +165,8 @@ def _fix(error: KafkaError, where: str) -> str:
     if isinstance(error, UnsupportedVersion):
         return "upgrade the broker or aiokq, whichever is older"
     if isinstance(error, AuthenticationFailed):
-        return "check sasl_username, sasl_password and sasl_mechanism"
-    return f"check {where}, that a broker listens there, and security_protocol"
+        return "check sasl_plain_username, sasl_plain_password and sasl_mechanism"
+    return f"check {where} and security_protocol, and that a broker listens at the address"
 
 
 async def _latency(connection: Connection) -> float:

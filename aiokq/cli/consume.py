@@ -26,17 +26,17 @@ OutputFormat = Annotated[
     typer.Option(
         "--format",
         "-o",
-        help="text (the default) escapes unprintable characters; json has all parts; raw is the "
-        "bytes.",
+        help="text (the default) escapes unprintable characters; json prints all parts; raw "
+        "prints the bytes unchanged.",
         show_default=False,
     ),
 ]
 AsJsonLines = Annotated[
-    bool, typer.Option("--json", help="Print a JSON object a line, as --format json does.")
+    bool, typer.Option("--json", help="Print one JSON object per line, like --format json.")
 ]
 ReadCommitted = Annotated[
     bool,
-    typer.Option("--read-committed", help="Leave out records of open and aborted transactions."),
+    typer.Option("--read-committed", help="Omit records of open and aborted transactions."),
 ]
 
 
@@ -81,28 +81,34 @@ def consume(
 
 def _format(given: Format | None, parts: PrintOptions, *, as_json: bool) -> Format:
     if as_json and given not in (None, Format.JSON):
-        raise typer.BadParameter(f"--json and --format {given} are two formats: give one of them")
+        raise typer.BadParameter(
+            f"--json and --format {given} exclude each other: give one of them"
+        )
     kind = Format.JSON if as_json else given or Format.TEXT
     if kind is Format.RAW and (parts.headers or parts.timestamps or parts.offsets):
         raise typer.BadParameter(
-            "raw prints values, and keys with --keys: for headers, timestamps and offsets use "
-            "--format text or json"
+            "the format raw prints only values, and keys with --keys: for headers, timestamps "
+            "and offsets use --format text or json"
         )
     return kind
 
 
 def _check_member(wanted: ReadOptions) -> None:
     if wanted.partitions:
-        raise typer.BadParameter("--partition and --group: a group shares out all partitions")
+        raise typer.BadParameter(
+            "--partition and --group exclude each other: the members of a group "
+            "share all partitions"
+        )
     if not isinstance(wanted.start, str):
         raise typer.BadParameter(
-            "--from with --group is beginning or end, and only counts where the group has "
-            "committed nothing; `aiokq groups reset` and `rewind` set where it goes on"
+            "with --group, --from must be beginning or end, and applies only to partitions "
+            "without a committed offset; `aiokq groups reset` and `rewind` change committed "
+            "offsets"
         )
     if not wanted.follow:
         raise typer.BadParameter(
-            "--until-end and --group: a member has only some of the partitions; end it by "
-            "--max-messages or Ctrl-C"
+            "--until-end and --group exclude each other, because a member has only some of the "
+            "partitions: end the command by --max-messages or Ctrl-C"
         )
 
 
@@ -124,8 +130,8 @@ def _settings(
     )
     if group is None and settings.group_id is not None:
         raise ConfigError(
-            f"group_id={settings.group_id!r}: this command reads from the offsets it is told, and "
-            "commits nothing: leave group_id out, or be a member by --group"
+            f"group_id={settings.group_id!r}: this command reads from the given offsets and "
+            "commits nothing: omit group_id, or join the group by --group"
         )
     # Reading a topic must not create it, whatever the cluster allows.
     shared = client_settings(

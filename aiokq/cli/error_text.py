@@ -29,12 +29,12 @@ _OWN_LIMIT: Final = (
     "raise max.request.size in the file of --config, and the topic's max.message.bytes"
 )
 _REPLICAS: Final = "wait for the missing replicas, or lower the topic's min.insync.replicas"
-_RIGHTS: Final = "ask who runs the cluster for the right to do this (an ACL)"
+_RIGHTS: Final = "ask the operator of the cluster for the permission (an ACL)"
 ADVICE: Final[dict[type[KafkaError], str]] = {
     ClusterAuthorization: _RIGHTS,
-    ConnectionLost: "see that the broker runs and can be reached: `aiokq doctor -b HOST:PORT`",
-    KafkaStorage: "make room on, or mend, the disk of that broker's data directory; its log says "
-    "more",
+    ConnectionLost: "check that the broker runs and can be reached: `aiokq doctor -b HOST:PORT`",
+    KafkaStorage: "free space on the disk of the broker's data directory, or repair the "
+    "disk; the broker's log has details",
     NotEnoughReplicas: _REPLICAS,
     NotEnoughReplicasAfterAppend: _REPLICAS,
     RecordTooLarge: "raise the limit: `aiokq topics alter TOPIC --set max.message.bytes=N`",
@@ -81,7 +81,7 @@ def _is_of_a_directory(error: KafkaError) -> bool:
 def _text(error: KafkaError) -> str:
     text = error.message or type(error).__name__
     if isinstance(error, UnknownTopicOrPartition) and text == error.default_message:
-        text = "there is no such topic or partition; `aiokq topics list` shows what there is"
+        text = "there is no such topic or partition; `aiokq topics list` shows the topics"
     elif isinstance(error, BrokerError) and text == error.default_message:
         # Kafka's default text does not name the partition.
         text = f"{error.topic_partition}: {text}" if error.topic_partition is not None else text

@@ -144,9 +144,9 @@ class ExportRun:
         if self._progress is None:
             return
         more = (
-            f"the same command goes on there, by {resume}"
+            f"the same command continues from there, using {resume}"
             if resume is not None
-            else "the same command writes all of them again (with --resume FILE it would go on)"
+            else "the same command writes all rows again (with --resume FILE it continues)"
         )
         self._out.note(
             f"aiokq: interrupted: {self._progress.done} of {self._progress.total} rows are "
@@ -163,8 +163,8 @@ class ExportRun:
         )
         found = done.checked
         if found is not None and done.verified:
-            others = f", and {found.others} records of others" if found.others else ""
-            self._out.line(f"verified: {found.rows} rows are in the log, as they are here{others}")
+            others = f", and {found.others} records of other producers" if found.others else ""
+            self._out.line(f"verified: {found.rows} rows are in the log, unchanged{others}")
 
     def _judge(self, done: Exported) -> None:
         found = done.checked
@@ -173,13 +173,12 @@ class ExportRun:
         if found.rows < done.rows:
             self._out.trouble(
                 f"{done.rows - found.rows} of {done.rows} acknowledged rows are not in the log: "
-                "retention or compaction has removed them, or somebody deleted records (see "
-                f"`aiokq topics describe {self._topic}`: retention counts from the time of a "
-                "record)"
+                "retention or compaction has removed them, or records were deleted (see `aiokq "
+                f"topics describe {self._topic}`: retention counts from the time of a record)"
             )
         else:
             self._out.trouble(
-                f"{self._topic} has other keys or values than the rows: is it another topic by now?"
+                f"{self._topic} has other keys or values than the rows: was the topic recreated?"
             )
 
     def _document(self, done: Exported, seconds: float) -> Json:

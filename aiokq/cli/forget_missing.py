@@ -58,5 +58,5 @@ def forget_missing(
         out.line(f"missing: {path}")
     counts = Counter(one.topic for one in lost.partitions)
     if counts:
-        out.table(["topic", "partitions that begin anew, empty"], list(map(list, counts.items())))
+        out.table(["topic", "partitions that start again, empty"], list(map(list, counts.items())))
     out.line("forgotten" if do_it else NOT_DONE)

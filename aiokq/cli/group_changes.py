@@ -77,7 +77,7 @@ def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
 def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
     """Set the offsets of groups without members, or if `live` also of groups with members."""
     if bool(options.group_ids) == options.all_groups:
-        raise typer.BadParameter("which groups? give either their ids or --all-groups")
+        raise typer.BadParameter("no groups are named: give either group ids or --all-groups")
     if options.export and call.out.as_json:
         raise typer.BadParameter("--export and --json exclude each other")
     where = target(options, call.session.now_ms())
@@ -159,7 +159,7 @@ def delete(
     partitions = named_partitions(topics or [])
     if not yes and sys.stdin.isatty():
         what = "offsets of groups" if partitions else "groups"
-        typer.confirm(f"Delete {what} {', '.join(wanted)} for good?", abort=True, err=True)
+        typer.confirm(f"Delete {what} {', '.join(wanted)} permanently?", abort=True, err=True)
     if partitions:
         call.run(lambda a: _delete_offsets(a, call.out, wanted, partitions, if_exists=if_exists))
     else:

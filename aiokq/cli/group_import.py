@@ -51,7 +51,8 @@ def import_zookeeper(
         bool,
         typer.Option(
             "--clip",
-            help="Replace an offset outside the log by the nearest end of the log; else it fails.",
+            help="Replace an offset outside the log by the nearest end of the log; otherwise "
+            "that offset fails.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -64,7 +65,7 @@ def import_zookeeper(
     copies a tree. Other nodes are ignored.
     """
     if (dump is None) == (zookeeper is None):
-        raise typer.BadParameter("from where? give either a DUMP or --zookeeper")
+        raise typer.BadParameter("no source is given: give either a DUMP or --zookeeper")
     out = call.out
     doing = executing(dry_run=dry_run, execute=execute)
     found = _read(dump, zookeeper, group_ids)

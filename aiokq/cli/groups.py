@@ -99,7 +99,8 @@ def describe(
     call: AdminCall,
     group_ids: GroupIds,
     members: Annotated[
-        bool, typer.Option("--members", help="Show a line per member, not per partition.")
+        bool,
+        typer.Option("--members", help="Show a line per member instead of a line per partition."),
     ] = False,
     committed: ReadCommitted = False,
 ) -> None:

@@ -41,7 +41,7 @@ class LineFormat:
         if self.separator is not None:
             before, found, after = line.partition(self.separator)
             if not found:
-                raise ValueError("there is no key separator in it")
+                raise ValueError("the line has no key separator")
             key, value = before, after
         if self.null is not None:
             key = None if key == self.null else key

@@ -89,7 +89,7 @@ def _core() -> Check:
         return Check(
             "core",
             Status.FAIL,
-            "compiled, but from other sources than those that are installed",
+            "compiled, but from other sources than the installed ones",
             "build it again: pip install --force-reinstall --no-deps aiokq, or in a checkout "
             "`make setup`",
         )
@@ -121,7 +121,7 @@ def _codec(name: str) -> Check:
     except Exception as error:  # noqa: BLE001  a broken library may fail in any way it likes
         return Check(name, Status.FAIL, f"{type(error).__name__}: {error}", fix)
     if not intact:
-        return Check(name, Status.FAIL, "gives back other bytes than it got", fix)
+        return Check(name, Status.FAIL, "decompressed data differs from the input", fix)
     if package is None:
         import zlib
 
@@ -159,7 +159,7 @@ def _open_files() -> Iterator[Check]:
         yield Check("open files", Status.OK, "no limit")
         return
     highest = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    detail = f"at most {soft} at once (hard limit: {highest})"
+    detail = f"limit {soft} (hard limit {highest})"
     if soft < FEW_FILES:
         fix = f"ulimit -n {FEW_FILES} or more: a broker needs one per connection and log segment"
         yield Check("open files", Status.WARN, detail, fix)

@@ -34,7 +34,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--offset": "use --from",
         "--timeout-ms": "use --until-end, which ends where each partition ended at the start",
         "--isolation-level": "use --read-committed",
-        "--skip-message-on-error": "leave it out: values are printed as they are",
+        "--skip-message-on-error": "leave it out: values are printed unchanged",
         "--property": _WHAT_IS_PRINTED,
         "--formatter-property": _WHAT_IS_PRINTED,
         "--formatter": _FORMAT,
@@ -59,7 +59,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--batch-size": _SETTINGS,
         "--max-memory-bytes": _SETTINGS,
         "--timeout": _SETTINGS,
-        "--sync": "leave it out: produce ends when every record is acknowledged",
+        "--sync": "leave it out: produce ends when all records are acknowledged",
     },
     "topics": {
         "--topic": "the topic is an argument: aiokq topics describe TOPIC",

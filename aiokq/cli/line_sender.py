@@ -179,6 +179,6 @@ class LineSender:
         limit = f"delivery_timeout_ms={self._settings.delivery_timeout_ms}"
         why = f" ({'; '.join(known)})" if known else ""
         return (
-            f"aiokq produce: line {number} waits for its acknowledgement{why}: it is tried for "
-            f"{limit}; Ctrl-C gives up, and says what was the last error"
+            f"aiokq produce: line {number} waits for its acknowledgement{why}: retries end after "
+            f"{limit}; Ctrl-C stops now and prints the last error"
         )

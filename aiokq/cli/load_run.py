@@ -156,7 +156,7 @@ class LoadRun:
                     why = (
                         "" if isinstance(error, KeyboardInterrupt) else f" ({one_line(str(error))})"
                     )
-                    when = "at once" if self._begun else "before it began"
+                    when = "at once" if self._begun else "before the load began"
                     self._say(f"ended {when}{why}; the same command continues the load")
                     self.end()
                 raise
@@ -195,7 +195,7 @@ class LoadRun:
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()
-        self._say("ending after this batch; once more to end at once")
+        self._say("ending after this batch; press Ctrl-C again to end now")
 
     def _say(self, line: str) -> None:
         print(f"aiokq: {line}", file=self._stderr, flush=True)

@@ -91,7 +91,7 @@ def dump(
 
     unknown = [kind for kind in only or () if kind not in KINDS]
     if unknown:
-        raise typer.BadParameter(f"--only {unknown[0]}: it is one of {', '.join(KINDS)}")
+        raise typer.BadParameter(f"--only {unknown[0]}: must be one of {', '.join(KINDS)}")
     out = Output(as_json=as_json)
     files = OsFiles()
     found = False
@@ -105,11 +105,11 @@ def dump(
             for entry in contents(files, file, crc32c, records=records):
                 _show(out, file, entry)
         except FileNotFoundError:
-            out.note(f"{file.path}: its broker has removed it meanwhile")
+            out.note(f"{file.path}: the broker has removed the file meanwhile")
         except OSError as error:
             out.trouble(f"{file.path}: {error.strerror or error}")
     if not found:
-        out.trouble(f"{path}: no file of a log there{' of that kind' if only else ''}")
+        out.trouble(f"{path}: has no file of a log{' of that kind' if only else ''}")
     raise typer.Exit(out.exit_code)
 
 
@@ -184,12 +184,14 @@ def verify(
 
     for path in paths:
         if not path.is_dir():
-            raise typer.BadParameter(f"{path}: give a log directory, or a partition's in it")
+            raise typer.BadParameter(
+                f"{path}: not a directory; give a log directory, or a partition's directory in it"
+            )
     out = Output(as_json=as_json)
     files = OsFiles()
     for path in paths:
         if not partitions_at(files, _text(path)) and not (path / META_PROPERTIES).exists():
-            out.trouble(f"{path}: no log directory, nor a partition's")
+            out.trouble(f"{path}: neither a log directory nor a partition's directory")
             raise typer.Exit(out.exit_code)
 
     def checked(partition: CheckedPartition) -> None:
@@ -240,7 +242,7 @@ def _summary(out: Output, report: Report) -> None:
         row = [name, one.start, one.end, len(one.segments), one.batches, one.size, state or "sound"]
         rows.append(row)
     out.table(["partition", "start", "end", "segments", "batches", "bytes", "state"], rows)
-    stopped = "stopped clean" if report.clean else "in use, or not stopped clean"
+    stopped = "shut down cleanly" if report.clean else "in use, or not shut down cleanly"
     verdict = "sound" if report.sound else "NOT SOUND"
     out.line(
         f"{report.path}: {verdict}; {len(report.partitions)} partitions,"

@@ -33,7 +33,8 @@ BootstrapServers = Annotated[
         "--bootstrap-servers",
         "-b",
         metavar="HOST:PORT,...",
-        help="Brokers to find the cluster by. Default: the variable KAFKA_BOOTSTRAP_SERVERS.",
+        help="Addresses of brokers to find the cluster. Default: the variable "
+        "KAFKA_BOOTSTRAP_SERVERS.",
         rich_help_panel="Cluster",
         show_default=False,
     ),
@@ -62,17 +63,21 @@ GroupIds = Annotated[
 ReadCommitted = Annotated[
     bool,
     typer.Option(
-        "--read-committed", help="Take the start of the first open transaction as the end."
+        "--read-committed", help="Treat the start of the first open transaction as the end."
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do not ask for confirmation, which only a terminal does."),
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Do not ask for confirmation. Without a terminal the command never asks.",
+    ),
 ]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="Missing items are not an error.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A config by Kafka's name; repeatable."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A config, by Kafka's name; repeatable."),
 ]
 Deletions = Annotated[
     list[str] | None,
@@ -82,7 +87,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done; the default without --execute.")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
-NOT_DONE: Final = "dry run, nothing was changed: add --execute to do it"
+NOT_DONE: Final = "dry run, nothing was changed: add --execute to make the changes"
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:
@@ -108,7 +113,7 @@ def named_values(
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{flag} takes {form}, not {text!r}")
+            raise typer.BadParameter(f"{flag} needs {form}, not {text!r}")
         found.append((name, value))
     return found
 

@@ -48,8 +48,8 @@ def elect(
         bool,
         typer.Option(
             "--unclean",
-            help="Let any live replica become leader of partitions without one; records that it "
-            "lacks are lost.",
+            help="Let any live replica become leader of a partition without a leader; records "
+            "that this replica lacks are lost.",
         ),
     ] = False,
 ) -> None:
@@ -81,7 +81,9 @@ def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
         if error is not None:
             out.problem(str(tp), error)
         elif not out.as_json:
-            out.line(f"{tp}: {'has the leader it should have' if as_it_was else 'leader elected'}")
+            out.line(
+                f"{tp}: {'already has its preferred leader' if as_it_was else 'leader elected'}"
+            )
     if out.as_json:
         out.document(documents)
 
@@ -217,7 +219,7 @@ def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition,
         name, equals, brokers = text.partition("=")
         ids = brokers.split(",")
         if not equals or not all(part.strip().isdecimal() for part in ids):
-            raise typer.BadParameter(f"{text!r} is no TOPIC:PARTITION=BROKER[,BROKER...]")
+            raise typer.BadParameter(f"{text!r} is not TOPIC:PARTITION=BROKER[,BROKER...]")
         for tp in _only_partitions(name):
             wanted[tp] = [int(part) for part in ids]
     for text in cancel:

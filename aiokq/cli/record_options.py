@@ -43,7 +43,7 @@ class ProduceOptions:
             "-p",
             minimum=0,
             metavar="N",
-            help="Partition of all records. Default: by key; evenly if there is none.",
+            help="Partition of all records. Default: by key, or evenly without a key.",
             show_default=False,
         ),
     )
@@ -62,8 +62,8 @@ class ProduceOptions:
         metadata=option(
             "--null-marker",
             metavar="TEXT",
-            help="A key or value that is this text is null; a null value deletes its key in a "
-            "compacted topic.",
+            help="A key or value equal to this text becomes null; a null value deletes its key "
+            "in a compacted topic.",
             show_default=False,
         ),
     )
@@ -88,7 +88,7 @@ class ReadOptions:
             "--from",
             "-f",
             metavar="START",
-            help="Start: beginning, end, an offset, -N or a time, see above.",
+            help="Where to start: beginning, end, an offset, -N or a time, see above.",
             typed=str,
         ),
     )
@@ -120,7 +120,8 @@ class ReadOptions:
         default=True,
         metadata=option(
             "--follow/--until-end",
-            help="Wait for more records, or end at the end that each partition has at the start.",
+            help="Wait for more records, or stop at the end that each partition has when the "
+            "command starts.",
         ),
     )
 

@@ -103,7 +103,7 @@ class RecordReader:
             topic = described[name]
             if isinstance(topic.error, UnknownTopicOrPartition):
                 raise UnknownTopicOrPartition(
-                    f"there is no topic {name!r}; `aiokq topics list` shows what there is"
+                    f"there is no topic {name!r}; `aiokq topics list` shows the topics"
                 )
             if topic.error is not None:
                 raise topic.error
@@ -120,9 +120,9 @@ class RecordReader:
 
     def _moved(self, tp: TopicPartition, offset: int, first: int, end: int) -> None:
         self._out.note(
-            f"aiokq consume: {tp} has the offsets {first} to {end - 1}: it is read from {offset}"
+            f"aiokq consume: {tp} has the offsets {first} to {end - 1}: reading from {offset}"
             if end > first
-            else f"aiokq consume: {tp} is empty: it is read from {offset}"
+            else f"aiokq consume: {tp} is empty: reading from {offset}"
         )
 
     async def _follow(self, consumer: Consumer) -> None:
@@ -164,8 +164,8 @@ class RecordReader:
         rest = [tp for tp in partitions if tp in self._leaderless]
         if rest:
             self._out.note(
-                f"aiokq consume: no broker leads {', '.join(map(str, rest))} now: offline, or about"
-                " to get a leader; waiting for that"
+                f"aiokq consume: no broker leads {', '.join(map(str, rest))} now (offline, or "
+                "electing a leader): waiting for a leader"
             )
         return [tp for tp in partitions if tp not in self._leaderless], rest
 
@@ -228,9 +228,9 @@ def _offline(tp: TopicPartition, seconds: float) -> RequestTimeout:
     from aiokq.core.errors import RequestTimeout
 
     return RequestTimeout(
-        f"nothing of {tp} was read, as no broker led it for {seconds:g} s (default_api_timeout_ms):"
-        f" `aiokq topics describe {tp.topic}` shows which replicas are offline, the log of their"
-        " broker why"
+        f"nothing of {tp} was read, because the partition had no leader for {seconds:g} s "
+        f"(default_api_timeout_ms): `aiokq topics describe {tp.topic}` shows the offline "
+        "replicas, and the logs of their brokers the reason"
     )
 
 
@@ -243,6 +243,6 @@ def _stalled(consumer: Consumer, tp: TopicPartition, seconds: float) -> RequestT
     of_broker = None if of_tp.node is None else health.brokers.get(of_tp.node)
     reason = of_tp.error or (of_broker.error if of_broker else None) or f"it is {of_tp.state}"
     return RequestTimeout(
-        f"nothing of {tp} came for {seconds:g} s, and it ends later: {reason} "
-        "(default_api_timeout_ms)"
+        f"no records of {tp} arrived for {seconds:g} s (default_api_timeout_ms) before its end "
+        f"was reached: {reason}"
     )

@@ -82,7 +82,7 @@ class ResetOptions:
         metadata=option(
             "--by-duration",
             metavar="PnDTnHnMnS",
-            help="To the first record at or after a time, given as its age.",
+            help="To the first record at or after a time, given as an age.",
         ),
     )
     from_file: Path | None = field(
@@ -131,7 +131,7 @@ def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
         given.append(ResetTo.timestamp(parse_time(options.to_datetime, now_ms)))
     if (duration := options.by_duration) is not None:
         if duration[:1] not in ("P", "p"):
-            raise typer.BadParameter(f"{duration!r} is no duration: write PT1H, P7D ...")
+            raise typer.BadParameter(f"{duration!r} is not a duration: write PT1H, P7D ...")
         given.append(ResetTo.timestamp(parse_time(duration, now_ms)))
     if len(given) > 1:
         raise typer.BadParameter(f"{_WHERE_TO}, not several")
@@ -139,8 +139,8 @@ def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
 
 
 _WHERE_TO: Final = (
-    "to where? give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
-    f"--to-datetime ({TIME_SYNTAX}), --by-duration, --from-file"
+    "no new position is given: give one of --to-earliest, --to-latest, --to-current, "
+    f"--to-offset, --shift-by, --to-datetime ({TIME_SYNTAX}), --by-duration, --from-file"
 )
 
 
@@ -155,14 +155,17 @@ def check_given(options: ResetOptions, where: ResetTo | None) -> None:
     """
     if options.from_file is not None:
         if where is not None or options.topics or options.all_topics:
-            raise typer.BadParameter("--from-file says to where and for what: give nothing else")
+            raise typer.BadParameter(
+                "--from-file names the offsets and the partitions: give no other "
+                "position and no topics"
+            )
         if options.all_groups:
-            raise typer.BadParameter("--from-file is for groups that are named")
+            raise typer.BadParameter("--from-file needs group ids, not --all-groups")
         return
     if where is None:
         raise typer.BadParameter(_WHERE_TO)
     if bool(options.topics) == options.all_topics:
-        raise typer.BadParameter("for what? give either --topic or --all-topics")
+        raise typer.BadParameter("no topics are named: give either --topic or --all-topics")
 
 
 def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
@@ -218,7 +221,7 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
             continue
         tp = TopicPartition(topic, partition)
         if found.setdefault(tp, offset) != offset:
-            raise typer.BadParameter(f"--from-file {path}, line {line}: {tp} is there twice")
+            raise typer.BadParameter(f"--from-file {path}, line {line}: {tp} occurs twice")
     if not found:
         raise typer.BadParameter(f"--from-file {path} has no offsets of group {group_id!r}")
     return found
@@ -226,7 +229,7 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
 
 def _bad_line(path: Path, line: int) -> typer.BadParameter:
     return typer.BadParameter(
-        f"--from-file {path}, line {line}: it takes topic,partition,offset or "
+        f"--from-file {path}, line {line}: must be topic,partition,offset or "
         "group,topic,partition,offset"
     )
 

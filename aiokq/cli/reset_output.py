@@ -66,11 +66,11 @@ def _notes(
         if clipped:
             prefix = f"{group_id}: " if len(moved) > 1 else ""
             out.note(
-                f"{prefix}set to the nearest end of the log, as it has no such offset: "
+                f"{prefix}set to the nearest end of the log, which does not have the offset: "
                 f"{', '.join(clipped)}"
             )
         if not results:
-            out.note(f"group {group_id!r} has committed nothing: there is nothing to set")
+            out.note(f"group {group_id!r} has no committed offsets to reset")
     if not done:
         out.note(NOT_DONE)
 

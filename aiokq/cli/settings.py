@@ -47,7 +47,7 @@ def client_settings(
     settings = kind.from_env("KAFKA_", environ=os.environ, **values)
     if not settings.bootstrap_servers:
         raise typer.BadParameter(
-            "which cluster? Give -b HOST:PORT, or set KAFKA_BOOTSTRAP_SERVERS, or "
+            "no cluster is named: give -b HOST:PORT, or set KAFKA_BOOTSTRAP_SERVERS, or "
             "bootstrap.servers in the file of --config"
         )
     return settings

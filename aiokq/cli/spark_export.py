@@ -165,7 +165,9 @@ def _new_topic(
             ("--set", assignments),
         ):
             if value:
-                raise typer.BadParameter(f"{option} is of a new topic: give --create, too")
+                raise typer.BadParameter(
+                    f"{option} applies only to a new topic: give --create as well"
+                )
         return None
     return NewTopic(
         name,
@@ -187,5 +189,5 @@ def _headers(given: list[str] | None) -> dict[str, str]:
     found = dict(named_values(given, "--header-column", "NAME=COLUMN"))
     for name, column in found.items():
         if not column:
-            raise typer.BadParameter(f"--header-column takes NAME=COLUMN, not {name + '='!r}")
+            raise typer.BadParameter(f"--header-column needs NAME=COLUMN, not {name + '='!r}")
     return found

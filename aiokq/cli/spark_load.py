@@ -121,7 +121,7 @@ def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
     if isinstance(start, str):
         return {"beginning": "earliest", "end": "latest"}[start], None
     raise typer.BadParameter(
-        f"--from {text}: partitions have offsets of their own: write beginning, end, a time, or "
+        f"--from {text}: each partition has its own offsets: write beginning, end, a time, or "
         'offsets as JSON: {"orders": {"0": 23}}'
     )
 

@@ -32,7 +32,7 @@ def parse_time(text: str, now_ms: int) -> int:
             # A date and time without a zone is local time, as in other tools.
             time_ms = round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(f"{text!r} is no time: write {TIME_SYNTAX}") from None
+        raise typer.BadParameter(f"{text!r} is not a time: write {TIME_SYNTAX}") from None
     if not 0 <= time_ms < 2**63:
         raise typer.BadParameter(f"{text!r} is before 1970 or out of range")
     return time_ms

@@ -76,7 +76,9 @@ class _Outcomes:
 def create(
     call: AdminCall,
     names: TopicNames,
-    partitions: Annotated[int | None, _partitions("How many. Default: the broker decides.")] = None,
+    partitions: Annotated[
+        int | None, _partitions("Number of partitions. Default: the broker decides.")
+    ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(
@@ -125,7 +127,7 @@ def create(
             )
             outcomes.fail(name, None if exists else topic.error)
             done = "could be created" if dry_run else "created"
-            outcomes.say(name, "exists already" if exists else done)
+            outcomes.say(name, "already exists" if exists else done)
         outcomes.print()
 
     call.run(run)
@@ -142,7 +144,7 @@ def delete(
     wanted = once(names)
     if not yes and sys.stdin.isatty():
         typer.confirm(
-            f"Delete {', '.join(wanted)} with all records for good?", abort=True, err=True
+            f"Delete {', '.join(wanted)} with all records permanently?", abort=True, err=True
         )
 
     async def run(admin: Admin) -> None:
@@ -167,7 +169,10 @@ def alter(
     names: TopicNames,
     partitions: Annotated[
         int | None,
-        _partitions("Grow to so many. Keys go to other partitions from then on."),
+        _partitions(
+            "New, larger number of partitions. Records with a key then go to "
+            "other partitions than before."
+        ),
     ] = None,
     assignments: Assignments = None,
     deletions: Deletions = None,

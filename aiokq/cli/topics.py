@@ -33,7 +33,7 @@ topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete 
 def list_topics(
     call: AdminCall,
     internal: Annotated[
-        bool, typer.Option("--internal", help="List internal topics as well (__consumer_offsets).")
+        bool, typer.Option("--internal", help="Also list internal topics (__consumer_offsets).")
     ] = False,
 ) -> None:
     """List the topics of a cluster with the number of their partitions."""

@@ -109,7 +109,7 @@ async def test_offsets_of_a_live_zookeeper_are_imported(zookeeper: str, tree: An
                 imported, servers, "--zookeeper", f"{zookeeper}/kafka", "--execute"
             )
             assert done.returncode == 1
-            assert "/consumers/audit/offsets/orders/0: 'none' is no offset" in done.stderr
+            assert "/consumers/audit/offsets/orders/0: 'none' is not an offset" in done.stderr
             listed = await admin.list_group_offsets("billing", raise_errors=True)
             assert {tp.partition: o.offset for tp, o in listed["billing"].offsets.items() if o} == {
                 0: 3,

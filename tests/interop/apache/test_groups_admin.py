@@ -93,9 +93,9 @@ async def test_a_live_group_refuses_what_needs_an_empty_one(apache, admin, topic
     """Live members would continue from their own positions and commit over the change."""
     tp = TopicPartition(topic, 0)
     async with filled(apache, topic), classic_member(apache.bootstrap_servers, topic, topic):
-        with pytest.raises(errors.GroupNotEmpty, match="stop them"):
+        with pytest.raises(errors.GroupNotEmpty, match="stop the members"):
             await admin.alter_group_offsets(topic, {tp: 3}, raise_errors=True)
-        with pytest.raises(errors.GroupNotEmpty, match="stop them"):
+        with pytest.raises(errors.GroupNotEmpty, match="stop the members"):
             await admin.reset_group_offsets(topic, "earliest", [topic])
         with pytest.raises(errors.GroupNotEmpty):
             await admin.delete_groups(topic, raise_errors=True)

@@ -715,7 +715,7 @@ def test_use_before_start_and_after_close_is_refused():
             await admin.list_topics()
         await admin.start()
         await asyncio.gather(admin.close(), admin.close())
-        with pytest.raises(Closed, match="make a new one"):
+        with pytest.raises(Closed, match="create a new one"):
             await admin.list_topics()
         with pytest.raises(Closed):
             await admin.start()

@@ -353,7 +353,7 @@ def test_a_rewind_fails_if_its_holder_was_removed() -> None:
         rewound = await admin.rewind_group("g", {T0: 3})
         assert rewound[T0].offset is None
         assert isinstance(rewound[T0].error, CommitFailed)
-        assert "is 7 now, not 3" in str(rewound[T0].error)
+        assert "is now 7, not 3" in str(rewound[T0].error)
         # If the committed offset is the wanted one, the rewind succeeded.
         rewound = await admin.rewind_group("g", {T0: 7}, raise_errors=True)
         assert rewound[T0].offset == 7
@@ -368,7 +368,7 @@ def test_a_rewind_whose_timeout_ends_before_a_member_rejoins_fails() -> None:
         held = Held(groups, beating=0)
         rewound = await admin.rewind_group("g", {T0: 3}, timeout=2)
         assert isinstance(rewound[T0].error, RequestTimeout)
-        assert "is committed, but no member was back within 2 s" in str(rewound[T0].error)
+        assert "is committed, but no member rejoined within 2 s" in str(rewound[T0].error)
         assert held.left == ["other", "holder"]
 
     with_groups(main)

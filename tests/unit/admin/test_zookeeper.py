@@ -66,7 +66,7 @@ def test_an_invalid_offset_is_reported_and_the_others_are_read(value: str) -> No
     assert found.groups == {"g": {TopicPartition("t", 1): 5}}
     (problem,) = found.problems
     assert problem.startswith("line 1: ")
-    assert "no offset of t-0 of group 'g'" in problem
+    assert "not an offset of t-0 of group 'g'" in problem
 
 
 def test_node_names_of_kafka_0_7_are_accepted_if_unambiguous() -> None:

@@ -135,7 +135,7 @@ def test_a_reset_is_a_dry_run_unless_told_otherwise(
         "topic   partition  previous  offset",
         f"orders          0         4  {offset:6}",
     ]
-    assert done.err == "dry run, nothing was changed: add --execute to do it\n"
+    assert done.err == "dry run, nothing was changed: add --execute to make the changes\n"
     assert committed(orders) == [4, 0]
     done = orders(*command, "--execute", "--json")
     assert [(d["previous"], d["offset"], d["committed"]) for d in done.json] == [(4, offset, True)]
@@ -151,7 +151,7 @@ def test_an_offset_outside_the_log_becomes_its_nearest_end(orders: CommandLine) 
     """A note says which partitions are affected."""
     done = orders("groups", "reset", "g", "--all-topics", "--shift-by", "100", "--execute")
     assert (done.code, committed(orders)) == (0, [10, 0])
-    assert "no such offset: orders-0, orders-1" in done.err
+    assert "does not have the offset: orders-0, orders-1" in done.err
 
 
 def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:
@@ -166,13 +166,13 @@ def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "to where? give one of --to-earliest"),
+        ([], "no new position is given: give one of --to-earliest"),
         (["--to-earliest", "--to-latest", "--all-topics"], "not several"),
-        (["--to-earliest"], "for what? give either --topic or --all-topics"),
-        (["--to-earliest", "--all-topics", "--topic", "t"], "for what?"),
+        (["--to-earliest"], "no topics are named: give either --topic or --all-topics"),
+        (["--to-earliest", "--all-topics", "--topic", "t"], "no topics are named"),
         (["--to-earliest", "--topic", "t:x"], "is neither TOPIC nor TOPIC:0,1"),
-        (["--by-duration", "1h", "--all-topics"], "is no duration"),
-        (["--to-datetime", "then", "--all-topics"], "is no time"),
+        (["--by-duration", "1h", "--all-topics"], "is not a duration"),
+        (["--to-datetime", "then", "--all-topics"], "is not a time"),
         (["--to-latest", "--all-topics", "--dry-run", "--execute"], "exclude each other"),
     ],
 )
@@ -204,22 +204,22 @@ def test_offsets_are_reset_from_a_file_as_kafkas_tool_writes_it(
 def test_a_reset_of_a_group_that_committed_nothing_says_so(orders: CommandLine) -> None:
     """Otherwise a misspelt group id looks as if it had been reset."""
     done = orders("groups", "reset", "gg", "--all-topics", "--to-latest", "--execute")
-    assert "group 'gg' has committed nothing" in done.err
+    assert "group 'gg' has no committed offsets to reset" in done.err
 
 
 @pytest.mark.parametrize(
     ("text", "arguments", "complaint"),
     [
-        ("orders,0\n", [], "line 1: it takes topic,partition,offset"),
-        ("orders,0,7\norders,1,-1\n", [], "line 2: it takes"),
-        ("orders,0,9223372036854775808\n", [], "line 1: it takes"),
-        (",0,1\n", [], "line 1: it takes"),
-        ("orders,0,7\norders,0,8\n", [], "line 2: orders-0 is there twice"),
+        ("orders,0\n", [], "line 1: must be topic,partition,offset"),
+        ("orders,0,7\norders,1,-1\n", [], "line 2: must be"),
+        ("orders,0,9223372036854775808\n", [], "line 1: must be"),
+        (",0,1\n", [], "line 1: must be"),
+        ("orders,0,7\norders,0,8\n", [], "line 2: orders-0 occurs twice"),
         ("other,orders,0,7\n", [], "has no offsets of group 'g'"),
         ("", [], "has no offsets of group 'g'"),
         (None, [], "No such file"),
-        ("orders,0,7\n", ["--all-topics"], "give nothing else"),
-        ("orders,0,7\n", ["--to-latest"], "give nothing else"),
+        ("orders,0,7\n", ["--all-topics"], "give no other position and no topics"),
+        ("orders,0,7\n", ["--to-latest"], "give no other position and no topics"),
     ],
 )
 def test_a_file_of_offsets_that_is_none_is_refused(
@@ -240,7 +240,7 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(orders: CommandLine) 
     done = orders("groups", "reset", "live", "--topic", "orders", "--to-latest")
     assert done.code == 1
     assert "group 'live' has members" in done.complaint
-    assert "stop them first" in done.complaint
+    assert "stop the members first" in done.complaint
     done = orders("groups", "delete", "live", "g")
     assert (done.code, done.lines) == (1, ["g: deleted"])
     assert done.complaint == "aiokq: live: The group is not empty. (NON_EMPTY_GROUP)"
@@ -297,7 +297,7 @@ def test_offsets_of_zookeeper_are_imported_from_a_dump(orders: CommandLine, tmp_
         "old    orders          1      5         -       -  would fail",
     ]
     complaints = done.err.splitlines()
-    assert complaints[0] == "aiokq: line 7: 'none' is no offset of orders-0 of group 'bad'"
+    assert complaints[0] == "aiokq: line 7: 'none' is not an offset of orders-0 of group 'bad'"
     assert complaints[1].startswith("aiokq: g: gone-0: there is no such topic")
     assert "old: orders-1: offset 5 is outside the log, which has 0 to 0" in complaints[2]
     assert complaints[3].startswith("dry run")
@@ -327,7 +327,7 @@ def test_an_import_says_from_where(alone: CommandLine, tmp_path: Path) -> None:
     for arguments in ([], ["x", "--zookeeper", "h:2181"]):
         done = alone("groups", "import-zookeeper", *arguments)
         assert done.code == 2
-        assert "from where?" in done.complaint
+        assert "no source is given" in done.complaint
     done = alone("groups", "import-zookeeper", str(tmp_path / "none"))
     assert done.code == 1
     assert "No such file" in done.complaint
@@ -383,10 +383,10 @@ def test_all_groups_are_reset_but_those_with_members(orders: CommandLine) -> Non
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--topic", "t", "--to-latest"], "which groups?"),
-        (["g", "--all-groups", "--topic", "t", "--to-latest"], "which groups?"),
+        (["--topic", "t", "--to-latest"], "no groups are named"),
+        (["g", "--all-groups", "--topic", "t", "--to-latest"], "no groups are named"),
         (["g", "--topic", "t", "--to-latest", "--export", "--json"], "exclude each other"),
-        (["--all-groups", "--from-file", "f"], "groups that are named"),
+        (["--all-groups", "--from-file", "f"], "needs group ids"),
     ],
 )
 def test_a_reset_of_no_clear_groups_is_refused(

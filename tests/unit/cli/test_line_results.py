@@ -27,7 +27,7 @@ def test_complaints_come_when_the_reason_changes(capsys: pytest.CaptureFixture[s
     told.complain()
     told.complain()
     err = capsys.readouterr().err
-    assert err.startswith("aiokq: line 7: gone -> see that the broker runs")
+    assert err.startswith("aiokq: line 7: gone -> check that the broker runs")
     assert err.count("\n") == 1
     assert told.failed == 4
 

@@ -94,7 +94,7 @@ def test_an_error_is_explained_with_its_cause():
     error.__cause__ = ConnectionLost("cannot connect to k:1")
     assert explain(error) == (
         "CreateTopics: nothing succeeded within 60 s; the last error: cannot connect to k:1 -> "
-        "see that the broker runs and can be reached: `aiokq doctor -b HOST:PORT`"
+        "check that the broker runs and can be reached: `aiokq doctor -b HOST:PORT`"
     )
     assert "topics list" in explain(UnknownTopicOrPartition())
     assert error_json(None) is None

@@ -13,7 +13,7 @@ def test_leaders_that_are_as_they_should_be_are_no_failure(cli: CommandLine):
     done = cli("partitions", "elect", "t")
     assert (done.code, done.lines) == (
         0,
-        ["t-0: has the leader it should have", "t-1: has the leader it should have"],
+        ["t-0: already has its preferred leader", "t-1: already has its preferred leader"],
     )
     assert cli("partitions", "elect").lines == []  # no partition needs an election
     done = cli("partitions", "elect", "t:1", "--unclean", "--json")
@@ -28,7 +28,7 @@ def test_a_partition_that_does_not_exist_is_told_and_the_others_are_done(cli: Co
     cli("topics", "create", "t")
     done = cli("partitions", "elect", "t:0,5")
     assert done.code == 1
-    assert done.lines == ["t-0: has the leader it should have"]
+    assert done.lines == ["t-0: already has its preferred leader"]
     assert "t-5" in done.complaint
     assert cli("partitions", "elect", "absent").code == 1
 

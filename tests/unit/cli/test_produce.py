@@ -64,9 +64,9 @@ def test_lines_that_fail_alike_are_one_complaint(cli: CommandLine):
     """A million messages with the same cause are useless."""
     done = cli("produce", "t", "-K", ":", stdin=b"broken\n" * 50)
     assert done.code == 1
-    assert done.complaint == "aiokq: lines 1 to 50: there is no key separator in it"
+    assert done.complaint == "aiokq: lines 1 to 50: the line has no key separator"
     done = cli("produce", "t", "-K", ":", stdin=b"a:1\nbroken\nb:2\nbroken\nc:3\n")
-    assert done.complaint == "aiokq: 2 lines from 2 to 4: there is no key separator in it"
+    assert done.complaint == "aiokq: 2 lines from 2 to 4: the line has no key separator"
 
 
 def test_many_different_complaints_are_counted(cli: CommandLine):
@@ -170,7 +170,7 @@ def test_a_full_disk_is_named_with_what_to_do(cli: CommandLine):
     assert "delivery_timeout_ms=120000" in waiting
     assert failed.startswith("aiokq: lines 1 to 3: ")
     assert failed.count("No space left on device") == 1
-    assert " -> make room on" in failed
+    assert " -> free space on the disk" in failed
 
 
 def test_ctrl_c_does_not_hide_why_nothing_was_delivered(

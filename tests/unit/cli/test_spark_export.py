@@ -13,8 +13,8 @@ from tests.unit.cli.harness import CommandLine
     [
         (["-z", "lzo"], "--compression-type: unknown compression type 'lzo'"),
         (["--value-column", "a", "--value-columns", "b"], "exclude each other"),
-        (["--partitions", "3"], "--partitions is of a new topic: give --create"),
-        (["-H", "a"], "--header-column takes NAME=COLUMN, not 'a'"),
+        (["--partitions", "3"], "--partitions applies only to a new topic: give --create"),
+        (["-H", "a"], "--header-column needs NAME=COLUMN, not 'a'"),
     ],
 )
 def test_wrong_usage_names_the_option(

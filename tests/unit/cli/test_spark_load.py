@@ -29,8 +29,8 @@ def run(alone: CommandLine, *arguments: object):
         (["t", "--to", "s3://x"], "--to: s3://x: a directory is needed"),
         (["t", "--to", "x", "--partition-by", "hour"], "--partition-by: 'hour' is neither"),
         (["t", "--to", "x", "--value-format", "avro"], "--value-schema: value format avro needs"),
-        (["t", "--to", "x", "--from", "17"], "--from 17: partitions have offsets of their own"),
-        (["t", "--to", "x", "--catalog", "uri"], "--catalog takes NAME=VALUE"),
+        (["t", "--to", "x", "--from", "17"], "--from 17: each partition has its own offsets"),
+        (["t", "--to", "x", "--catalog", "uri"], "--catalog needs NAME=VALUE"),
         (["t", "--to", "x", "--table", "a.b"], "--table: only format iceberg"),
     ],
 )
@@ -124,18 +124,18 @@ class Run:
         (
             Run(signal.SIGTERM),
             143,
-            ["aiokq: ended before it began; the same command continues the load"],
+            ["aiokq: ended before the load began; the same command continues the load"],
         ),
         (
             Run(signal.SIGINT, begun=True),
             130,
-            ["aiokq: ending after this batch; once more to end at once"],
+            ["aiokq: ending after this batch; press Ctrl-C again to end now"],
         ),
         (
             Run(signal.SIGTERM, LoadFailed("Spark's JVM is\ngone"), begun=True),
             143,
             [
-                "aiokq: ending after this batch; once more to end at once",
+                "aiokq: ending after this batch; press Ctrl-C again to end now",
                 "aiokq: ended at once (Spark's JVM is gone); the same command continues the load",
             ],
         ),
@@ -143,7 +143,7 @@ class Run:
             Run(signal.SIGTERM, signal.SIGTERM, begun=True),
             143,
             [
-                "aiokq: ending after this batch; once more to end at once",
+                "aiokq: ending after this batch; press Ctrl-C again to end now",
                 "aiokq: ended at once; the same command continues the load",
             ],
         ),

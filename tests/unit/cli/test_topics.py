@@ -57,7 +57,7 @@ def test_one_topic_that_fails_does_not_hide_the_others(cli: CommandLine):
 
 def test_if_not_exists_and_if_exists_make_scripts_repeatable(cli: CommandLine):
     """The second run of a set-up script must not fail."""
-    for expected in ("t: created", "t: exists already"):
+    for expected in ("t: created", "t: already exists"):
         done = cli("topics", "create", "t", "--if-not-exists")
         assert (done.code, done.lines) == (0, [expected])
     for expected in ("t: deleted", "t: does not exist"):
@@ -112,7 +112,7 @@ def test_on_a_terminal_deleting_asks_first(cli: CommandLine, monkeypatch: pytest
 
     monkeypatch.setattr("typer.confirm", refuse)
     assert cli("topics", "delete", "t", terminal=True).code == 130
-    assert asked == ["Delete t with all records for good?"]
+    assert asked == ["Delete t with all records permanently?"]
     assert cli("topics", "delete", "t", "--yes", terminal=True).code == 0
 
 
