@@ -168,7 +168,7 @@ def _interrupted(session: SparkSession, tag: str) -> None:
         else:
             session.sparkContext.cancelJobsWithTag(tag)
     except Exception:  # the session is gone or unreachable, which ends the call as well
-        logger.debug("jobs with the tag %s were not cancelled", tag, exc_info=True)
+        logger.debug("cannot cancel the jobs with the tag %s", tag, exc_info=True)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], _: Future[T]) -> None:

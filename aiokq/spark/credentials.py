@@ -69,14 +69,14 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     if module not in (PLAIN_MODULE, SCRAM_MODULE):
         raise ConfigError(
             f"option kafka.sasl.jaas.config: the login module {module} is not supported; use "
-            f"{PLAIN_MODULE} or {SCRAM_MODULE}"
+            f"{PLAIN_MODULE}"
         )
     if mechanism.upper().startswith("SCRAM") != (module == SCRAM_MODULE) or not mechanism:
         wanted = "PLAIN" if module == PLAIN_MODULE else "SCRAM-SHA-512 or SCRAM-SHA-256"
         if mechanism or module == SCRAM_MODULE:
             raise ConfigError(
-                f"option kafka.sasl.jaas.config: {module} goes with "
-                f"kafka.sasl.mechanism={wanted}, which is {mechanism or 'not set'}"
+                f"option kafka.sasl.jaas.config: {module} is for kafka.sasl.mechanism={wanted}, "
+                f"which is {mechanism or 'not set'}; aiokq supports only PLAIN"
             )
     entries = {name: _text(*quoted) for name, *quoted in _ENTRY.findall(found[3])}
     missing = [name for name in ("username", "password") if name not in entries]
@@ -109,7 +109,8 @@ def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     chain, key = (kafka.get(f"ssl.keystore.{part}") for part in ("certificate.chain", "key"))
     if (chain is None) != (key is None):
         raise ConfigError(
-            "options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key go together"
+            "options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key must be set "
+            "together"
         )
     trusted = kafka.get("ssl.truststore.certificates")
     if trusted is not None or chain is not None:

@@ -99,9 +99,10 @@ class Losses:
         """Report a first batch whose start is unknown, because the JVM connector planned it."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
-            "The first batch was planned by another connector, and only that one knows where it "
-            f"began reading partitions {partitions_text(partitions)}.\nLet the query finish this "
-            "batch with the connector that planned it, or begin with a new checkpoint.",
+            "The first batch was planned by another connector, and only that connector knows "
+            f"where the batch began reading partitions {partitions_text(partitions)}.\nLet the "
+            "query finish this batch with the connector that planned it, or begin with a new "
+            "checkpoint.",
         )
 
     def beyond_the_end(self, tp: TopicPartition, start: int, end: int) -> None:

@@ -59,7 +59,7 @@ def foreach_batch_with_client(
         ConfigError: there is no ``bootstrap.servers``.
     """
     if not settings.get("bootstrap.servers"):
-        raise ConfigError('a client needs settings {"bootstrap.servers": "host:port"}')
+        raise ConfigError('a client needs settings, at least {"bootstrap.servers": "host:port"}')
     return _OnLoop(_WithClient(handler, dict(settings)), None)
 
 
@@ -91,13 +91,13 @@ class _OnLoop:
             running.result()
         except CancelledError:
             raise RuntimeError(
-                f"the handler of batch {batch} was cancelled: the batch is not done"
+                f"the handler of batch {batch} was cancelled: the batch is not complete"
             ) from None
         except SystemExit as error:
             # Spark would wait forever for an answer of a thread that exits.
             raise RuntimeError(
                 f"the handler of batch {batch} ended by SystemExit({error.code!r}): the batch is "
-                "not done"
+                "not complete"
             ) from error
         except BaseException:
             running.cancel()
@@ -113,7 +113,7 @@ class _OnLoop:
             return loop_thread().submit(coroutine)
         try:
             if not self._loop.is_running():
-                raise RuntimeError("it does not run")
+                raise RuntimeError("the loop is not running")
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:
             coroutine.close()

@@ -175,7 +175,7 @@ def _partition_numbers(text: str, example: str) -> PartitionOffsets:
 
 def _int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is no integer")
+        raise TypeError(f"{value!r} is not an integer")
     if not -MAX_OFFSET <= value <= MAX_OFFSET:
         raise ValueError(f"{value} has more than 64 bits")
     return value

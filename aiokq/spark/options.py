@@ -148,7 +148,7 @@ class ReadOptions:
         if parsed.group_id_prefix is not None or "group.id" in kafka:
             logger.warning(
                 "groupIdPrefix and kafka.group.id have no effect: aiokq reads without a group; "
-                "commitGroup commits a stream's progress for one"
+                "the option commitGroup commits a stream's progress for a group"
             )
         return parsed
 
@@ -215,7 +215,7 @@ def _commit_group(given: Mapping[str, str], streaming: bool) -> str | None:
     if group is None:
         return None
     if not group.strip():
-        raise ConfigError("option commitGroup: it is empty; give the name of a group")
+        raise ConfigError("option commitGroup: the value is empty; give the name of a group")
     if not streaming:
         raise ConfigError(
             "option commitGroup: batch queries commit nothing; the option is for streams"

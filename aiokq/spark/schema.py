@@ -71,7 +71,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
             raise ConfigError(f"option columns: {column!r} is named twice")
         names.append(column)
     if not names:
-        raise ConfigError(f"option columns: it names no column; {_known()}")
+        raise ConfigError(f"option columns: the list is empty; {_known()}")
     return tuple(names)
 
 

@@ -74,9 +74,9 @@ NO_EFFECT: Final = frozenset(
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "interceptor.classes": "",
-    "bootstrap.controllers": "give kafka.bootstrap.servers",
-    "partitioner.class": "Java classes cannot be loaded: records with a key are placed as Kafka "
-    "does it, and a column 'partition' places them otherwise",
+    "bootstrap.controllers": "set kafka.bootstrap.servers",
+    "partitioner.class": "Java classes cannot be loaded: records with a key are partitioned as by "
+    "Kafka, unless a column 'partition' names the partition",
     "sasl.client.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.callback.handler.class": "Java classes cannot be loaded",
     "sasl.login.class": "Java classes cannot be loaded",
@@ -88,9 +88,9 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 """Options that cannot be supported, nor ignored without harm, with a text for the error."""
 
 NOT_YET: Final[Mapping[str, str]] = {
-    "sasl.kerberos.": "the only SASL mechanism is PLAIN",
-    "sasl.login.": "the only SASL mechanism is PLAIN",
-    "sasl.oauthbearer.": "the only SASL mechanism is PLAIN",
+    "sasl.kerberos.": "the only SASL mechanism of aiokq is PLAIN",
+    "sasl.login.": "the only SASL mechanism of aiokq is PLAIN",
+    "sasl.oauthbearer.": "the only SASL mechanism of aiokq is PLAIN",
 }
 """Prefixes of Kafka's options that this library does not have, with a text for the error."""
 

@@ -67,7 +67,7 @@ class LoopThread:
             raise RuntimeError(
                 "this loop belongs to another process: call loop_thread() after the fork"
                 if os.getpid() != self.pid
-                else "this is the loop's own thread: await the coroutine"
+                else "this is the thread of the event loop: await the coroutine"
             )
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
@@ -208,8 +208,9 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
         client = process.clients.get(key)
         if client is None or client.cluster.closed:
             raise RuntimeError(
-                "this is the loop's own thread, which cannot wait for a new client: call "
-                "worker_client() before, or use `async with aiokq.Cluster(...)` here"
+                "this is the thread of the event loop, which cannot wait for a new client: call "
+                "worker_client() earlier in another thread, or use `async with "
+                "aiokq.Cluster(...)` here"
             )
         return client
     with process.lock:

@@ -22,8 +22,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "with ByteArraySerializer.",
 }
 EXACTLY_ONCE: Final = (
-    "option exactlyOnce: it comes with transactions, which are not supported yet; without it each "
-    "row is written at least once, as by Spark's own connector"
+    "option exactlyOnce: it needs transactions, which are not supported yet; without the option "
+    "each row is written at least once, as by Spark's own connector"
 )
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("string",),

@@ -218,7 +218,11 @@ def test_other_save_modes_are_refused(
     ("columns", "options", "text"),
     [
         ("value", {"topik": "t"}, "there is no option 'topik': did you mean topic"),
-        ("value", {"topic": "t", "exactlyOnce": "true"}, "option exactlyOnce: it comes with"),
+        (
+            "value",
+            {"topic": "t", "exactlyOnce": "true"},
+            "option exactlyOnce: it needs transactions",
+        ),
         ("value as key", {"topic": "t"}, "Required attribute 'value' not found"),
         *(
             pytest.param(columns, options, text, marks=pytest.mark.full)

@@ -102,7 +102,7 @@ def test_the_summary_is_for_people(cli: CommandLine, topic: str, numbers: Path) 
     assert done.code == 0, done.err
     first, second = done.out.splitlines()
     assert first.startswith(f"10000 rows of 1 file acknowledged by {topic}; 10000 now (")
-    assert second == "verified: 10000 rows are in the log, as they are here"
+    assert second == "verified: 10000 rows are in the log, unchanged"
 
 
 def test_keys_headers_times_and_partitions_come_from_columns(
@@ -291,7 +291,7 @@ def test_a_missing_topic_is_created_only_if_asked_for(
     """A misspelt topic must not be created, although the broker of these tests would do it."""
     refused = cli(numbers, "--to", topic)
     assert refused.code == 1
-    assert f"there is no topic {topic}: create it first, or let the export do it" in refused.err
+    assert f"there is no topic {topic}: create it first, or let the export create it" in refused.err
     assert "aiokq spark export" not in refused.out
 
     async def names(cluster: aiokq.Cluster) -> list[str]:
@@ -332,9 +332,9 @@ def test_a_missing_column_is_told_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--partitions", "3"), "--partitions is of a new topic: give --create, too"),
+        (("--partitions", "3"), "--partitions applies only to a new topic: give --create as well"),
         (("--value-column", "id", "--value-columns", "id"), "exclude each other"),
-        (("-H", "id"), "--header-column takes NAME=COLUMN"),
+        (("-H", "id"), "--header-column needs NAME=COLUMN"),
     ],
 )
 def test_options_that_contradict_are_wrong_usage(

@@ -74,7 +74,7 @@ def test_a_signal_ends_the_command_after_its_batch(
 
     assert (process.returncode, err) == (
         code,
-        "aiokq: ending after this batch; once more to end at once\n",
+        "aiokq: ending after this batch; press Ctrl-C again to end now\n",
     )
     summary = json.loads(out)
     assert summary["rows"] == len(seen(target)) < 100
@@ -99,7 +99,7 @@ def test_a_signal_to_all_processes_while_spark_starts_is_a_line(
     assert (process.returncode, out, err) == (
         code,
         "",
-        "aiokq: ended before it began; the same command continues the load\n",
+        "aiokq: ended before the load began; the same command continues the load\n",
     )
     assert not [pid for pid in jvm if "java" in _command(pid)]
     with loading(topics, topic, target, "--available-now", "--json") as process:

@@ -124,7 +124,7 @@ def test_a_stream_is_refused_as_a_batch_is(
     topics.create(topic)
     topics.send(topic, [b"v"])
 
-    with pytest.raises(PySparkException, match="option exactlyOnce: it comes with transactions"):
+    with pytest.raises(PySparkException, match="option exactlyOnce: it needs transactions"):
         finish(copying(spark, topics.bootstrap_servers, topic, topic, tmp_path, exactlyOnce="true"))
 
 

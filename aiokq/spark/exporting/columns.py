@@ -83,7 +83,8 @@ class ExportColumns:
             "--header-column",
             "-H",
             metavar="NAME=COLUMN",
-            help="Column of a header; repeatable. A row with null has no such header.",
+            help="Column of a header; repeatable. A row with null in the column does not get the "
+            "header.",
             panel=_COLUMNS,
             show_default=False,
             typed=list[str],

@@ -129,7 +129,7 @@ class Journal:
                 sync_directory(path.absolute().parent)
             except OSError as error:
                 raise ConfigError(
-                    f"{path}: the progress cannot be kept: {error.strerror}"
+                    f"{path}: the progress cannot be written: {error.strerror}"
                 ) from error
             try:
                 journal._load(path, files)
@@ -235,7 +235,7 @@ class Journal:
         for name, reason in reasons.items():
             if found.get(name) != head[name]:
                 raise ConfigError(
-                    f"{path}: the progress is {reason}; give another file, or delete this one to "
+                    f"{path}: the progress is {reason}; give another file, or delete {path} to "
                     "export all rows again"
                 )
 

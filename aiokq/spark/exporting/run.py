@@ -156,7 +156,9 @@ async def export(
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     sender = cluster.producer(**(producer or {}))  # type: ignore[arg-type]
     if sender.settings.acks == 0:
-        raise ConfigError("acks=0: an export needs acknowledgements; use all or 1")
+        raise ConfigError(
+            "acks=0 is not possible, because an export needs acknowledgements; use all or 1"
+        )
     with ThreadPoolExecutor(1, "aiokq export") as reader:
         loop = asyncio.get_running_loop()
         files = await loop.run_in_executor(
@@ -198,7 +200,7 @@ async def _destination(
         if isinstance(described.error, UnknownTopicOrPartition):
             if create is None:
                 raise UnknownTopicOrPartition(
-                    f"there is no topic {topic}: create it first, or let the export do it"
+                    f"there is no topic {topic}: create it first, or let the export create it"
                 ) from described.error
             wanted = NewTopic(
                 topic,

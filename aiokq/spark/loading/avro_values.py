@@ -126,7 +126,8 @@ class _Types:
         if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
             # Parquet has no column of such a type either.
             raise ValueError(
-                f"{where}: a {kind} of zero bytes cannot be loaded: an array could claim any number"
+                f"{where}: a {kind} of zero bytes cannot be loaded, because an array could claim "
+                "any number of such values"
             )
         name = str(schema["name"])
         if "." not in name:

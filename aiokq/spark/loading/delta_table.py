@@ -149,7 +149,7 @@ class DeltaTable:
             return ""
         return (
             f"; {newest} is incomplete, as after a power failure: move it away, and the same call "
-            "repeats the commit if it was the load's"
+            "repeats the commit if the load made it"
         )
 
     def _read(self, manifest: Manifest, rows: Path) -> pa.RecordBatchReader:

@@ -116,7 +116,7 @@ class LoadOptions:
         default=True,
         metadata=option(
             "--fail-on-data-loss/--skip-lost",
-            help="Whether the load fails if records were deleted before they were loaded.",
+            help="Whether the load fails if records were deleted before the load read them.",
             panel=_WHAT,
         ),
     )
@@ -128,7 +128,7 @@ class LoadOptions:
     )
     value_format: ValueFormat = field(
         default="bytes",
-        metadata=option("--value-format", help="Format of the values.", panel=_VALUES),
+        metadata=option("--value-format", help="Format of the record values.", panel=_VALUES),
     )
     """bytes are loaded unchanged; text has to be UTF-8; json and avro need `value_schema`."""
     value_schema: str | Path | None = field(
@@ -275,17 +275,19 @@ class LoadOptions:
             # is called.
             raise OptionError(
                 "partition_by",
-                f"readers take a directory of topic {NO_VALUE} for null; leave out topic",
+                f"readers interpret the directory of topic {NO_VALUE} as null; leave out topic",
             )
         if len(set(self.partition_by)) < len(self.partition_by):
             raise OptionError("partition_by", "a column is named twice")
         if self.compression not in get_args(Compression):
-            raise OptionError("compression", f"{self.compression!r} is none of {_of(Compression)}")
+            raise OptionError(
+                "compression", f"{self.compression!r} is not one of {_of(Compression)}"
+            )
 
     def _check_pattern(self) -> None:
         if self.topics_pattern is not None:
             if not self.topics_pattern.strip():
-                raise OptionError("topics_pattern", "it is empty: no topic has such a name")
+                raise OptionError("topics_pattern", "the pattern is empty, and matches no topic")
             try:
                 re.compile(self.topics_pattern)
             except re.error as error:
@@ -300,7 +302,8 @@ class LoadOptions:
             raise OptionError(
                 "to",
                 f"{self.to}: a directory is needed, of this machine or shared by all executors "
-                f"(delta://DIR and iceberg://DIR say the format); {scheme}:// cannot be loaded to",
+                f"(delta://DIR and iceberg://DIR also set the format); a load to {scheme}:// is "
+                "not supported",
             )
         if not path or not self.root.name:
             raise OptionError("to", "the name of a directory is missing")
@@ -315,13 +318,18 @@ class LoadOptions:
         self._check_nested()
         if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
             # A table takes the path for a URI, in which these characters are delimiters.
-            raise OptionError("to", f"{self.root}: a table's path must have none of % ? #")
+            raise OptionError("to", f"{self.root}: the path of a table must not contain % ? or #")
         if self.format is not None and self.format not in FORMATS:
-            raise OptionError("format", f"{self.format!r} is none of {_of(LoadFormat)}")
+            raise OptionError("format", f"{self.format!r} is not one of {_of(LoadFormat)}")
         if scheme in FORMATS and self.format not in (None, scheme):
-            raise OptionError("format", f"{self.format}, but the target {self.to} says {scheme}")
+            raise OptionError(
+                "format",
+                f"{self.format} contradicts the target {self.to}, whose format is {scheme}",
+            )
         if (self.table is not None or self.catalog) and self.target_format != "iceberg":
-            raise OptionError("catalog" if self.catalog else "table", "only format iceberg has one")
+            raise OptionError(
+                "catalog" if self.catalog else "table", "only format iceberg has this option"
+            )
         if self.target_format == "iceberg" and self.table is not None and "." not in self.table:
             raise OptionError("table", f"{self.table!r}: write NAMESPACE.NAME")
 
@@ -340,17 +348,19 @@ class LoadOptions:
                 if not below.startswith((".", "_")):
                     raise OptionError(
                         name,
-                        f"{directory}: readers of the target {self.root} would read it as well; "
-                        "give one elsewhere",
+                        f"{directory}: readers of the target {self.root} would also read "
+                        f"{directory}; give a directory elsewhere",
                     )
         if self.dead_letter is not None and self.root.is_relative_to(self.dead_letter_root):
             raise OptionError(
                 "dead_letter",
-                f"{self.dead_letter_root}: its readers would read the target {self.root} "
-                "as well; give one elsewhere",
+                f"{self.dead_letter_root}: readers of this directory would also read the target "
+                f"{self.root}; give a directory elsewhere",
             )
         if len({directory for _, directory in given}) < len(given):
-            raise OptionError("dead_letter", f"{given[0][1]}: it is the checkpoint's directory")
+            raise OptionError(
+                "dead_letter", f"{given[0][1]}: this is the checkpoint's directory; give another"
+            )
 
     def _check_numbers(self) -> None:
         for name in ("records_per_batch", "rows_per_file"):
@@ -367,14 +377,14 @@ class LoadOptions:
     def _check_values(self) -> None:
         if self.value_format not in get_args(ValueFormat):
             raise OptionError(
-                "value_format", f"{self.value_format!r} is none of {_of(ValueFormat)}"
+                "value_format", f"{self.value_format!r} is not one of {_of(ValueFormat)}"
             )
         if self.value_format in NEEDS_SCHEMA and self.value_schema is None:
             raise OptionError("value_schema", f"value format {self.value_format} needs a schema")
         if self.value_format not in NEEDS_SCHEMA and self.value_schema is not None:
             raise OptionError(
                 "value_schema",
-                f"value format {self.value_format} has none, only json and avro",
+                f"value format {self.value_format} has no schema; only json and avro have one",
             )
         if self.value_format == "bytes" and self.confluent_prefix:
             raise OptionError("confluent_prefix", "values of format bytes are loaded unchanged")

@@ -227,7 +227,7 @@ class _Load:
                         f"in {(now - since) / 60:.0f} minutes: the machine is overloaded, or has "
                         "too little memory; the same call continues the load"
                     ) from error
-                logger.warning("starting the query again late=%d error=%s", late, error)
+                logger.warning("restarting the query late=%d error=%s", late, error)
                 self._failure = None
             self._stop.wait(min(longest, pause * 2 ** min(late - 1, 10)))
         self._stopping = True

@@ -95,7 +95,7 @@ def _start(
             _start_jvm({**defaults, **conf, "spark.master": master})
             session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
-        raise LoadFailed(f"Spark does not start: {one_line_of(error)}") from error
+        raise LoadFailed(f"Spark did not start: {one_line_of(error)}") from error
     finally:
         # Spark installs its own handler of Ctrl-C.
         if main and before is not None:
@@ -200,6 +200,6 @@ def _check_java() -> None:
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
         raise ConfigError(
-            f"Spark needs Java 17 or newer, and there is none {where} "
-            "(Debian: apt-get install default-jre-headless)"
+            f"Spark needs Java 17 or newer, and no such Java was found {where} (Debian: apt-get "
+            "install default-jre-headless)"
         )

@@ -74,9 +74,9 @@ class Target:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            raise ConfigError(f"{path}: it is damaged: {error}") from error
+            raise ConfigError(f"{path}: the file is damaged: {error}") from error
         if not isinstance(found, dict):
-            raise ConfigError(f"{path}: it is damaged")
+            raise ConfigError(f"{path}: the file is damaged")
         return found
 
     @contextmanager
@@ -167,11 +167,12 @@ class Target:
         except OSError as error:
             raise OptionError("dead_letter", f"{directory}: {_reason(error)}") from error
         except (AttributeError, ValueError) as error:
-            raise ConfigError(f"{path}: it is damaged: {error}") from error
+            raise ConfigError(f"{path}: the file is damaged: {error}") from error
         if of != str(self.root):
             raise OptionError(
                 "dead_letter",
-                f"{directory}: it has the dead letters of another load ({of}): give another",
+                f"{directory}: the directory has the dead letters of another load ({of}): give "
+                "another directory",
             )
 
     def _check_checkpoint(self) -> None:
@@ -185,22 +186,22 @@ class Target:
                 "checkpoint",
                 f"{self.checkpoint.directory} is "
                 + ("missing" if query is None else f"of query {query}")
-                + f", {self.root} was loaded by query {known[-1].query}: give its checkpoint, or "
-                "load to another directory",
+                + f", {self.root} was loaded by query {known[-1].query}: give "
+                "the checkpoint of that query, or load to another directory",
             )
         last = self.checkpoint.last()
         if known and last is not None and last > known[-1].batch:
             raise OptionError(
                 "checkpoint",
                 f"{self.checkpoint.directory} is at batch {last}, {self.root} has batches to "
-                f"{known[-1].batch}, as after a restore: those between would be missing; load to "
-                "another directory",
+                f"{known[-1].batch}, as after a restore: the batches between would be missing; "
+                "load to another directory",
             )
         if not known and query is not None and self.checkpoint.positions() is not None:
             raise OptionError(
                 "checkpoint",
-                f"{self.checkpoint.directory} is of a query that has loaded to another directory "
-                f"than {self.root}: the records there would be missing here",
+                f"{self.checkpoint.directory} belongs to a query that has loaded to another "
+                f"directory than {self.root}: {self.root} would lack the records in that directory",
             )
 
     def _sweep(self) -> None:

@@ -93,9 +93,9 @@ def verify_load(
     )
     identity = Target.of(given).identity()
     if identity is None:
-        raise ConfigError(f"{given.root}: nothing was ever loaded to it")
+        raise ConfigError(f"{given.root}: no load has written to the directory")
     if identity.get("format") not in FORMATS or "read_committed" not in identity:
-        raise ConfigError(f"{given.root / LOAD}: it is damaged")
+        raise ConfigError(f"{given.root / LOAD}: the file is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
     # If target and dead letters were copied, the copy of the dead letters is beside the target.
     there = loaded if loaded is not None and Path(loaded).is_dir() else None
@@ -146,16 +146,16 @@ def _verified(
     problems += _chain(manifests)
     again = _made_again(manifests)
     notes = [
-        f"batch {batch}: {tp} starts at 0 again, as after its topic was recreated; earlier batches "
-        "of it cannot be compared with the log"
+        f"batch {batch}: {tp} starts at 0 again, because the topic was recreated; earlier batches "
+        "of the partition cannot be compared with the log"
         for tp, batch in again.items()
     ]
     newest = manifests[-1].batch if manifests else -1
     if done is not None and done > newest:
         problems.append(
-            f"{target.checkpoint.directory} has finished batch {done}, {target.root} has batches "
-            f"to {newest}: the batches after that are lost with their manifests, and no load "
-            "restores them"
+            f"{target.checkpoint.directory} has finished batch {done}, but {target.root} has "
+            f"batches only to {newest}: the later batches are lost with their manifests, and no "
+            "load restores them"
         )
     rows = dead = 0
     for found in table.find(manifests):
@@ -170,8 +170,8 @@ def _verified(
     client = worker_client(kafka) if spans else None
     if target.checkpoint.query_id() is None:
         notes.append(
-            f"{target.checkpoint.directory}: there is no checkpoint: whether the newest batch was "
-            "lost cannot be checked"
+            f"{target.checkpoint.directory}: there is no checkpoint, so a loss of the newest "
+            "batch cannot be detected"
         )
     if client is not None:
         asked = _Asked(client.cluster, isolation_level)
@@ -289,7 +289,7 @@ class _Asked:
                 await self._compare(tp, loaded)
             except UnknownTopicOrPartition:
                 self.notes.append(
-                    f"{tp} no longer exists: its gaps cannot be compared with the log"
+                    f"{tp} no longer exists: gaps in its offsets cannot be compared with the log"
                 )
             except KafkaError as error:
                 self.problems.append(f"{tp}: the log cannot be read: {error}")

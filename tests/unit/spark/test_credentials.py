@@ -48,9 +48,9 @@ def test_quotes_of_either_kind_and_none_are_read() -> None:
         (PLAIN, "PLAIN", "with the semicolon"),
         (PLAIN.replace(" required", "") + ";", "PLAIN", "one login module"),
         ("com.sun.security.auth.module.Krb5LoginModule required a=b;", "GSSAPI", "Krb5LoginModule"),
-        (SCRAM + ";", "PLAIN", "ScramLoginModule goes with kafka.sasl.mechanism=SCRAM-SHA-512"),
+        (SCRAM + ";", "PLAIN", "ScramLoginModule is for kafka.sasl.mechanism=SCRAM-SHA-512"),
         (SCRAM + ";", "", "which is not set"),
-        (PLAIN + ";", "SCRAM-SHA-256", "PlainLoginModule goes with kafka.sasl.mechanism=PLAIN"),
+        (PLAIN + ";", "SCRAM-SHA-256", "PlainLoginModule is for kafka.sasl.mechanism=PLAIN"),
         ('x.PlainLoginModule required username="u";', "PLAIN", "it has no password"),
         (PLAIN + "; " + PLAIN.replace('"u"', '"other"') + ";", "PLAIN", "one login module"),
         (PLAIN + " and more;", "PLAIN", "one login module"),
@@ -133,7 +133,7 @@ def test_certificates_and_a_key_as_text_make_a_context(
     ("kafka", "text"),
     [
         ({"ssl.truststore.certificates": "hello"}, "truststore.certificates: it is not PEM"),
-        ({"ssl.keystore.key": "x"}, "go together"),
+        ({"ssl.keystore.key": "x"}, "must be set together"),
         (
             {"ssl.truststore.certificates": BROKEN},
             "truststore.certificates",

@@ -51,7 +51,7 @@ def test_a_bad_value_is_told_by_the_options_name() -> None:
     """Users of 'kafka.request.timeout.ms' do not know request_timeout_ms."""
     with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms"):
         cluster_settings({**SERVERS, "request.timeout.ms": "soon"})
-    with pytest.raises(ConfigError, match=r"^kafka\.acks: it is 0"):
+    with pytest.raises(ConfigError, match=r"^kafka\.acks: must be 0"):
         producer_settings({**SERVERS, "acks": "some"})
 
 

@@ -218,7 +218,7 @@ def test_a_call_that_fails_is_told_by_the_names_of_options(
         return cast("Cluster", None)
 
     async def full() -> None:
-        raise BufferFull("no room in buffer_memory", topic_partition="buffer_memory")
+        raise BufferFull("no free space in buffer_memory", topic_partition="buffer_memory")
 
     monkeypatch.setattr(worker, "_started", started)
     monkeypatch.setattr(worker._this_process(), "clients", {})
@@ -228,5 +228,5 @@ def test_a_call_that_fails_is_told_by_the_names_of_options(
     with pytest.raises(BufferFull) as error:
         of_options.run(full())
     assert str(error.value) == "no room in kafka.buffer.memory (topic_partition=buffer_memory)"
-    with pytest.raises(BufferFull, match="no room in buffer_memory"):
+    with pytest.raises(BufferFull, match="no free space in buffer_memory"):
         of_settings.run(full())

@@ -169,7 +169,7 @@ def test_a_jvm_that_is_gone_is_one_line(
 def test_a_second_ctrl_c_does_not_wait_for_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the message says "once more to end at once", but the load awaited the batch."""
+    """Regression: the message said "once more to end at once", but the load awaited the batch."""
     queries = Queries(None)
     load = run_of(tmp_path, queries, monkeypatch)
     stopped: list[str] = []

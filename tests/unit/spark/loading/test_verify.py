@@ -186,7 +186,7 @@ def test_a_newest_batch_that_is_gone_with_its_manifest_is_told(world: World) -> 
 
     (problem,) = verified(world).problems
 
-    assert f"has finished batch 1, {root} has batches to 0" in problem
+    assert f"has finished batch 1, but {root} has batches only to 0" in problem
 
 
 def test_without_the_checkpoint_nobody_can_tell_whether_the_newest_batch_is_there(
@@ -241,12 +241,12 @@ def test_a_topic_that_was_made_again_is_no_damage(tmp_path: Path, format_: str) 
 
     assert found.problems == []
     (note,) = found.notes
-    assert note.startswith("batch 1: t-0 starts at 0 again, as after its topic was recreated")
+    assert note.startswith("batch 1: t-0 starts at 0 again, because the topic was recreated")
 
 
 def test_a_directory_without_a_load_is_refused(tmp_path: Path) -> None:
     """An empty result must not look like a sound target."""
-    with pytest.raises(ConfigError, match="nothing was ever loaded to it"):
+    with pytest.raises(ConfigError, match="no load has written to the directory"):
         verify_load(tmp_path, kafka={})
 
 
@@ -280,7 +280,7 @@ def test_a_damaged_description_of_the_load_is_refused_by_name(world: World) -> N
     path = world.options.root / "_aiokq_load.json"
     for damaged in (b"{}", b"[]", b"\xff", b'{"format": "csv", "read_committed": false}'):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"_aiokq_load\.json: it is damaged"):
+        with pytest.raises(ConfigError, match=r"_aiokq_load\.json: the file is damaged"):
             verified(world)
 
 
