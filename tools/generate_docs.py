@@ -52,10 +52,13 @@ def client_settings() -> list[str]:
     ]
     shared = set(ClusterSettings.model_fields)
     classes: tuple[tuple[type[BaseModel], str], ...] = (
-        (ClusterSettings, "Of every client: they belong to the `Cluster` where one is shared."),
-        (ProducerSettings, "Besides those of the cluster."),
-        (ConsumerSettings, "Besides those of the cluster."),
-        (AdminSettings, "Besides those of the cluster."),
+        (
+            ClusterSettings,
+            "Settings of every client; clients that share a `Cluster` take its settings.",
+        ),
+        (ProducerSettings, "In addition to the settings of the cluster."),
+        (ConsumerSettings, "In addition to the settings of the cluster."),
+        (AdminSettings, "In addition to the settings of the cluster."),
     )
     for cls, note in classes:
         names = [name for name in cls.model_fields if cls is ClusterSettings or name not in shared]
@@ -84,8 +87,8 @@ def broker_settings() -> list[str]:
     lines = [
         "# Broker settings",
         "",
-        "Give them as `--set NAME=VALUE`, in a file with `--config`, or as `settings=` of "
-        "`EmbeddedCluster`. Defaults are Kafka's, unless the meaning names another.",
+        "Settings are given as `--set NAME=VALUE`, in a file with `--config`, or as `settings=` of "
+        "`EmbeddedCluster`. Defaults are Kafka's, unless the meaning names another default.",
         "",
         "Other broker settings of Apache Kafka 4.2 have no effect here (`num.io.threads`): the "
         "broker accepts them and names them in one line when it starts. A value that asks for "
@@ -105,7 +108,7 @@ def broker_settings() -> list[str]:
             for row in SETTINGS.values()
         ),
     )
-    lines += ["", "## Profile `dev`", "", "What it sets otherwise than Kafka:", ""]
+    lines += ["", "## Profile `dev`", "", "Settings whose default differs from Kafka's:", ""]
     lines += table(
         ("setting", "kafka", "dev"),
         (
@@ -117,9 +120,9 @@ def broker_settings() -> list[str]:
         "",
         "## Settings of single groups",
         "",
-        "Set while the broker runs, through DescribeConfigs and IncrementalAlterConfigs "
+        "Read by DescribeConfigs and changed by IncrementalAlterConfigs while the broker runs "
         "(`ConfigResource(ConfigResourceType.GROUP, group_id)` of `Admin.describe_configs` and "
-        "`alter_configs`); a member learns of them by its next heartbeat.",
+        "`alter_configs`); a member receives the new values with its next heartbeat.",
         "",
     ]
     lines += table(
@@ -147,10 +150,10 @@ def topic_configs() -> list[str]:
     lines = [
         "# Topic settings",
         "",
-        "By Kafka's names; a topic without a value of its own takes the broker's. A change takes "
-        "effect at once, without a restart; what belongs to a segment's files (index interval and "
-        "size, preallocation) from the next segment on, as in Kafka. `dev` is the default in that "
-        "profile where it is another.",
+        "By Kafka's names. A topic without its own value uses the broker's setting. A change takes "
+        "effect at once, without a restart; a change of index interval, index size or "
+        "preallocation applies from the next segment on, as in Kafka. The column `dev` is the "
+        "default in the profile `dev`, if it differs.",
         "",
     ]
     kafka, dev = (log_config({}, settings_of(profile=name)) for name in ("kafka", "dev"))
@@ -178,8 +181,8 @@ def metrics() -> list[str]:
     lines = [
         "# Metrics",
         "",
-        "`aiokq.metrics.register()` exports those of every client and broker of the process; "
-        "`aiokq broker --metrics-port` serves a broker's.",
+        "`aiokq.metrics.register()` exports the metrics of all clients and brokers of the process; "
+        "`aiokq broker --metrics-port` serves the metrics of a broker.",
     ]
     for cls, rows in TABLES.items():
         title = "Client" if cls is ClientCounters else "Broker"
@@ -199,7 +202,7 @@ def errors() -> list[str]:
         "# Error codes",
         "",
         "One class per code, in `aiokq.errors`; `retriable`: the same request may succeed later; "
-        "`refresh`: metadata is out of date; `fatal`: who receives it cannot go on.",
+        "`refresh`: metadata is out of date; `fatal`: the client that receives it cannot continue.",
         "",
     ]
 

@@ -31,10 +31,10 @@ for their own deadlines.
 FATAL = {
     23: "the members' protocols cannot be reconciled by joining again",
     24: "a group id does not become valid",
-    26: "nor does a session timeout",
+    26: "a session timeout does not become valid",
     35: "a broker does not learn a version while we wait",
-    43: "nor does a topic's message format change",
-    48: "the transaction's state machine and ours disagree",
+    43: "a topic's message format does not change",
+    48: "the state of the transaction differs from the state that the client assumes",
     49: "the transactional id belongs to another producer id now",
     50: "the transaction timeout is above the broker's limit",
     81: "the group is full",
@@ -52,9 +52,9 @@ enters its fatal state. Source: their calls of ``fatalError`` and ``transitionTo
 """
 
 MAY_HAVE_BEEN_WRITTEN = {
-    -1: "raised anywhere, also after the append",
-    7: "the append was done, the replicas did not follow in time",
-    20: "as its name says",
+    -1: "may be raised at any point, including after the append",
+    7: "the append was done, but the replicas did not follow in time",
+    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND: the append was done",
 }
 
 CODES_HEAD = '''\

@@ -154,7 +154,7 @@ class Draft:
         if kind == "response":
             base = f"Response, request={name.removesuffix('Response')}Request"
             self.bases.add("Response")
-            title = f"Answer to `{name.removesuffix('Response')}Request`."
+            title = f"Response to `{name.removesuffix('Response')}Request`."
         else:
             if kind == "request":
                 base = f'Request["{name.removesuffix("Request")}Response"]'
@@ -450,7 +450,7 @@ def main() -> None:
             sys.exit(f"{path} exists; --force overwrites it")
         messages = [definitions[name] for name in names]
         if options.module:
-            headline = f"Schemas of {module.replace('_', ' ')}, all versions."
+            headline = f"Schemas of the {module.replace('_', ' ')}, all versions."
         else:
             headline = f"The {_base(names[0])} API (key {messages[0]['apiKey']}), all versions."
         draft = Draft(messages, class_names(messages, taken))

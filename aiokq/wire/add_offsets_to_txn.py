@@ -42,7 +42,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 
 class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):
-    """Answer to `AddOffsetsToTxnRequest`.
+    """Response to `AddOffsetsToTxnRequest`.
 
     Starting in version 1, on quota violation brokers send out responses before throttling.
 

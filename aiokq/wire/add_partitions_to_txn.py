@@ -143,7 +143,7 @@ class AddPartitionsToTxnResult(Struct):
 
 
 class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
-    """Answer to `AddPartitionsToTxnRequest`.
+    """Response to `AddPartitionsToTxnRequest`.
 
     Starting in version 1, on quota violation brokers send out responses before throttling.
 

@@ -95,7 +95,7 @@ class AlterClientQuotasResponseEntryData(Struct):
 
 
 class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
-    """Answer to `AlterClientQuotasRequest`.
+    """Response to `AlterClientQuotasRequest`.
 
     Version 1 enables flexible versions.
 

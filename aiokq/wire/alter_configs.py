@@ -86,7 +86,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Response, request=AlterConfigsRequest):
-    """Answer to `AlterConfigsRequest`.
+    """Response to `AlterConfigsRequest`.
 
     Starting in version 1, on quota violation brokers send out responses before throttling.
 

@@ -101,7 +101,7 @@ class ReassignableTopicResponse(Struct):
 
 
 class AlterPartitionReassignmentsResponse(Response, request=AlterPartitionReassignmentsRequest):
-    """Answer to `AlterPartitionReassignmentsRequest`.
+    """Response to `AlterPartitionReassignmentsRequest`.
 
     Version 1 adds the ability to allow/disallow changing the replication factor as part of
     the request.

@@ -86,7 +86,7 @@ class AlterUserScramCredentialsResult(Struct):
 
 
 class AlterUserScramCredentialsResponse(Response, request=AlterUserScramCredentialsRequest):
-    """Answer to `AlterUserScramCredentialsRequest`.
+    """Response to `AlterUserScramCredentialsRequest`.
 
     Source: `AlterUserScramCredentialsResponse.json`.
     """

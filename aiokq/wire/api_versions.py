@@ -90,7 +90,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, request=ApiVersionsRequest):
-    """Answer to `ApiVersionsRequest`.
+    """Response to `ApiVersionsRequest`.
 
     Version 1 adds throttle time to the response.
 

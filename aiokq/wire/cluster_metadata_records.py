@@ -1,4 +1,4 @@
-"""Schemas of cluster metadata records, all versions."""
+"""Schemas of the cluster metadata records, all versions."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class ConsumerGroupDescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeRequest):
-    """Answer to `ConsumerGroupDescribeRequest`.
+    """Response to `ConsumerGroupDescribeRequest`.
 
     Version 1 adds MemberType field (KIP-1099). Supported errors: - GROUP_AUTHORIZATION_FAILED
     (version 0+) - NOT_COORDINATOR (version 0+) - COORDINATOR_NOT_AVAILABLE (version 0+) -

@@ -101,7 +101,7 @@ class ConsumerGroupHeartbeatAssignment(Struct):
 
 
 class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatRequest):
-    """Answer to `ConsumerGroupHeartbeatRequest`.
+    """Response to `ConsumerGroupHeartbeatRequest`.
 
     Supported errors: - GROUP_AUTHORIZATION_FAILED (version 0+) - NOT_COORDINATOR (version 0+)
     - COORDINATOR_NOT_AVAILABLE (version 0+) - COORDINATOR_LOAD_IN_PROGRESS (version 0+) -

@@ -1,4 +1,4 @@
-"""Schemas of consumer group records, all versions."""
+"""Schemas of the consumer group records, all versions."""
 
 from __future__ import annotations
 

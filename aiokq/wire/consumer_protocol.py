@@ -1,4 +1,4 @@
-"""Schemas of consumer protocol, all versions."""
+"""Schemas of the consumer protocol, all versions."""
 
 from __future__ import annotations
 

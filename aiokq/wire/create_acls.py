@@ -74,7 +74,7 @@ class AclCreationResult(Struct):
 
 
 class CreateAclsResponse(Response, request=CreateAclsRequest):
-    """Answer to `CreateAclsRequest`.
+    """Response to `CreateAclsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

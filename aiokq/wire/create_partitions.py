@@ -88,7 +88,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Response, request=CreatePartitionsRequest):
-    """Answer to `CreatePartitionsRequest`.
+    """Response to `CreatePartitionsRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

@@ -164,7 +164,7 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response, request=CreateTopicsRequest):
-    """Answer to `CreateTopicsRequest`.
+    """Response to `CreateTopicsRequest`.
 
     Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
 

@@ -117,7 +117,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Response, request=DeleteAclsRequest):
-    """Answer to `DeleteAclsRequest`.
+    """Response to `DeleteAclsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

@@ -42,7 +42,7 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
-    """Answer to `DeleteGroupsRequest`.
+    """Response to `DeleteGroupsRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

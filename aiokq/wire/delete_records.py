@@ -94,7 +94,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Response, request=DeleteRecordsRequest):
-    """Answer to `DeleteRecordsRequest`.
+    """Response to `DeleteRecordsRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

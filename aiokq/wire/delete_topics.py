@@ -81,7 +81,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
-    """Answer to `DeleteTopicsRequest`.
+    """Response to `DeleteTopicsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

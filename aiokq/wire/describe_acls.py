@@ -89,7 +89,7 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Response, request=DescribeAclsRequest):
-    """Answer to `DescribeAclsRequest`.
+    """Response to `DescribeAclsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

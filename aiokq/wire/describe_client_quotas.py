@@ -92,7 +92,7 @@ class DescribeClientQuotasEntryData(Struct):
 
 
 class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest):
-    """Answer to `DescribeClientQuotasRequest`.
+    """Response to `DescribeClientQuotasRequest`.
 
     Version 1 enables flexible versions.
 

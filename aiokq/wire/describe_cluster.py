@@ -57,7 +57,7 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Response, request=DescribeClusterRequest):
-    """Answer to `DescribeClusterRequest`.
+    """Response to `DescribeClusterRequest`.
 
     Version 1 adds the EndpointType field, and makes MISMATCHED_ENDPOINT_TYPE and
     UNSUPPORTED_ENDPOINT_TYPE valid top-level response error codes.

@@ -136,7 +136,7 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
-    """Answer to `DescribeConfigsRequest`.
+    """Response to `DescribeConfigsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

@@ -99,7 +99,7 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Response, request=DescribeGroupsRequest):
-    """Answer to `DescribeGroupsRequest`.
+    """Response to `DescribeGroupsRequest`.
 
     Version 1 added throttle time.
 

@@ -117,7 +117,7 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
-    """Answer to `DescribeLogDirsRequest`.
+    """Response to `DescribeLogDirsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

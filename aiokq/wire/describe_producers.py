@@ -102,7 +102,7 @@ class DescribeProducersTopicResponse(Struct):
 
 
 class DescribeProducersResponse(Response, request=DescribeProducersRequest):
-    """Answer to `DescribeProducersRequest`.
+    """Response to `DescribeProducersRequest`.
 
     Source: `DescribeProducersResponse.json`.
     """

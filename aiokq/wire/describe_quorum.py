@@ -166,7 +166,7 @@ class DescribeQuorumNode(Struct):
 
 
 class DescribeQuorumResponse(Response, request=DescribeQuorumRequest):
-    """Answer to `DescribeQuorumRequest`.
+    """Response to `DescribeQuorumRequest`.
 
     Version 1 adds LastFetchTimeStamp and LastCaughtUpTimestamp in ReplicaState (KIP-836).
 

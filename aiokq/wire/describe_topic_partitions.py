@@ -126,7 +126,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Response, request=DescribeTopicPartitionsRequest):
-    """Answer to `DescribeTopicPartitionsRequest`.
+    """Response to `DescribeTopicPartitionsRequest`.
 
     Source: `DescribeTopicPartitionsResponse.json`.
     """

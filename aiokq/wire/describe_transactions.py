@@ -79,7 +79,7 @@ class DescribeTransactionsTransactionState(Struct):
 
 
 class DescribeTransactionsResponse(Response, request=DescribeTransactionsRequest):
-    """Answer to `DescribeTransactionsRequest`.
+    """Response to `DescribeTransactionsRequest`.
 
     Source: `DescribeTransactionsResponse.json`.
     """

@@ -74,7 +74,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCredentialsRequest):
-    """Answer to `DescribeUserScramCredentialsRequest`.
+    """Response to `DescribeUserScramCredentialsRequest`.
 
     Source: `DescribeUserScramCredentialsResponse.json`.
     """

@@ -87,7 +87,7 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Response, request=ElectLeadersRequest):
-    """Answer to `ElectLeadersRequest`.
+    """Response to `ElectLeadersRequest`.
 
     Version 1 adds a top-level error code.
 

@@ -44,7 +44,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 
 class EndTxnResponse(Response, request=EndTxnRequest):
-    """Answer to `EndTxnRequest`.
+    """Response to `EndTxnRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

@@ -351,7 +351,7 @@ class FetchNodeEndpoint(Struct):
 
 
 class FetchResponse(Response, request=FetchRequest):
-    """Answer to `FetchRequest`.
+    """Response to `FetchRequest`.
 
     Versions 0-3 were removed in Apache Kafka 4.0, Version 4 is the new baseline.
 

@@ -69,7 +69,7 @@ class Coordinator(Struct):
 
 
 class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
-    """Answer to `FindCoordinatorRequest`.
+    """Response to `FindCoordinatorRequest`.
 
     Version 1 adds throttle time and error messages.
 

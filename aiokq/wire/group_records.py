@@ -1,4 +1,4 @@
-"""Schemas of group records, all versions."""
+"""Schemas of the group records, all versions."""
 
 from __future__ import annotations
 

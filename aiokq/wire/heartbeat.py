@@ -41,7 +41,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 
 class HeartbeatResponse(Response, request=HeartbeatRequest):
-    """Answer to `HeartbeatRequest`.
+    """Response to `HeartbeatRequest`.
 
     Version 1 adds throttle time.
 

@@ -89,7 +89,7 @@ class IncrementalAlterConfigsResourceResponse(Struct):
 
 
 class IncrementalAlterConfigsResponse(Response, request=IncrementalAlterConfigsRequest):
-    """Answer to `IncrementalAlterConfigsRequest`.
+    """Response to `IncrementalAlterConfigsRequest`.
 
     Version 1 is the first flexible version.
 

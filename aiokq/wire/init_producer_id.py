@@ -60,7 +60,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 
 class InitProducerIdResponse(Response, request=InitProducerIdRequest):
-    """Answer to `InitProducerIdRequest`.
+    """Response to `InitProducerIdRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

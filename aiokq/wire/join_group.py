@@ -99,7 +99,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Response, request=JoinGroupRequest):
-    """Answer to `JoinGroupRequest`.
+    """Response to `JoinGroupRequest`.
 
     Version 1 is the same as version 0.
 

@@ -71,7 +71,7 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Response, request=LeaveGroupRequest):
-    """Answer to `LeaveGroupRequest`.
+    """Response to `LeaveGroupRequest`.
 
     Version 1 adds the throttle time.
 

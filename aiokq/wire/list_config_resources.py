@@ -46,7 +46,7 @@ class ConfigResource(Struct):
 
 
 class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
-    """Answer to `ListConfigResourcesRequest`.
+    """Response to `ListConfigResourcesRequest`.
 
     Version 0 is used as ListClientMetricsResourcesResponse which returns all client metrics
     resources.

@@ -59,7 +59,7 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Response, request=ListGroupsRequest):
-    """Answer to `ListGroupsRequest`.
+    """Response to `ListGroupsRequest`.
 
     Version 1 adds the throttle time.
 

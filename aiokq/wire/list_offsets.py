@@ -150,7 +150,7 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Response, request=ListOffsetsRequest):
-    """Answer to `ListOffsetsRequest`.
+    """Response to `ListOffsetsRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

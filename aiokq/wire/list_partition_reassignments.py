@@ -82,7 +82,7 @@ class OngoingTopicReassignment(Struct):
 
 
 class ListPartitionReassignmentsResponse(Response, request=ListPartitionReassignmentsRequest):
-    """Answer to `ListPartitionReassignmentsRequest`.
+    """Response to `ListPartitionReassignmentsRequest`.
 
     Source: `ListPartitionReassignmentsResponse.json`.
     """

@@ -68,7 +68,7 @@ class ListTransactionsTransactionState(Struct):
 
 
 class ListTransactionsResponse(Response, request=ListTransactionsRequest):
-    """Answer to `ListTransactionsRequest`.
+    """Response to `ListTransactionsRequest`.
 
     Version 1 is the same as version 0 (KIP-994). This API can return InvalidRegularExpression
     (KIP-1152).

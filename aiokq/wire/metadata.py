@@ -161,7 +161,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Response, request=MetadataRequest):
-    """Answer to `MetadataRequest`.
+    """Response to `MetadataRequest`.
 
     Version 1 adds fields for the rack of each broker, the controller id, and whether or not
     the topic is internal.

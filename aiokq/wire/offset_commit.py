@@ -142,7 +142,7 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Response, request=OffsetCommitRequest):
-    """Answer to `OffsetCommitRequest`.
+    """Response to `OffsetCommitRequest`.
 
     Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
 

@@ -83,7 +83,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 class OffsetDeleteResponse(Response, request=OffsetDeleteRequest):
-    """Answer to `OffsetDeleteRequest`.
+    """Response to `OffsetDeleteRequest`.
 
     Source: `OffsetDeleteResponse.json`.
     """

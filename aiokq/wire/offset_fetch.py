@@ -215,7 +215,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Response, request=OffsetFetchRequest):
-    """Answer to `OffsetFetchRequest`.
+    """Response to `OffsetFetchRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 

@@ -112,7 +112,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest):
-    """Answer to `OffsetForLeaderEpochRequest`.
+    """Response to `OffsetForLeaderEpochRequest`.
 
     Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
 

@@ -213,7 +213,7 @@ class ProduceNodeEndpoint(Struct):
 
 
 class ProduceResponse(Response, request=ProduceRequest):
-    """Answer to `ProduceRequest`.
+    """Response to `ProduceRequest`.
 
     Versions 0-2 were removed in Apache Kafka 4.0, version 3 is the new baseline. Due to a bug
     in librdkafka, these versions have to be included in the api versions response (see

@@ -29,7 +29,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
 
 
 class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
-    """Answer to `SaslAuthenticateRequest`.
+    """Response to `SaslAuthenticateRequest`.
 
     Version 1 adds the session lifetime.
 

@@ -28,7 +28,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
 
 
 class SaslHandshakeResponse(Response, request=SaslHandshakeRequest):
-    """Answer to `SaslHandshakeRequest`.
+    """Response to `SaslHandshakeRequest`.
 
     Version 1 is the same as version 0. NOTE: Version cannot be easily bumped due to incorrect
     client negotiation for clients <= 2.4. See

@@ -67,7 +67,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 
 class SyncGroupResponse(Response, request=SyncGroupRequest):
-    """Answer to `SyncGroupRequest`.
+    """Response to `SyncGroupRequest`.
 
     Version 1 adds throttle time.
 

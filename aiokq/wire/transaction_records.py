@@ -1,4 +1,4 @@
-"""Schemas of transaction records, all versions."""
+"""Schemas of the transaction records, all versions."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 
 class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
-    """Answer to `TxnOffsetCommitRequest`.
+    """Response to `TxnOffsetCommitRequest`.
 
     Starting in version 1, on quota violation, brokers send out responses before throttling.
 

@@ -83,7 +83,7 @@ class UpdatableFeatureResult(Struct):
 
 
 class UpdateFeaturesResponse(Response, request=UpdateFeaturesRequest):
-    """Answer to `UpdateFeaturesRequest`.
+    """Response to `UpdateFeaturesRequest`.
 
     Source: `UpdateFeaturesResponse.json`.
     """

@@ -118,7 +118,7 @@ class WritableTxnMarkerResult(Struct):
 
 
 class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
-    """Answer to `WriteTxnMarkersRequest`.
+    """Response to `WriteTxnMarkersRequest`.
 
     Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
 
