@@ -99,7 +99,7 @@ def test_an_embedded_cluster_has_the_address_of_each_listener() -> None:
             outer, inner = cluster.bootstrap_servers, cluster.bootstrap_servers_of("inner")
             assert outer != inner
             assert cluster.bootstrap_servers_of("PLAINTEXT") == outer
-            with pytest.raises(ConfigError, match="there is PLAINTEXT, INNER"):
+            with pytest.raises(ConfigError, match="the advertised listeners are PLAINTEXT, INNER"):
                 cluster.bootstrap_servers_of("OTHER")
             async with Cluster(inner, _environment=world.environment(BROKER)) as client:
                 metadata = await client.refresh()
