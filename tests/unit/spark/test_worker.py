@@ -227,6 +227,8 @@ def test_a_call_that_fails_is_told_by_the_names_of_options(
 
     with pytest.raises(BufferFull) as error:
         of_options.run(full())
-    assert str(error.value) == "no free space in kafka.buffer.memory (topic_partition=buffer_memory)"
+    assert (
+        str(error.value) == "no free space in kafka.buffer.memory (topic_partition=buffer_memory)"
+    )
     with pytest.raises(BufferFull, match="no free space in buffer_memory"):
         of_settings.run(full())
