@@ -47,13 +47,7 @@ class CleanedSegment(Segment):
         """
         self.next_offset = next_offset
         self.seal()
-        self.sync()
-        for kind in (file_names.INDEX, file_names.TIME_INDEX):
-            file = self._files.open(self.path(kind))
-            try:
-                file.sync()
-            finally:
-                file.close()
+        self.sync(finished=True)
 
     def rename(self, suffix: str) -> None:
         """Rename the files to end in ``suffix``. The call may be repeated after an error."""

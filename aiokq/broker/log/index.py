@@ -17,7 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import ClassVar, Final, Self
 
-from aiokq.core.files import Files
+from aiokq.core.files import File, Files
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _POSITION: Final = 0xFFFFFFFF
@@ -43,7 +43,16 @@ class _SparseIndex:
     _TYPE: ClassVar[str]
     """Type code of `_column`."""
 
-    __slots__ = ("_base", "_column", "_files", "_max_entries", "_stale", "_written", "path")
+    __slots__ = (
+        "_base",
+        "_column",
+        "_files",
+        "_max_entries",
+        "_stale",
+        "_synced",
+        "_written",
+        "path",
+    )
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
@@ -54,6 +63,8 @@ class _SparseIndex:
         self._column: array[int] | None = None
         self._written = 0
         self._stale = False
+        # None if the file is durable or was not written yet
+        self._synced: bool | None = None
 
     @property
     def is_loaded(self) -> bool:
@@ -104,6 +115,41 @@ class _SparseIndex:
             file.close()
         self._written = len(self._column)
         self._stale = False
+        self._synced = False
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether the file was written and is not durable."""
+        return self._synced is False
+
+    def begin_sync(self) -> list[File]:
+        """Return the files to sync: the open file, or none if it does not need a sync.
+
+        After a power cut, an older version of an unsynced file would look valid.
+
+        Raises:
+            OSError: the file cannot be opened; it still has to be synced.
+        """
+        if not self.needs_sync:
+            return []
+        file = self._files.open(self.path)
+        self._synced = True
+        return [file]
+
+    def sync(self) -> None:
+        """Sync the file, unless it does not need a sync. Raises OSError."""
+        for file in self.begin_sync():
+            file.sync()
+            file.close()
+
+    def redo_sync(self) -> None:
+        """Mark the file for another sync, because the last one may have failed."""
+        if self._synced:
+            self._synced = False
+
+    def note_unsynced(self) -> None:
+        """Note that the file, which exists, was written without a sync before it was loaded."""
+        self._synced = False
 
     def _first(self, column: array[int], entries: int) -> Self:
         """Return an index of the first `entries` entries; its next flush writes the whole file."""

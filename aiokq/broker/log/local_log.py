@@ -226,7 +226,7 @@ class LocalLog(ABC):
     def flush(self) -> None:
         """Make all records durable. Waits for the disk, so it must not be called on the loop."""
         for segment in self._segments.all:
-            segment.sync()
+            segment.sync(finished=segment is not self._segments.active)
         self.durability.synced(self.log_end_offset)
 
     def write_indexes(self) -> None:
@@ -370,8 +370,9 @@ class LocalLog(ABC):
     def _close_clean(self) -> None:
         """Write indexes and snapshot, and sync the records and leader epochs.
 
-        Indexes and snapshot are not synced, because that would take three times as long. If a power
-        cut damages them, the next start detects the damage and rebuilds them from the log.
+        The snapshot and the indexes of the newest segment are not synced, because that would take
+        three times as long. If a power cut damages them, the next start detects the damage and
+        rebuilds them from the log.
         """
         self._segments.active.seal()
         self.take_snapshot()

@@ -98,6 +98,8 @@ class Segment(ReadableSegment):
         size = self.size
         self.next_offset = self.base_offset + MAX_RELATIVE_OFFSET + 1
         self._load_indexes()
+        for index in (self._index, self._time_index):
+            index.note_unsynced()  # a clean shutdown does not sync the newest segment's indexes
         self._note_unindexed(size)
         if self.size != size:
             raise CorruptRecord(
@@ -197,25 +199,31 @@ class Segment(ReadableSegment):
         self._time_index.maybe_append(timestamp, offset)
         self.flush_indexes()
 
-    def sync(self) -> None:
-        """Make the records durable, if any were written since the last sync."""
+    def sync(self, *, finished: bool) -> None:
+        """Make the records and transactions durable, and the indexes of a finished segment."""
         if self._dirty:
             self.file.sync()
             self._dirty = False
         self.transactions.sync()
+        if finished:
+            self._index.sync()
+            self._time_index.sync()
 
     @property
     def needs_sync(self) -> bool:
-        """Whether some records or aborted transactions are not durable."""
-        return self._dirty or self.transactions.needs_sync
+        """Whether some records, index entries or aborted transactions are not durable."""
+        return self._dirty or any(index.needs_sync for index in self._all_indexes)
+
+    @property
+    def _all_indexes(self) -> tuple[OffsetIndex, TimeIndex, TransactionIndex]:
+        return self._index, self._time_index, self.transactions
 
     def begin_sync(self, *, finished: bool) -> list[File]:
         """Return the files to sync now; later writes need another sync.
 
         Args:
-            finished: whether the segment is finished. The transaction index of an unfinished
-                segment is not synced, because recovery reads the whole segment and rebuilds the
-                index.
+            finished: whether the segment is finished. The indexes of an unfinished segment are not
+                synced, because recovery reads the whole segment and rebuilds them.
 
         Raises:
             OSError: a file cannot be opened or written.
@@ -224,14 +232,16 @@ class Segment(ReadableSegment):
         if self._dirty:
             files.append(self.file)
         if finished:
-            files += self.transactions.begin_sync()
+            for index in self._all_indexes:
+                files += index.begin_sync()
         self._dirty = False
         return files
 
     def redo_sync(self) -> None:
         """Mark everything for another sync, because the last one may have failed."""
         self._dirty = True
-        self.transactions.redo_sync()
+        for index in self._all_indexes:
+            index.redo_sync()
 
     # --- writing
 

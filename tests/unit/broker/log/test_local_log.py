@@ -165,7 +165,7 @@ def test_what_a_flush_left_undone_is_the_next_ones(files: MemoryFiles) -> None:
         append(log, batch())
     first = log.begin_flush(None)
     assert first is not None
-    assert len(first.files) == 4  # three segments and the leader epochs
+    assert len(first.files) == 8  # three segments, the indexes of two, and the leader epochs
     assert len(first.directories) == 2
     log.redo_flush(first)
     again = log.begin_flush(None)

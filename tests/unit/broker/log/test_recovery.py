@@ -17,6 +17,7 @@ from aiokq.records.header import TRANSACTIONAL_MASK
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import (
     DIRECTORY,
+    NOW_MS,
     append,
     batch,
     fetched,
@@ -796,3 +797,32 @@ def test_leader_epochs_are_durable_with_the_records_that_a_recovery_does_not_che
     files.power_cut()
     log = open_partition(files, clean=False, recovery_point=6, segment_bytes=2 * size)
     assert log.epochs.entries == ((0, 0), (1, 2), (2, 4))
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_a_power_cut_after_a_flush_leaves_no_older_version_of_a_finished_time_index(
+    files: MemoryFiles, restarts: int
+) -> None:
+    """Its last entry is the largest timestamp of the segment, so searches skipped later records."""
+    log = open_partition(files)
+    append(log, batch())
+    log.close()
+    for name in files.listdir(DIRECTORY):
+        files.open(f"{DIRECTORY}/{name}").sync()
+    for directory in (DIRECTORY, "/data", "/"):
+        files.sync_dir(directory)
+    log = open_partition(files)
+    append(log, batch(timestamp_ms=NOW_MS + 5))
+    if restarts == 2:  # the clean shutdown writes the index, but does not sync it
+        log.close()
+        log = open_partition(files)
+    log.roll(NOW_MS)
+    append(log, batch(timestamp_ms=NOW_MS + 9))
+    pending = log.begin_flush(None)
+    assert pending is not None
+    pending.sync(files)
+    log.end_flush(pending)
+    files.power_cut()
+    log = open_partition(files, clean=False, recovery_point=2)
+    assert record_since(log, NOW_MS + 5) == (NOW_MS + 5, 1, 0)
+    assert log.segments[0].latest_timestamp_ms() == NOW_MS + 5
