@@ -145,9 +145,13 @@ class LeaderEpochs:
         return self._entries[at - 1].epoch, self._entries[at].start_offset
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Remove epochs that begin at or after ``end_offset``, and write the file."""
+        """Remove epochs that begin at or after ``end_offset``, and write the file.
+
+        No file is created without entries, because a new log has none.
+        """
         self.cut(end_offset)
-        self.write()
+        if self._entries or self._files.exists(self._path):
+            self.write()
 
     def cut(self, end_offset: int) -> None:
         """Remove epochs as ``truncate_from_end`` does, without writing the file."""

@@ -130,6 +130,19 @@ def test_truncation_from_both_ends() -> None:
     assert epochs.entries == ()
 
 
+def test_a_truncation_that_could_not_be_written_is_written_by_the_next() -> None:
+    """The entries in memory are cut already, but those in the file are not."""
+    files = MemoryFiles()
+    epochs = LeaderEpochs(files, PATH)
+    epochs.assign(2, 10)
+    epochs.assign(5, 40)
+    files.fail("open", errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files"):
+        epochs.truncate_from_end(10)
+    epochs.truncate_from_end(10)
+    assert files.read_bytes(PATH) == b"0\n0\n"
+
+
 @pytest.mark.parametrize(
     "content",
     [

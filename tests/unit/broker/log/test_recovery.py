@@ -453,6 +453,24 @@ def test_epochs_follow_from_what_is_before_the_recovery_point_too(files: MemoryF
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (3, 2), (5, 3)]
 
 
+def test_a_new_log_has_no_leader_epoch_file_until_its_first_record(files: MemoryFiles) -> None:
+    """Its directory would have another file than those of earlier versions."""
+    log = open_partition(files)
+    assert files.listdir(DIRECTORY) == [f"{0:020d}.log"]
+    append(log, batch(), leader_epoch=3)
+    assert files.read_bytes(f"{DIRECTORY}/{file_names.LEADER_EPOCHS}") == b"0\n1\n3 0\n"
+
+
+def test_a_log_whose_segments_are_lost_keeps_no_leader_epochs(files: MemoryFiles) -> None:
+    """If the file stayed, the next start would find epochs of records that do not exist."""
+    append(open_partition(files), batch(), leader_epoch=3)
+    files.crash()
+    files.remove(path())
+    open_partition(files)
+    files.crash()
+    assert open_partition(files, clean=True).epochs.entries == ()
+
+
 def test_an_epoch_without_records_survives_a_clean_stop(files: MemoryFiles) -> None:
     """Clients have seen it, and would ignore the broker's metadata if it had an older epoch."""
     filled(files, 2)

@@ -186,8 +186,8 @@ def offline_partitions(broker: Broker) -> int:
     [
         ("mkdirs", 0),
         *(("listdir", n) for n in range(4)),
-        *(("open", n) for n in range(3)),
-        *(("rename", n) for n in range(2)),
+        *(("open", n) for n in range(2)),
+        ("rename", 0),
     ],
 )
 async def test_a_creation_that_fails_at_any_file_operation_is_repeated(
