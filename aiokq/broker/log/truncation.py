@@ -126,7 +126,7 @@ def cut_files(
     end_offset = segment.next_offset
     forget_behind(end_offset)
     remove_snapshots_behind(files, directory, end_offset)
-    epochs.write()
+    epochs.write()  # first: recovery keeps the newest epoch of the file, even without records
     remove_behind()
     segment.flush_indexes()
     file = files.open(segment.path(file_names.LOG))

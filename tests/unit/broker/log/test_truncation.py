@@ -282,6 +282,53 @@ async def test_a_crash_before_each_operation_leaves_the_old_end_or_an_earlier_on
 
 
 @pytest.mark.parametrize("end", ["kill", "names", "pages"])
+async def test_a_crash_leaves_no_leader_epoch_of_removed_records(end: str) -> None:
+    """Recovery keeps the newest epoch of the file, and a follower takes no records of older ones.
+
+    The epochs are therefore cut in the file before the segments behind the cut are removed.
+    """
+    removed = 0
+    for operations in range(100):
+        files = MortalFiles()
+        directory, log = directory_of(files)
+        for number in range(11):
+            append(log, batch(b"%d" % number), leader_epoch=number // 3)
+        log.high_watermark = 3
+        log.flush()
+        for path in (DIRECTORY, "/data", "/"):
+            files.sync_dir(path)
+        directory.note_recovery_points()
+        directory.save(directory.checkpoints.recovery_points)
+        files.done, files.ends_at = 0, operations
+        died = False
+        try:
+            await truncate(log, 4)
+        except Crash:
+            died = True
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(operations) if end == "pages" else None)
+        _, log = directory_of(files)
+        count = log.log_end_offset
+        removed += 4 < count < 11
+        assert log.epochs.entries == tuple((n // 3, n) for n in range(0, count, 3))
+        data = bytearray(batch(b"other"))
+        set_base_offset(data, count, (count - 1) // 3)
+        log.append_as_follower(
+            memoryview(data),
+            list(iter_headers(data)),
+            leader_epoch=(count - 1) // 3,
+            now_ms=NOW_MS,
+        )
+        if not died:
+            break
+    assert (count, operations > 10) == (4, True)
+    assert removed
+
+
+@pytest.mark.parametrize("end", ["kill", "names", "pages"])
 async def test_a_truncation_into_a_gap_of_compaction_lowers_log_start_and_high_watermark(
     end: str,
 ) -> None:
