@@ -346,8 +346,8 @@ class PartitionLog(ReadableLog):
         which may end before the offset if compaction left a gap there.
 
         Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
-        After an error of the disk the log takes no appends until another call has finished the
-        truncation or the log is opened again.
+        After an error the log takes no appends until another call has finished the truncation or
+        the log is opened again, unless nothing was changed yet.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -368,7 +368,7 @@ class PartitionLog(ReadableLog):
 
         For a follower that has no record in common with its leader's log. Afterwards the log start
         offset, the log end offset and the high watermark are ``offset``, and no producers or leader
-        epochs are known. Errors of the disk have the same effect as in ``truncate_to``.
+        epochs are known. Errors have the same effect as in ``truncate_to``.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -484,8 +484,11 @@ class PartitionLog(ReadableLog):
 
         try:
             await offload.run(cut_and_lower_log_start)
-        except OSError as error:
+        except Exception as error:
+            # Not if the task is cancelled: the thread may still be cutting the files.
             self._unfinished = cut
+            if not isinstance(error, OSError):
+                raise
             if self._closed:  # the log was deleted, so the disk did not fail
                 raise self._closed_error() from error
             raise self._refused("log not truncated", error) from error

@@ -645,6 +645,49 @@ async def test_without_a_descriptor_it_is_finished_by_the_next_call(files: Memor
     assert values(log) == [(number, b"%d" % number) for number in range(4)]
 
 
+class NoThread(InlineOffload):
+    """An executor that cannot start a thread for call number `at`, counted from 0."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+        self.at -= 1
+        if self.at == -1:
+            raise RuntimeError("can't start new thread")
+        return await super().run(fn, *args)
+
+
+async def test_without_a_thread_to_read_the_log_it_is_as_it_was(files: MemoryFiles) -> None:
+    log = open_partition(files)
+    filled(log, 3)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await log.truncate_to(1, NoThread(0), now_ms=NOW_MS)
+    append(log, batch(b"3"))
+    assert len(values(log)) == 4
+
+
+async def test_without_a_thread_to_cut_the_files_it_is_finished_by_the_next_call(files) -> None:
+    """Regression: only an error of the disk was expected; the log took no appends any more."""
+    log = open_partition(files, segment_bytes=3 * SIZE)
+    filled(log, 10, committed=1)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await log.truncate_to(4, NoThread(1), now_ms=NOW_MS)
+    with pytest.raises(KafkaStorage, match="being truncated"):
+        append(log, batch())
+    with pytest.raises(RuntimeError, match="new thread"):
+        await log.truncate_to(4, NoThread(0), now_ms=NOW_MS)  # which finishes the first
+    assert await truncate(log, 4) == 4
+    append(log, batch(b"4"))
+    with pytest.raises(RuntimeError, match="new thread"):
+        await log.start_at(20, NoThread(0), now_ms=NOW_MS)
+    await log.start_at(20, InlineOffload(), now_ms=NOW_MS)
+    append(log, batch(b"20"))
+    files.crash()
+    assert all_values(open_partition(files, clean=False, log_start_offset=20)) == [(20, b"20")]
+
+
 async def test_a_log_that_is_not_cut_whole_is_not_closed_clean(files: MemoryFiles) -> None:
     log = open_partition(files)
     filled(log, 3)
