@@ -396,7 +396,10 @@ class BrokerNode:
         await self._supervisor.close()
         if self._group_coordinator is not None:
             await self._group_coordinator.close()
+        if self._storage is not None:
+            await self._storage.changes.close()  # a deletion in progress schedules file removals
         if self._deletion is not None:
+            self._purge()
             await self._deletion.close()
         storage, self._storage = self._storage, None
         if storage is not None:

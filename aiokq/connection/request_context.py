@@ -56,7 +56,7 @@ class RequestContext:
     """The origin of requests. There is one per connection, which handles one request at a time.
 
     Attributes:
-        connection_id: unique in this server.
+        connection_id: number of the connection, for logs; other listeners have the same numbers.
         peer: address of the client, "host:port".
         peer_host: host of that address.
         listener: name of the listener that accepted the connection.

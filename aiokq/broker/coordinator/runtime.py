@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiokq.broker.coordinator.shard import Shard
+from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -262,7 +263,7 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts.get(index)
         if (
             partition is None
-            or not partition.is_online
+            or partition.leader == NO_LEADER
             or (context is not None and context.is_unusable)
         ):
             raise CoordinatorNotAvailable(f"partition {index} of {name} is offline")
@@ -303,7 +304,7 @@ class CoordinatorRuntime(Generic[S]):
             return NotCoordinator()
         if partition.is_recovering:
             return CoordinatorLoadInProgress()
-        if not partition.is_online:
+        if partition.leader == NO_LEADER:
             return CoordinatorNotAvailable(f"{partition.name} is offline")
         return NotCoordinator()
 

@@ -24,6 +24,7 @@ from aiokq.core.errors import (
     CorruptRecord,
     KafkaStorage,
     NotCoordinator,
+    NotLeaderOrFollower,
     ProtocolError,
 )
 from aiokq.core.frozen import frozen
@@ -270,7 +271,7 @@ class ShardContext(Generic[S]):
         """
         try:
             await self.log.committed(end_offset)
-        except KafkaStorage as error:
+        except (KafkaStorage, NotLeaderOrFollower) as error:
             raise coordinator_error(error) from error
         self.check_open()
 

@@ -105,14 +105,15 @@ class ShardLog:
         return self.partition.log.log_end_offset
 
     def is_committed(self, offset: int) -> bool:
-        """Whether the records before an offset are committed."""
-        return self.partition.high_watermark >= offset
+        """Whether this node leads the partition and the records before an offset are committed."""
+        return self.partition.is_online and self.partition.high_watermark >= offset
 
     async def committed(self, offset: int) -> None:
         """Wait until the records before an offset are committed.
 
         Raises:
             KafkaStorage: the records could not be synced to disk, or the log was closed.
+            NotLeaderOrFollower: another node leads the partition now.
         """
         await self.partition.committed(offset)
 

@@ -440,6 +440,8 @@ class PartitionLog(ReadableLog):
                 )
             )
             self._check_open()
+            if offset < self.high_watermark:  # this node was elected leader meanwhile
+                raise self._below_high_watermark(offset)
         except OSError as error:
             self.is_truncating = False
             raise self.read_refused(error) from error

@@ -19,7 +19,7 @@ from aiokq.broker.log.disk_trouble import remedy
 from aiokq.broker.metadata.image import MetadataDelta
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
 from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
-from aiokq.core.errors import Closed, KafkaStorage, TopicExists
+from aiokq.core.errors import BrokerError, Closed, KafkaStorage, TopicExists
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.metadata_log import MetadataLog
     from aiokq.broker.metadata.publisher import MetadataPublisher
+    from aiokq.broker.metadata.records import MetadataRecord
     from aiokq.broker.metadata.topics import Topic
     from aiokq.core.offload import Offload
 
@@ -91,25 +92,24 @@ class MetadataChanges:
         """Delete a topic and its records.
 
         Raises:
-            UnknownTopicOrPartition: the topic was deleted meanwhile.
+            BrokerError: see `Controller.delete_topic`.
             KafkaStorage: the deletion could not be recorded and the topic stays, or the topic is
                 deleted, but its files could not be removed.
         """
         await self._change(
-            lambda image: self._controller.delete_topic(image, topic.topic_id),
+            lambda image: self._controller.delete_topic(image, topic.name, topic.topic_id),
             f"delete {topic.name}",
         )
         logger.info("topic deleted: topic=%s", topic.name)
 
     async def delete_all_topics(self) -> None:
-        """Delete every topic, internal ones too, in one change.
+        """Delete all topics, internal ones too; in one change unless topics have the same id.
 
         Raises:
             KafkaStorage: the deletion could not be recorded and the topics stay, or the topics are
                 deleted, but their files could not be removed.
         """
-        count = await self._change(self._controller.delete_all_topics, "delete all topics")
-        if count:
+        while count := await self._change(self._controller.delete_all_topics, "delete all topics"):
             logger.info("all topics deleted: topics=%d", count)
 
     async def create_partitions(
@@ -129,7 +129,7 @@ class MetadataChanges:
         """
         await self._change(
             lambda image: self._controller.create_partitions(
-                image, topic.topic_id, count, assignments, validate_only=validate_only
+                image, topic.name, topic.topic_id, count, assignments, validate_only=validate_only
             ),
             f"grow {topic.name}",
         )
@@ -153,7 +153,7 @@ class MetadataChanges:
         """
         configs = await self._change(
             lambda image: self._controller.alter_topic_configs(
-                image, topic.topic_id, change, validate_only=validate_only
+                image, topic.name, topic.topic_id, change, validate_only=validate_only
             ),
             f"alter {topic.name}",
         )
@@ -248,17 +248,24 @@ class MetadataChanges:
         self._check_open()
         async with self._deciding:
             self._check_open()
-            answer, records = decide(self._metadata.image)
             before = self._published
+            records: Sequence[MetadataRecord] = ()
+            refusal: BrokerError | None = None
+            try:
+                answer, records = decide(self._metadata.image)
+            except BrokerError as error:
+                refusal = error
             if records:
                 await self._offload.run(self._metadata.append, *records)
                 delta = MetadataDelta.of(records, self._metadata.image)
                 if delta.is_empty:
                     return answer
                 self._published = published = asyncio.get_running_loop().create_future()
-        if not records:  # the changes that the answer is based on must be in effect
+        if not records:  # the changes that the decision is based on must be in effect
             if before is not None:
                 await asyncio.shield(before)
+            if refusal is not None:
+                raise refusal
             return answer
         try:
             if before is not None:

@@ -107,23 +107,28 @@ class Controller:
             ],
         )
 
-    def delete_topic(self, image: MetadataImage, topic_id: uuid.UUID) -> Decision[None]:
+    def delete_topic(self, image: MetadataImage, name: str, topic_id: uuid.UUID) -> Decision[None]:
         """Delete a topic.
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
+            InvalidTopic: another topic has the same id; see `_topic`.
         """
-        self._topic(image, topic_id)
+        self._topic(image, name, topic_id)
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
-        """Delete every topic, internal ones too; the answer is the number of topics deleted."""
+        """Delete all topics, internal ones too; the answer is the number of topics deleted.
+
+        Of topics with the same id only one is deleted at a time.
+        """
         records = [RemoveTopicRecord(topic_id=topic_id) for topic_id in image.topics_by_id]
         return Decision(len(records), records)
 
     def create_partitions(
         self,
         image: MetadataImage,
+        name: str,
         topic_id: uuid.UUID,
         count: int,
         assignments: Sequence[Sequence[int]] | None = None,
@@ -137,12 +142,12 @@ class Controller:
             assignments: the replicas of each new partition; None lets the controller choose.
 
         Raises:
-            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation, or
-                UnknownTopicOrPartition if the topic was deleted meanwhile.
+            BrokerError: InvalidPartitions, InvalidReplicaAssignment, PolicyViolation,
+                UnknownTopicOrPartition if the topic was deleted meanwhile, or InvalidTopic if
+                another topic has the same id.
         """
-        topic = self._topic(image, topic_id)
-        present = len(topic.partitions)
-        self._layouts.check_growth(topic.name, present, count, assignments)
+        present = len(self._topic(image, name, topic_id).partitions)
+        self._layouts.check_growth(name, present, count, assignments)
         if validate_only:
             return Decision(None, ())
         records = [
@@ -155,6 +160,7 @@ class Controller:
     def alter_topic_configs(
         self,
         image: MetadataImage,
+        name: str,
         topic_id: uuid.UUID,
         change: ConfigChange,
         *,
@@ -165,9 +171,10 @@ class Controller:
         Raises:
             InvalidConfiguration: an unknown setting or an invalid value.
             UnknownTopicOrPartition: the topic was deleted meanwhile.
+            InvalidTopic: another topic has the same id.
             BrokerError: raised by ``change``.
         """
-        name = self._topic(image, topic_id).name
+        self._topic(image, name, topic_id)
         present = image.topic_configs(name)
         wanted = check_topic_configs(change(present))
         log_config(wanted, self._settings)
@@ -215,8 +222,22 @@ class Controller:
         return Decision(count, [StartedUnclean(count)])
 
     @staticmethod
-    def _topic(image: MetadataImage, topic_id: uuid.UUID) -> TopicImage:
+    def _topic(image: MetadataImage, name: str, topic_id: uuid.UUID) -> TopicImage:
+        """Return a topic that a change may name by its id.
+
+        Records name a topic by its id, so a change of one of two topics with the same id would
+        reach the other. Copied log directories can have such topics.
+
+        Raises:
+            UnknownTopicOrPartition: the topic was deleted meanwhile.
+            InvalidTopic: another topic has the same id.
+        """
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
             raise UnknownTopicOrPartition("the topic was deleted")
+        if topic.name != name:
+            raise InvalidTopic(
+                f"Topic '{name}' has the same topic id as topic '{topic.name}' and cannot be"
+                f" changed: delete '{topic.name}' first."
+            )
         return topic

@@ -157,6 +157,8 @@ class MetadataImage:
                 topic = self._topic(record.topic_id)
                 del self.topics[topic.name], self.topics_by_id[topic.topic_id]
                 self.configs.pop((TOPIC_CONFIG, topic.name), None)
+                if len(self.topics) > len(self.topics_by_id):  # see Non-obvious 64
+                    self.topics_by_id = {each.topic_id: each for each in self.topics.values()}
             case ConfigRecord():
                 self._replay_config(record)
             case ProducerIdsRecord():

@@ -217,6 +217,7 @@ class LogOpening:
 
     def _give(self, partition: Partition, log: PartitionLog) -> None:
         if log.failed:  # the log's directory failed meanwhile
+            log.close(clean=False)
             partition.take_offline(
                 KafkaStorage(f"the log directory of {partition.name} is offline")
             )
@@ -274,8 +275,7 @@ class LogOpening:
             self._running.remove(attempt)
             partition = attempt.partition
             if attempt.stopped or self._closed:
-                if log is not None and not isinstance(log, Exception):
-                    log.close(clean=False)
+                _close(log)
             elif isinstance(log, Exception):
                 partition.take_offline(self._storage_error(partition, log))
                 if self._is_lost(partition, is_new=self._refused[partition]):
@@ -321,20 +321,27 @@ class LogOpening:
     async def _work(self) -> None:
         while self._waiting and not self._closed:
             attempts = self._take()
-            self._running += attempts
-            logs = await shielded(
-                self._offload.run(self._recover_all, attempts),
+            await shielded(
+                self._recover_together(attempts),
                 name=f"recover {attempts[0].partition.name} and {len(attempts) - 1} more",
             )
-            if self._closed:
-                return  # these attempts stay pending, so that the shutdown does not count as clean
-            for attempt, log in zip(attempts, logs, strict=True):
+
+    async def _recover_together(self, attempts: list[_Attempt]) -> None:
+        """Recover logs in one thread, and give each log to its partition if it is still needed."""
+        self._running += attempts
+        try:
+            logs = await self._offload.run(self._recover_all, attempts)
+        finally:  # also when the node closes, because `abandon` waits for the thread
+            for attempt in attempts:
                 self._running.remove(attempt)
-                if log is not None and not attempt.stopped:
-                    self._done += 1
-                    self._done_bytes += attempt.bytes
-                    self._settle(attempt.partition, log)
             self._settled.set()
+        for attempt, log in zip(attempts, logs, strict=True):
+            if attempt.stopped or self._closed:
+                _close(log)
+            elif log is not None:
+                self._done += 1
+                self._done_bytes += attempt.bytes
+                self._settle(attempt.partition, log)
 
     def _take(self) -> list[_Attempt]:
         """Return the attempts for one thread: one log, or several small ones."""
@@ -407,3 +414,9 @@ class LogOpening:
         self._closed = True
         for attempt in self._running:
             attempt.stopped = True
+
+
+def _close(log: PartitionLog | Exception | None) -> None:
+    """Close a log that is not needed any more; it does not count as shut down cleanly."""
+    if log is not None and not isinstance(log, Exception):
+        log.close(clean=False)

@@ -113,6 +113,8 @@ class TopicRegistry:
         """Hide a topic from requests."""
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
+        if len(self._topics) > len(self._by_id):  # two topics have one id
+            self._by_id = {each.topic_id: each for each in self._topics.values()}
 
     def notify(self, topic: Topic) -> None:
         """Call the listeners."""

@@ -463,13 +463,14 @@ class Partition:
         Raises:
             UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
                 `PartitionLog.append_as_follower`.
-            NotLeaderOrFollower, KafkaStorage: this node has no log of the partition.
+            NotLeaderOrFollower: this node leads the partition, or has no replica of it.
+            KafkaStorage: the log cannot be used.
+            FencedLeaderEpoch, UnknownLeaderEpoch: another leader was elected since, or this node
+                has not heard of the election yet.
 
         Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
         """
-        log = self._log
-        if log is None:
-            raise self._refusal()
+        log = self._followed_log(leader_epoch)
         try:
             return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
         except UnexpectedAppendOffset as error:
@@ -479,7 +480,20 @@ class Partition:
                 raise
             first_offset = error.first_offset
         await log.start_at(first_offset, offload, now_ms=now_ms)
+        log = self._followed_log(leader_epoch)
         return log.append_as_follower(data, headers, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    def _followed_log(self, leader_epoch: int) -> PartitionLog:
+        """Return the log, for batches that the leader of `leader_epoch` sent."""
+        if self._log is None:
+            raise self._refusal()
+        if self.is_online:
+            raise NotLeaderOrFollower(f"{self.name} is led by this node")
+        if leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch()
+        if leader_epoch > self.leader_epoch:
+            raise UnknownLeaderEpoch()
+        return self._log
 
     def delete_records(self, offset: int) -> int:
         """Delete the records before an offset; return the new log start offset."""

@@ -57,7 +57,7 @@ class FetchPurgatory:
 
     def __init__(self) -> None:
         self._watchers: dict[TopicPartition, set[_DelayedFetch]] = {}
-        self._by_connection: dict[int, _DelayedFetch | None] = {}
+        self._by_connection: dict[RequestContext, _DelayedFetch | None] = {}
         self._delayed = 0
         self._closed = False
 
@@ -89,11 +89,10 @@ class FetchPurgatory:
         delayed = _DelayedFetch(loop.create_future(), lacking, dict(room))
         deadline = loop.call_later(timeout, delayed.wake, False)
         self._delayed += 1
-        identity = connection.connection_id
-        known = identity in self._by_connection
-        self._by_connection[identity] = delayed
+        known = connection in self._by_connection
+        self._by_connection[connection] = delayed
         if not known:
-            connection.on_disconnect(functools.partial(self._disconnected, identity))
+            connection.on_disconnect(functools.partial(self._disconnected, connection))
         for partition in delayed.room:
             self._watchers.setdefault(partition, set()).add(delayed)
         try:
@@ -101,8 +100,8 @@ class FetchPurgatory:
         finally:
             deadline.cancel()
             self._delayed -= 1
-            if identity in self._by_connection:
-                self._by_connection[identity] = None
+            if connection in self._by_connection:
+                self._by_connection[connection] = None
             for partition in delayed.room:
                 watchers = self._watchers[partition]
                 watchers.discard(delayed)
@@ -121,9 +120,9 @@ class FetchPurgatory:
         for delayed in self._watchers.get(partition, ()):
             delayed.wake(True)
 
-    def _disconnected(self, identity: int) -> None:
+    def _disconnected(self, connection: RequestContext) -> None:
         """End the wait of a client that has disconnected; nothing else cancels its request."""
-        delayed = self._by_connection.pop(identity, None)
+        delayed = self._by_connection.pop(connection, None)
         if delayed is not None:
             delayed.wake(False)
 

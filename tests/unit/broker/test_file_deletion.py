@@ -168,3 +168,19 @@ def test_one_removal_that_passes_by_itself_does_not_wait_for_others_that_fail(
             assert sorted(gone) == list(range(50))
 
     run(1, main)
+
+
+async def test_a_topic_deleted_while_the_node_closes_leaves_no_file_and_no_timer():
+    """Regression: the files were scheduled after the deletions had been stopped, so that a timer
+    of a closed node was left in the user's loop.
+    """
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t", 3)
+    deletion = asyncio.ensure_future(broker.node.metadata.delete_topic(broker.node.topics.get("t")))
+    await asyncio.sleep(0)
+    file_deletion = broker.node._deletion
+    await broker.node.close()
+    await deletion
+    assert [name for name in broker.files.listdir("/data") if name.startswith("t-")] == []
+    assert len(file_deletion) == 0

@@ -70,7 +70,7 @@ def state(broker):
     node = broker.node
     return (
         contents(broker.files),
-        id(node.storage._metadata.image),  # a new object after each change
+        node.storage._metadata.image.appends,  # counts the changes
         sorted(topic.name for topic in node.topics),
         [
             (partition.log.log_start_offset, partition.log.log_end_offset)

@@ -207,13 +207,14 @@ class CounterBroker(Broker):
     def resign(self, index: int = 0) -> None:
         """Make another node the leader of the partition."""
         partition = self.partition(index)
+        partition.follow(partition.local_log, self.node.node_id + 1, partition.leader_epoch + 1)
         self.runtime.resigned(partition)
-        partition.leader_epoch += 1
 
     def elect(self, index: int = 0) -> None:
         """Make this node the leader of the partition again, in the next epoch."""
         partition = self.partition(index)
-        partition.leader_epoch += 1
+        log, epoch = partition.local_log, partition.leader_epoch + 1
+        partition.bring_online(log, self.node.node_id, epoch)
         self.runtime.elected(partition)
 
     async def loaded(self, name: str = "a") -> None:

@@ -322,6 +322,15 @@ async def test_an_append_is_refused_before_the_coordinator_hears_of_the_election
         assert broker.value("a") == 5
 
 
+async def test_a_partition_that_another_node_leads_is_coordinated_there():
+    """A client that asks here is told so, and FindCoordinator names the other node."""
+    async with CounterBroker() as broker:
+        assert await broker.runtime.locate("a") == broker.node.node_id
+        broker.resign()
+        assert await broker.runtime.locate("a") == broker.node.node_id + 1
+        assert await code(broker.add("a")) == 16
+
+
 async def test_a_write_is_answered_when_it_is_committed():
     """An earlier response could be contradicted by a power cut."""
     broker = CounterBroker(topic_configs={"flush.messages": "1"})

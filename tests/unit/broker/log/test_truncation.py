@@ -724,3 +724,21 @@ async def test_a_log_deleted_while_it_is_truncated_takes_no_directory_offline(fi
     with pytest.raises(KafkaStorage, match="closed"):
         await log.truncate_to(1, Deleting(), now_ms=NOW_MS)
     assert not log.failed
+
+
+async def test_a_log_whose_replica_becomes_the_leader_meanwhile_is_not_truncated(files) -> None:
+    """Consumers may have read up to the high watermark of the new leader."""
+    log = open_partition(files)
+    filled(log, 5)
+
+    class Electing(InlineOffload):
+        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+            found = fn(*args)
+            log.high_watermark = 5
+            return found
+
+    with pytest.raises(OffsetOutOfRange):
+        await log.truncate_to(3, Electing(), now_ms=NOW_MS)
+    assert (log.is_truncating, log.high_watermark, log.log_end_offset) == (False, 5, 5)
+    append(log, batch(b"5"))
+    assert len(all_values(log)) == 6

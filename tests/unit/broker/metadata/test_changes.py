@@ -79,8 +79,6 @@ async def test_decisions_do_not_wait_for_what_is_published(world: World):
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     assert await world.changes.allocate_producer_ids() == range(1000)
-    with pytest.raises(TopicExists):
-        await world.changes.create_topic(TopicSpec("t"))
     world.publisher.gate.set()
     await created
 
@@ -195,13 +193,17 @@ async def test_a_topic_that_somebody_deleted_meanwhile_is_unknown(world: World):
 
 
 async def test_of_two_creations_of_one_name_the_second_is_refused(world: World):
-    """This also holds while the first creation is not yet published."""
+    """It is refused when the first is published: a client that is told that the topic exists
+    expects to find it."""
     first, second = world.create("t"), world.create("t")
-    with pytest.raises(TopicExists):
-        await second
-    assert not first.done()
+    await until(lambda: world.publisher.begun)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not second.done()
     world.publisher.gate.set()
     await first
+    with pytest.raises(TopicExists):
+        await second
 
 
 async def test_a_topic_is_deleted_while_its_creation_is_published(world: World):
@@ -224,7 +226,13 @@ async def test_settings_of_a_topic_that_is_being_deleted_are_refused(world: Worl
     world.publisher.gate.clear()
     deleted = asyncio.ensure_future(world.changes.delete_topic(topic))
     await until(lambda: "t" not in world.log.image.topics)
-    with pytest.raises(UnknownTopicOrPartition):
-        await world.changes.alter_topic_configs(topic, lambda _: {"retention.ms": "1"})
+    altered = asyncio.ensure_future(
+        world.changes.alter_topic_configs(topic, lambda _: {"retention.ms": "1"})
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not altered.done()  # until the deletion is published, requests still see the topic
     world.publisher.gate.set()
     await deleted
+    with pytest.raises(UnknownTopicOrPartition):
+        await altered

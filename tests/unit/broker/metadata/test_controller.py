@@ -74,10 +74,10 @@ def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage
     topic_id = created(controller, image, TopicSpec("t", 1))
     before = list(image.records())
     controller.create_topic(image, TopicSpec("u"))
-    controller.delete_topic(image, topic_id)
+    controller.delete_topic(image, "t", topic_id)
     controller.delete_all_topics(image)
-    controller.create_partitions(image, topic_id, 4)
-    controller.alter_topic_configs(image, topic_id, lambda _: {"retention.ms": "5"})
+    controller.create_partitions(image, "t", topic_id, 4)
+    controller.alter_topic_configs(image, "t", topic_id, lambda _: {"retention.ms": "5"})
     controller.alter_group_configs(image, "g", lambda _: {"consumer.session.timeout.ms": "50000"})
     controller.allocate_producer_ids(image)
     controller.count_unclean_start(image)
@@ -89,9 +89,9 @@ def test_looking_only_gives_no_records(controller: Controller, image: MetadataIm
     topic_id = created(controller, image, TopicSpec("t", 1))
     decisions = [
         controller.create_topic(image, TopicSpec("u"), validate_only=True),
-        controller.create_partitions(image, topic_id, 4, validate_only=True),
+        controller.create_partitions(image, "t", topic_id, 4, validate_only=True),
         controller.alter_topic_configs(
-            image, topic_id, lambda _: {"retention.ms": "5"}, validate_only=True
+            image, "t", topic_id, lambda _: {"retention.ms": "5"}, validate_only=True
         ),
         controller.alter_group_configs(
             image, "g", lambda _: {"consumer.session.timeout.ms": "50000"}, validate_only=True
@@ -114,14 +114,14 @@ def test_names_are_refused_as_in_kafka(controller: Controller, image: MetadataIm
 def test_only_new_partitions_have_records(controller: Controller, image: MetadataImage):
     """Existing partitions keep their leaders and epochs."""
     topic_id = created(controller, image, TopicSpec("t", 2))
-    records = controller.create_partitions(image, topic_id, 4).records
+    records = controller.create_partitions(image, "t", topic_id, 4).records
     assert [record.partition_id for record in records] == [2, 3]
     with pytest.raises(InvalidPartitions):
-        controller.create_partitions(image, topic_id, 2)
+        controller.create_partitions(image, "t", topic_id, 2)
     with pytest.raises(InvalidReplicaAssignment):
-        controller.create_partitions(image, topic_id, 3, [[9]])
+        controller.create_partitions(image, "t", topic_id, 3, [[9]])
     with pytest.raises(UnknownTopicOrPartition):
-        controller.create_partitions(image, uuid.UUID(int=99), 4)
+        controller.create_partitions(image, "t", uuid.UUID(int=99), 4)
 
 
 def test_only_settings_that_change_have_records(controller: Controller, image: MetadataImage):
@@ -129,20 +129,22 @@ def test_only_settings_that_change_have_records(controller: Controller, image: M
     spec = TopicSpec("t", configs={"retention.ms": "5", "cleanup.policy": "compact"})
     topic_id = created(controller, image, spec)
     wanted = {"retention.ms": "5", "max.message.bytes": "9"}
-    decision = controller.alter_topic_configs(image, topic_id, lambda _: wanted)
+    decision = controller.alter_topic_configs(image, "t", topic_id, lambda _: wanted)
     assert [(record.name, record.value) for record in decision.records] == [
         ("max.message.bytes", "9"),
         ("cleanup.policy", None),
     ]
     assert decision.answer == wanted
     with pytest.raises(InvalidConfiguration):
-        controller.alter_topic_configs(image, topic_id, lambda _: {"no.such": "1"})
+        controller.alter_topic_configs(image, "t", topic_id, lambda _: {"no.such": "1"})
 
 
 def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: MetadataImage):
     """The record also removes the topic's partitions and configs."""
     ids = [created(controller, image, TopicSpec(name)) for name in "ab"]
-    assert controller.delete_topic(image, ids[0]).records == [RemoveTopicRecord(topic_id=ids[0])]
+    assert controller.delete_topic(image, "a", ids[0]).records == [
+        RemoveTopicRecord(topic_id=ids[0])
+    ]
     answer, records = controller.delete_all_topics(image)
     assert answer == 2
     assert records == [RemoveTopicRecord(topic_id=topic_id) for topic_id in ids]
@@ -155,3 +157,22 @@ def test_blocks_of_producer_ids_follow_each_other(controller: Controller, image:
     assert records == [ProducerIdsRecord(broker_id=NODE, next_producer_id=1000)]
     image.replay_append(records)
     assert controller.allocate_producer_ids(image).answer == range(1000, 2000)
+
+
+def test_a_topic_with_the_id_of_another_topic_cannot_be_changed(
+    controller: Controller, image: MetadataImage
+):
+    """A record names its topic by id, so the other topic would be changed or deleted."""
+    topic_id = created(controller, image, TopicSpec("a"))
+    image.replay(TopicRecord(name="b", topic_id=topic_id))
+    for change in (
+        lambda name: controller.delete_topic(image, name, topic_id),
+        lambda name: controller.create_partitions(image, name, topic_id, 4),
+        lambda name: controller.alter_topic_configs(image, name, topic_id, lambda _: {}),
+    ):
+        with pytest.raises(InvalidTopic, match=r"same topic id as topic 'b'.*delete 'b' first"):
+            change("a")
+        change("b")
+    for record in controller.delete_topic(image, "b", topic_id).records:
+        image.replay(record)
+    assert controller.delete_topic(image, "a", topic_id).records

@@ -245,6 +245,26 @@ async def test_a_topic_is_deleted_while_it_is_recovered():
     assert files.exists("/data/.kafka_cleanshutdown")
 
 
+async def test_a_topic_deleted_while_it_is_recovered_does_not_keep_the_node_from_closing(
+    one_by_one: None,
+):
+    """Regression: the deletion waited for an attempt that the closing node had forgotten."""
+    files = await killed(big=1, small=1)
+    broker = Restarted(files, "big-0")
+    recovery = await broker.begin()
+    deletion = asyncio.get_running_loop().create_task(
+        broker.node.metadata.delete_topic(broker.node.topics.get("big"))
+    )
+    await turns()
+    closing = asyncio.get_running_loop().create_task(broker.node.close())
+    await turns()
+    assert not closing.done()
+    broker.offload.let_go.set()
+    await asyncio.gather(closing, deletion, recovery)
+    assert files.listdir("/data/small-0")
+    assert not files.exists("/data/big-0")
+
+
 async def test_settings_that_change_during_recovery_count():
     """The log gets the new configs when its recovery is complete."""
     files = await killed(big=1)

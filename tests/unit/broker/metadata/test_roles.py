@@ -10,7 +10,7 @@ import pytest
 from aiokq import wire
 from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
 from aiokq.broker.snapshot import take_snapshot
-from aiokq.core.errors import NotLeaderOrFollower
+from aiokq.core.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from aiokq.records.header import iter_headers, set_base_offset
 from aiokq.wire.cluster_metadata_records import (
     PartitionChangeRecord,
@@ -130,6 +130,33 @@ async def test_a_leader_becomes_a_follower_and_leader_again(cluster: Cluster):
     assert cluster.events[2:] == ["elected 0 at 2"]
     assert (await cluster.broker.produce("t", batch())).base_offset == 4
     assert offsets((await cluster.broker.fetch_one("t", 0, 0)).records) == [0, 1, 2, 3, 4]
+
+
+async def test_a_leader_and_a_follower_of_another_epoch_refuse_batches_of_a_leader(
+    cluster: Cluster,
+):
+    """A late response of the old leader must not reach the log of the new one."""
+    await cluster.create([0, 1])
+    data = bytearray(batch())
+    set_base_offset(data, 0, 0)
+
+    async def append(epoch: int) -> None:
+        await cluster.partition.append_as_follower(
+            memoryview(data),
+            list(iter_headers(data)),
+            leader_epoch=epoch,
+            offload=cluster.broker.node.environment.offload,
+            now_ms=NOW_MS,
+        )
+
+    with pytest.raises(NotLeaderOrFollower, match="led by this node"):
+        await append(0)
+    await cluster.change(leader=1, isr=[0, 1])
+    with pytest.raises(FencedLeaderEpoch):
+        await append(0)
+    with pytest.raises(UnknownLeaderEpoch):
+        await append(2)
+    assert cluster.partition.local_log.log_end_offset == 0
 
 
 async def test_a_pending_commit_fails_when_another_node_becomes_leader(cluster: Cluster):

@@ -312,6 +312,13 @@ def placed(offset: int, *values: bytes) -> bytes:
     return bytes(stored)
 
 
+def follower_of(log):
+    """The replica of a partition that another node leads."""
+    at = replica_of(log, replicas=(1, 0))
+    at.follow(log, 1, 0)
+    return at
+
+
 async def follow(at, *batches: bytes) -> int:
     data = b"".join(batches)
     return await at.append_as_follower(
@@ -326,11 +333,11 @@ async def follow(at, *batches: bytes) -> int:
 async def test_an_empty_follower_takes_a_batch_that_holds_its_start() -> None:
     """The leader's log starts inside a batch, after DeleteRecords; a batch is never divided."""
     files = MemoryFiles()
-    at = replica_of(open_partition(files), replicas=(1, 0))
-    await at.log.start_at(5, InlineOffload(), now_ms=NOW_MS)
+    at = follower_of(open_partition(files))
+    await at.local_log.start_at(5, InlineOffload(), now_ms=NOW_MS)
     assert await follow(at, placed(3, b"a", b"b", b"c"), placed(6, b"d")) == 7
-    assert (at.log.log_start_offset, at.high_watermark) == (3, 3)
-    assert [offset for offset, _ in values(at.log, 3)] == [3, 4, 5, 6]
+    assert (at.local_log.log_start_offset, at.local_log.high_watermark) == (3, 3)
+    assert [offset for offset, _ in values(at.local_log, 3)] == [3, 4, 5, 6]
     files.crash()
     assert [offset for offset, _ in values(open_partition(files, clean=False), 3)] == [3, 4, 5, 6]
 
@@ -344,17 +351,42 @@ async def test_an_empty_follower_takes_a_batch_that_holds_its_start() -> None:
 )
 async def test_a_follower_with_records_refuses_a_batch_below_its_end(first: int) -> None:
     """Its log may differ from the leader's there: it has to truncate by leader epoch first."""
-    at = replica_of(open_partition(MemoryFiles()), replicas=(1, 0))
+    at = follower_of(open_partition(MemoryFiles()))
     await follow(at, placed(0, b"a", b"b"))
     with pytest.raises(UnexpectedAppendOffset, match=f"base offset {first}, expected 2"):
         await follow(at, placed(first, b"x", b"y"), placed(first + 2, b"z"))
-    assert values(at.log) == [(0, b"a"), (1, b"b")]
+    assert values(at.local_log) == [(0, b"a"), (1, b"b")]
 
 
 async def test_an_empty_follower_refuses_batches_that_end_before_its_start() -> None:
-    at = replica_of(open_partition(MemoryFiles()), replicas=(1, 0))
-    await at.log.start_at(5, InlineOffload(), now_ms=NOW_MS)
+    at = follower_of(open_partition(MemoryFiles()))
+    await at.local_log.start_at(5, InlineOffload(), now_ms=NOW_MS)
     with pytest.raises(UnexpectedAppendOffset) as caught:
         await follow(at, placed(0, b"a", b"b"), placed(2, b"c"))
     assert (caught.value.first_offset, caught.value.last_offset) == (0, 2)
-    assert at.log.log_end_offset == 5
+    assert at.local_log.log_end_offset == 5
+
+
+async def test_a_follower_that_is_elected_while_its_log_restarts_takes_no_batch() -> None:
+    """The batch is one of the leader before."""
+    at = follower_of(open_partition(MemoryFiles()))
+    log = at.local_log
+    await log.start_at(5, InlineOffload(), now_ms=NOW_MS)
+
+    class Electing(InlineOffload):
+        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
+            found = fn(*args)
+            if not at.is_online:
+                at.bring_online(log, 0, 1)
+            return found
+
+    data = placed(3, b"a", b"b", b"c")
+    with pytest.raises(NotLeaderOrFollower, match="led by this node"):
+        await at.append_as_follower(
+            memoryview(data),
+            list(iter_headers(data)),
+            leader_epoch=0,
+            offload=Electing(),
+            now_ms=NOW_MS,
+        )
+    assert values(log, log.log_start_offset) == []

@@ -109,3 +109,18 @@ async def test_a_connection_that_polls_for_ever_is_remembered_once():
         purgatory.appended(A, 10)
         assert await task is True
     assert len(connection._disconnect_callbacks) == 1
+
+
+async def test_connections_of_several_listeners_may_have_the_same_number():
+    """Each server counts its own connections; the purgatory belongs to the whole node."""
+    purgatory = FetchPurgatory()
+    first, second = client(), client()
+    tasks = [
+        await waiting(purgatory, 1, {A: 10}, 60.0, connection=each) for each in (first, second)
+    ]
+    first.disconnected()
+    assert await tasks[0] is False
+    assert not tasks[1].done()
+    second.disconnected()
+    assert await tasks[1] is False
+    assert purgatory._by_connection == {}
