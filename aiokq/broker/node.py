@@ -431,17 +431,10 @@ class BrokerNode:
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline until a restart; fail if no directory is left.
-
-        Source: Kafka ``ReplicaManager.handleLogDirFailure``.
-        """
+        """Take the directory's partitions offline; fail if no directory is left."""
         if self._storage is None:
             return
-        for name in list(directory.logs):
-            partition = self.topics.partition(*name)
-            if partition is not None and partition.local_log is not None:
-                partition.take_offline(error)
-                self._resigned(partition)
+        self._storage.publisher.directory_failed(directory, error)
         if not self._storage.directories.online:
             self._fail(
                 KafkaStorage(f"every log directory is offline: {error.message}")

@@ -189,6 +189,17 @@ class MetadataPublisher:
         for partition in self._opening.pending:
             self._directories.leave_unclean(partition.name)
 
+    def directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
+        """Take the partitions of a failed log directory offline until the node restarts.
+
+        Source: Kafka ``ReplicaManager.handleLogDirFailure``.
+        """
+        for name in list(directory.logs):
+            partition = self.topics.partition(*name)
+            if partition is not None and partition.local_log is not None:
+                partition.take_offline(error)
+                self._resigned(partition)
+
     # --- changes
 
     async def publish(self, delta: MetadataDelta) -> KafkaStorage | None:
@@ -350,6 +361,7 @@ class MetadataPublisher:
             assert directory is not None
             self._delete_later(self._undeleted, partition.name, directory, error)
             failure = error
+        partition.leave(partition.leader, partition.leader_epoch)  # frees the log
         self._resigned(partition)
         self._deleted()
         return failure
