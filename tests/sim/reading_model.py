@@ -1,7 +1,7 @@
 """A model of reading a damaged log: what is delivered, and what may be committed.
 
-It knows only offsets, no bytes, fetches or cursors. docs/guides/consuming.md has the same rules as
-a table.
+It knows only offsets, no bytes, fetches or cursors. docs/reference/unreadable-records.md has the
+same rules as a table.
 """
 
 from __future__ import annotations

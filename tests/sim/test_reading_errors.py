@@ -38,7 +38,7 @@ class Counts(NamedTuple):
 
 
 def counts(form: str, error: str) -> Counts:
-    """Return the expected counts, taken from docs/guides/consuming.md and not from the model."""
+    """Return the counts that docs/reference/unreadable-records.md tells, not those of the model."""
     if error == "crc":
         return Counts(2, 2, 2)  # found by the next request, in no batch
     if error in DAMAGES:
@@ -133,9 +133,8 @@ CASES = [
 def test_each_form_of_reading_continues_after_each_error_in_each_way(
     source: str, form: str, error: str, mode: str
 ) -> None:
-    """This is the table of docs/guides/consuming.md. A batch with a record that failed to
-    deserialize used to be committed as a whole, and its remaining records were never
-    delivered.
+    """This is the table of docs/reference/unreadable-records.md. A batch with a record that failed
+    to deserialize used to be committed as a whole, and its remaining records were never delivered.
     """
     damage = DAMAGES.get(error)
     log = Log(frozenset() if damage else frozenset({POISON}), damage)
