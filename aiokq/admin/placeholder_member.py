@@ -260,7 +260,7 @@ class PlaceholderMember:
     # -- holding the group, giving it back
 
     async def until_back(self, seconds: float) -> bool:
-        """Wait until another member is in the group; return False if none is after `seconds`.
+        """Wait up to `seconds` for another member to join the group; return whether one has.
 
         Raises:
             PlaceholderRemoved: the group was not held, so another client may have committed.

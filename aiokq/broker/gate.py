@@ -73,7 +73,7 @@ class Authorizer(Protocol):
     def authorize_any(
         self, connection: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Return whether the operation is allowed on any resource of this type."""
+        """Return whether the operation is allowed on at least one resource of this type."""
         ...
 
 
@@ -179,7 +179,8 @@ class Gate:
         """Return the `names` of resources on which a request may perform an operation.
 
         Raises:
-            KeyError: there is an authorizer, and `PERMISSIONS` has no such row for this API.
+            KeyError: there is an authorizer, and `PERMISSIONS` has no row for this API, operation
+                and type.
         """
         if self.authorizer is None or not names:
             return names
@@ -193,10 +194,11 @@ class Gate:
         operation: Operation,
         resource_type: ResourceType,
     ) -> bool:
-        """Return whether a request may perform an operation on any resource of a type.
+        """Return whether a request may perform an operation on at least one resource of a type.
 
         Raises:
-            KeyError: there is an authorizer, and `PERMISSIONS` has no such row for this API.
+            KeyError: there is an authorizer, and `PERMISSIONS` has no row for this API, operation
+                and type.
         """
         if self.authorizer is None:
             return True

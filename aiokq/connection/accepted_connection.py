@@ -187,7 +187,7 @@ class AcceptedConnection:
     # -- called by the server
 
     def check(self, now: float) -> None:
-        """Close the connection if the client is idle for too long, or stalled within a request."""
+        """Close the connection if the client is idle or stalled, or reads no response."""
         limits = self._server.limits
         if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
             return

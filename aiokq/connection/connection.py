@@ -275,7 +275,10 @@ class Connection:
         return self.error
 
     def retire_after(self, seconds: float) -> None:
-        """Set `retiring` after `seconds`, because the login is valid only that long (KIP-368)."""
+        """Set `retiring` after `seconds`, before the login expires (KIP-368).
+
+        A connection without requests in flight is closed then.
+        """
         if self.error is None:
             self._retirement = self._loop.call_later(seconds, self._retire)
 

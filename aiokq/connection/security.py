@@ -1,4 +1,4 @@
-"""`Security`, the TLS context and SASL mechanism of a connection."""
+"""`Security`: the TLS context and SASL mechanism of a connection."""
 
 from __future__ import annotations
 

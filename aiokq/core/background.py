@@ -25,7 +25,7 @@ __all__ = ["FAIL_ON_BUGS", "BackgroundTask", "BackgroundWork"]
 logger = logging.getLogger("aiokq.core")
 
 FAIL_ON_BUGS: Final = "AIOKQ_FAIL_ON_BUGS"
-"""Environment variable that tests set to 1, so that a bug in background work ends its owner."""
+"""Environment variable that tests set to 1: a bug in background work then stops the broker."""
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0

@@ -248,7 +248,7 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """A bool given for a number: pydantic refuses it and shows it as it was given."""
+    """Wrapper of a bool given for a number: pydantic refuses the wrapper, and shows the bool."""
 
     def __init__(self, value: bool) -> None:
         self._value = value

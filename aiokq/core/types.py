@@ -101,7 +101,7 @@ class TopicFilter:
 
     Attributes:
         include: pattern of the topics to subscribe to.
-        exclude: pattern of those topics to leave out; None leaves out none.
+        exclude: pattern of included topics to leave out; None if all are subscribed to.
     """
 
     include: str

@@ -72,8 +72,8 @@ class GroupLeader:
 def assignor_failed(assignor: Assignor, error: BaseException) -> KafkaError:
     """Return the error that ends the membership, because the group cannot continue.
 
-    Assignors are called synchronously, so that any exception except `INTERRUPTS` is the assignor's
-    own error, CancelledError included.
+    Assignors are called synchronously. Any exception except `INTERRUPTS` is therefore the
+    assignor's own error, even CancelledError.
     """
     failure = KafkaError(f"the assignor {assignor.name!r} failed: {error!r}")
     failure.__cause__ = error

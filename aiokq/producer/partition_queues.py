@@ -133,7 +133,7 @@ class PartitionQueues:
             if (trouble := queue.trouble) is not None
         }
 
-    # -- all batches
+    # -- batches
 
     def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
         """Append records as a batch of their own, after the other batches of the partition."""

@@ -306,7 +306,7 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Return whether the queue uses zstd, which this broker lacks; if so, fail its batches."""
+        """Fail unsent zstd batches, as this broker lacks zstd; return whether there are any."""
         if self._owner.codec(queue.topic) != ZSTD:
             return False
         queue.fail_unsent(

@@ -194,8 +194,8 @@ def read_header(data: Buffer, offset: int = 0) -> BatchHeader:
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
     """Yield the headers of the complete batches in ``data``.
 
-    An incomplete batch at the end, as in some fetch responses, is ignored. The complete batches
-    have as many bytes as the ``size`` of all headers together.
+    An incomplete batch at the end, as in some fetch responses, is ignored. The sum of the headers'
+    ``size`` is the length of the complete batches in bytes.
 
     Raises:
         CorruptRecord: the bytes where a batch should begin are not a header.

@@ -52,8 +52,8 @@ def stream_ranges(
     ranges: list[OffsetRange] = []
     for tp in sorted(until.positions.keys() - gone):
         if _replaced(tp.topic, until, partitions):
-            # The next batch starts at this end, sees another topic id, and reads the topic from its
-            # start; records read here would be read twice.
+            # The topic was recreated before `until` was determined. The next batch finds the new
+            # topic id and reads the topic from its start; records read now would be read twice.
             continue
         start = ends.starts[tp]
         if tp in added:

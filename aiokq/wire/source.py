@@ -1,8 +1,8 @@
 """`Source`: the Python source of a codec under construction, common to encoders and decoders.
 
-A `Source` has lines, indentation, the names that the source refers to, and the minimum sizes with
-which counts are checked. `aiokq.wire.decode_source` generates decoders, `aiokq.wire.encode_source`
-encoders.
+A `Source` has lines, indentation, the names that the source refers to, and the minimum sizes
+of elements, by which the lengths of arrays are checked. `aiokq.wire.decode_source` generates
+decoders, `aiokq.wire.encode_source` encoders.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class Call(NamedTuple):
         """Check that the client may perform an operation on a resource.
 
         Raises:
-            BrokerError: the client lacks the permission; the API's row of permissions has the
-                error.
+            BrokerError: the client lacks the permission. The row in `PERMISSIONS` determines
+                which error.
         """
         if not self.permits(operation, resource_type, name):
             raise self.gate.row(self.api_key, operation, resource_type).refusal()
@@ -52,7 +52,7 @@ class Call(NamedTuple):
         return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
 
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether the client may perform an operation on any resource of a type."""
+        """Return whether the client may perform an operation on at least one resource of a type."""
         return self.gate.authorize_any(self.connection, self.api_key, operation, resource_type)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:

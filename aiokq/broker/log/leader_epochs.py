@@ -179,8 +179,9 @@ class LeaderEpochs:
         """Write the file if its content differs.
 
         The file is synced with the records (``begin_sync``). If the new content is not shorter and
-        fits one sector, the file is overwritten in place. When a new file is renamed over an old
-        file, ext4 writes it to the disk at once, which would take 5 ms per log after a kill.
+        fits one sector, the file is overwritten in place, because a rename over an old file is
+        slow: ext4 then writes the new file to the disk immediately, which would add 5 ms per log to
+        the start after a kill.
         """
         if self._written == self._entries:
             return

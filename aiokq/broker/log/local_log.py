@@ -107,9 +107,10 @@ class LocalLog(ABC):
 
     @property
     def flush_policy_end(self) -> int:
-        """The offset before which no record waits for a sync that the flush policy requires.
+        """The offset up to which the flush policy lets records be acknowledged.
 
-        It is the log end offset unless ``flush.messages`` or more records are unsynced.
+        Records from this offset on wait for a sync. It is the log end offset unless
+        ``flush.messages`` or more records are unsynced.
         """
         durability = self.durability
         return durability.policy_end if durability.may_wait else self.log_end_offset

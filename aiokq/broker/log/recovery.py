@@ -260,9 +260,10 @@ class _Loader:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
     def _begin_anew(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
-        """Replace segments that all end before the log start offset with an empty segment there.
+        """Replace segments that all end before the log start offset by an empty segment.
 
-        A power cut removed the records in between, or segment files were deleted by hand. If the
+        The new segment begins at the log start offset. A power cut removed the records between the
+        last segment and that offset, or segment files were deleted by hand. If the
         log continued after the remaining segments, its next records would have offsets that the
         checkpoint declares deleted.
 

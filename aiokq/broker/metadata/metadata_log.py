@@ -68,7 +68,7 @@ class MetadataLog:
     def open(
         cls, files: Files, *paths: str, node_id: int = 0, refused: Refused | None = None
     ) -> MetadataLog:
-        """Open the copies; rewrite those that are missing or lack appends.
+        """Open the copies; rewrite those that are missing or outdated.
 
         Args:
             node_id: id of the node that has the copies.

@@ -302,8 +302,9 @@ class Partition:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
         With any acks, wait until the leader's flush policy allows the acknowledgement. With
-        acks=all, also wait until the records are committed, but not beyond ``deadline``. Only this
-        second wait has a timeout, because in Kafka an append flushes before it returns.
+        acks=all, also wait until the records are committed, but not beyond ``deadline``. The first
+        wait has no timeout: in Kafka the flush is part of the append, and the timeout begins after
+        it.
 
         Args:
             deadline: the loop's time at which the wait for the commit ends; None waits without

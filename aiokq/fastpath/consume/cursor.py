@@ -836,7 +836,7 @@ def _is_abort_marker(
 def _decompressed(
     cursor: Cursor, at: cython.Py_ssize_t, total: cython.Py_ssize_t, attributes: cython.int
 ) -> bytes:
-    """Return the records of a batch, decompressed, as bytes of their own."""
+    """Return a copy of the records of a batch, decompressed if necessary."""
     view = _view(cursor, at + HEADER_SIZE, at + total)
     if attributes & 7 == 0:
         return bytes(view)

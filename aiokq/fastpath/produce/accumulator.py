@@ -297,7 +297,10 @@ class Accumulator:
     def append_waited(
         self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None
     ):
-        """Append a record for the waiter that was granted memory; later waiters do not matter."""
+        """Append a record for the waiter that was granted memory.
+
+        Unlike append(), it does not raise BufferFull because other waiters exist.
+        """
         return _append(self, topic, value, key, partition, timestamp_ms, headers)
 
     def append_many(self, topic, records, partition=None, *, start=0, into=None, waited=False):
@@ -310,7 +313,7 @@ class Accumulator:
             partition: the partition of all of them.
             start: index of the first record to append.
             into: the Deliveries of an earlier call with the same `records`.
-            waited: whether the caller was granted memory; then other waiters do not matter.
+            waited: whether memory was granted, so that other waiters cause no BufferFull.
 
         Returns:
             The Deliveries and the index of the first record not accepted, `len(records)` if
@@ -385,7 +388,7 @@ class Accumulator:
             columns: RecordColumns.
             start: index of the first row to append.
             into: the Deliveries of an earlier call with the same `columns`.
-            waited: whether the caller was granted memory; then other waiters do not matter.
+            waited: whether memory was granted, so that other waiters cause no BufferFull.
 
         Returns:
             The Deliveries and the first row not accepted, `len(columns)` if all were.

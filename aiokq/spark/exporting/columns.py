@@ -66,7 +66,9 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns."""
+    """An empty tuple stands for all columns of any file. With None, files of original records are
+    recognized; see `of`.
+    """
     headers: str | None = field(
         default=None,
         metadata=option(

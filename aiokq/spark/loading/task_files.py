@@ -244,7 +244,7 @@ class _Files:
                 file.flush()
 
     def finish(self) -> list[WrittenFile]:
-        """Finish and sync all files; return those with rows."""
+        """Finish and sync the open files; return all files of the task."""
         for key in list(self._open):
             self._end(key)
         return self._finished

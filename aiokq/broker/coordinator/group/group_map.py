@@ -104,7 +104,7 @@ class GroupMap:
     # --- new groups
 
     def new_classic(self, group_id: str, timestamp_ms: int | None) -> ClassicGroup:
-        """Return a classic group that is not in the map yet."""
+        """Create a classic group, without adding it to the map."""
         return ClassicGroup(
             group_id,
             settings=self._settings,

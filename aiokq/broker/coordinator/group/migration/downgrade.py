@@ -79,7 +79,8 @@ class OnlineDowngrades:
         Args:
             members: the members; all use the classic protocol.
             targets: the target assignments by member id.
-            replaced: a member id whose tombstones precede these records.
+            replaced: the previous id of a static member that joined again, if there is one. Its
+                tombstones are written before these records, so none are added here.
         """
         group_id = image.group_id
         roster = _roster(group_id, members)
