@@ -46,7 +46,13 @@ from aiokq.broker.settings import broker_settings
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment
-from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange
+from aiokq.core.errors import (
+    CorruptRecord,
+    FencedLeaderEpoch,
+    KafkaStorage,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
 from aiokq.core.files import FileRange
 from aiokq.core.offload import InlineOffload
 from aiokq.core.supervisor import Supervisor
@@ -380,14 +386,31 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.batches += batches
 
     async def append_batches_of_leader(self, batches: list[Batch]) -> None:
-        end = await self.replica.append_as_follower(
+        """Append batches that the leader sent, and learn of its election first.
+
+        Until then the batches of a later leader are refused, and after that those of an earlier
+        one.
+        """
+        assert self.log is not None
+        end = self.end
+        if self.replica.leader_epoch < self.epoch:
+            with pytest.raises(UnknownLeaderEpoch):
+                await self.append_from_leader(batches, self.epoch)
+            self.replica.follow(self.log, 1, self.epoch)
+        with pytest.raises(FencedLeaderEpoch):
+            await self.append_from_leader(batches, self.epoch - 1)
+        assert self.end == end
+        end = await self.append_from_leader(batches, self.epoch)
+        assert end == self.end == batches[-1].end
+
+    async def append_from_leader(self, batches: list[Batch], leader_epoch: int) -> int:
+        return await self.replica.append_as_follower(
             memoryview(b"".join(batch.data for batch in batches)),
             [batch.header for batch in batches],
-            leader_epoch=self.epoch,
+            leader_epoch=leader_epoch,
             offload=self.truncating,
             now_ms=self.clock.now_ms,
         )
-        assert end == self.end == batches[-1].end
 
     @rule(
         batches=st.lists(
@@ -1165,3 +1188,28 @@ class ReplicaMachine(RuleBasedStateMachine):
 
 
 TestReplica = ReplicaMachine.TestCase
+
+
+class Drawn:
+    """Values that a rule draws, in order; for `st.DataObject`."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = list(values)
+
+    def draw(self, strategy: object) -> int:
+        return self.values.pop(0)
+
+
+def test_a_replica_appends_batches_of_a_leader_elected_during_a_truncation() -> None:
+    """The machine's epoch grew, but its replica was never told of the election."""
+    machine = ReplicaMachine()
+    machine.begin(segment=300, interval=0, flush=2**63 - 1, compacted=False, transactions=False)
+    try:
+        machine.truncate_in_the_middle_of_a_flush(Drawn(0))  # type: ignore[arg-type]
+        machine.the_leader_sends_a_batch_that_begins_below_the_end(after=0, before=1, more=False)
+        machine.append_as_follower(batches=[(([0], 0, None), 0, 1)])
+        assert machine.replica.leader_epoch == machine.epoch == 3
+        machine.reads_give_the_list()
+        machine.everything_follows_from_the_records()
+    finally:
+        machine.teardown()
