@@ -330,11 +330,13 @@ class BrokerNode:
         except BaseException:
             await shielded(self.close(), name="close the broker that did not start")
             raise
+        advertised = self.servers.all_advertised()
         logger.info(
-            "broker started: node=%d cluster=%s listeners=%s topics=%d",
+            "broker started: node=%d cluster=%s address=%s listeners=%s topics=%d",
             self.node_id,
             self.cluster_id,
-            ",".join(map(str, self.servers.all_advertised())),
+            advertised[0].address,
+            ",".join(map(str, advertised)),
             len(self.topics),
         )
 

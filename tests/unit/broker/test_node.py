@@ -13,7 +13,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.broker.listeners import Listeners
+from aiokq.broker.listeners import Listeners, configured_listeners
 from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.metadata.topic_layout import TopicSpec
@@ -80,6 +80,32 @@ def test_the_embedded_cluster_runs_in_a_simulation_and_the_same_seed_gives_the_s
     first = run(7, main)
     assert first.value == run(7, main).value
     assert first.value != run(8, main).value
+
+
+def test_the_line_of_the_start_names_the_first_address_and_all_listeners(caplog):
+    """Programs that read the log find the address by the key `address=`."""
+
+    async def main(world: Simulation):
+        settings = broker_settings(
+            {
+                "listeners": "PLAINTEXT://10.0.0.1:9092,INNER://10.0.0.1:9094",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT",
+            }
+        )
+        node = BrokerNode(
+            settings,
+            world.environment("10.0.0.1"),
+            data_dir="/data",
+            listeners=configured_listeners(settings),
+        )
+        await node.start()
+        await node.close()
+
+    with caplog.at_level("INFO", "aiokq.broker"):
+        run(1, main)
+    [line] = [text for text in caplog.messages if text.startswith("broker started:")]
+    assert " address=10.0.0.1:9092 " in line
+    assert " listeners=PLAINTEXT://10.0.0.1:9092,INNER://10.0.0.1:9094 " in line
 
 
 def test_a_node_serves_clients_of_another_simulated_machine():
