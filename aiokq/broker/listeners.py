@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
 
 __all__ = [
+    "LOCALHOST",
     "WILDCARDS",
     "Advertise",
     "Endpoint",
     "ListenerFailed",
     "Listeners",
     "configured_listeners",
+    "is_loopback",
     "limits_of_hosts",
 ]
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LOCALHOST: Final = "localhost"
 WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
 _ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
@@ -301,6 +304,18 @@ def _advertised(
                 " the first listener"
             )
     return found
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is `localhost` or a loopback address; names are not resolved."""
+    if host == "127.0.0.1" or host.lower() == LOCALHOST:
+        return True
+    import ipaddress  # this slow import is not needed for the default address
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _inter_broker(

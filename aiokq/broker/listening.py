@@ -6,7 +6,13 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.listeners import Endpoint, ListenerFailed, limits_of_hosts
+from aiokq.broker.listeners import (
+    LOCALHOST,
+    Endpoint,
+    ListenerFailed,
+    is_loopback,
+    limits_of_hosts,
+)
 from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
@@ -135,13 +141,17 @@ class NodeServers:
         names = (one.name for one in self._listeners.opened)
         return [found for name in names if (found := self.advertised(name)) is not None]
 
-    def listening(self) -> list[Endpoint]:
-        """Return all listeners, those for controllers last.
+    def opened(self) -> list[Endpoint]:
+        """Return the open listeners with their actual ports, also if a setting has port 0."""
+        return [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
 
-        An open listener has its actual port, also if its setting has port 0.
-        """
-        opened = [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
-        return [*opened, *self._listeners.controllers]
+    def open_to_others(self) -> list[Endpoint]:
+        """Return the listeners that have a socket on an address that is not a loopback address."""
+        return [one for one, server in self._opened if not all(map(is_loopback, server.hosts))]
+
+    def listening(self) -> list[Endpoint]:
+        """Return all listeners: the open ones, then those for controllers."""
+        return [*self.opened(), *self._listeners.controllers]
 
     @property
     def protocol_map(self) -> str:
@@ -157,7 +167,7 @@ class NodeServers:
 
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:
-    if endpoint.host == "localhost":
+    if endpoint.host.lower() == LOCALHOST:
         return "127.0.0.1"  # localhost may also be ::1, which would get another free port
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 

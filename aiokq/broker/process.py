@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aiokq.broker.listeners import (
+    LOCALHOST,
     WILDCARDS,
     Advertise,
     ListenerFailed,
@@ -77,15 +78,6 @@ def _run(arguments: Sequence[str]) -> int:
         )
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
-    open_to_others = [
-        one.host or "all addresses" for one in listeners.opened if not _is_loopback(one.host)
-    ]
-    if open_to_others:
-        logging.getLogger("aiokq.broker").warning(
-            "listening on %s: ANYONE who can reach this machine may read, write and delete "
-            "every topic; there is no authentication",
-            ", ".join(dict.fromkeys(open_to_others)),
-        )
     _raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         ephemeral = not directories
@@ -256,7 +248,7 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
             or makes a wildcard address the advertised one.
     """
     host = None if options.host is None else _without_brackets(options.host)
-    if host == "localhost":
+    if host is not None and host.lower() == LOCALHOST:
         host = "127.0.0.1"  # localhost may also be ::1, which would get another free port
     if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
         raise ConfigError(
@@ -316,17 +308,6 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _is_loopback(host: str) -> bool:
-    if host.startswith("127."):
-        return True
-    import ipaddress  # this slow import is not needed for the default address
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's loop factory, or None if uvloop is not installed.
 
@@ -362,6 +343,7 @@ async def _serve(
     )
     await node.start()
     try:
+        _warn_if_open_to_others(node)
         with contextlib.ExitStack() as stack:
             metrics_port = None
             if options.metrics_port is not None:
@@ -378,6 +360,17 @@ async def _serve(
             await node.run_until(stop)
     finally:
         await node.close()
+
+
+def _warn_if_open_to_others(node: BrokerNode) -> None:
+    """Warn if other machines can connect, which depends on the addresses of the open sockets."""
+    hosts = [one.host or "all addresses" for one in node.servers.open_to_others()]
+    if hosts:
+        logging.getLogger("aiokq.broker").warning(
+            "listening on %s: ANYONE who can reach this machine may read, write and delete "
+            "every topic; there is no authentication",
+            ", ".join(dict.fromkeys(hosts)),
+        )
 
 
 def _serve_metrics(port: int) -> MetricsServer:

@@ -76,6 +76,7 @@ class TcpListener:
 
     Attributes:
         port: the port number, also if port 0 was requested.
+        hosts: the numeric addresses of the sockets.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class TcpListener:
         backlog: int,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]
+        self.hosts = tuple(str(sock.getsockname()[0]) for sock in sockets)
         self._sockets = sockets
         self._inherited = [forks.Descriptor(sock.fileno()) for sock in sockets]
         # Frees the port when the object is collected, for a listener whose loop was closed first.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.connection.accepted_connection import AcceptedConnection
@@ -130,6 +130,12 @@ class Server:
         """The port number; valid after `start`."""
         assert self._listener is not None
         return self._listener.port
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The numeric addresses that the server listens on; valid after `start`."""
+        assert self._listener is not None
+        return self._listener.hosts
 
     @property
     def connections(self) -> int:

@@ -7,7 +7,7 @@ simulated one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from aiokq.core.descriptor_reserve import DescriptorHolder
@@ -75,6 +75,11 @@ class Listener(Protocol):
     @property
     def port(self) -> int:
         """The actual port number, also if port 0 was requested."""
+        ...
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The numeric addresses of the sockets, `0.0.0.0` or `::` for all interfaces."""
         ...
 
     def close(self) -> None:

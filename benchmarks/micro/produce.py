@@ -144,6 +144,7 @@ class Door:
     """A network of one listener, whose connections the benchmark creates."""
 
     port = 1
+    hosts = ("127.0.0.1",)
 
     def __init__(self) -> None:
         self._acceptor: Acceptor

@@ -161,6 +161,26 @@ def test_the_file_of_apache_kafka_starts_a_broker_with_other_ports(tmp_path):
     )
 
 
+def started(*arguments: str) -> tuple[str, str]:
+    """Start a broker and stop it; return its line and what it wrote to stderr."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    return line, errors
+
+
+def test_localhost_is_not_open_to_others():
+    """A warning that is wrong teaches users to ignore it."""
+    line, errors = started("--set", "listeners=PLAINTEXT://localhost:0", "--json")
+    assert json.loads(line)["bootstrap_servers"].startswith("localhost:")
+    assert errors == ""
+
+
 INSIDE = """
 import fcntl, json, socket, struct, subprocess, sys
 with socket.socket() as one:  # bring up lo

@@ -50,6 +50,10 @@ class MemoryListener:
     def port(self) -> int:
         return self._port
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return ("0.0.0.0" if self.address is None else self.address,)
+
     def accepts(self, address: str) -> bool:
         return self.address is None or self.address == address
 

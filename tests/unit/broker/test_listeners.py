@@ -13,6 +13,7 @@ from aiokq.broker.listeners import (
     Endpoint,
     Listeners,
     configured_listeners,
+    is_loopback,
     limits_of_hosts,
 )
 from aiokq.broker.settings import broker_settings
@@ -233,6 +234,14 @@ def test_flags_set_the_first_listener():
     found = listeners(**given, advertise=Advertise("outside", None))
     assert found.advertised["PLAINTEXT"].port == 0  # the port that is actually bound
     assert "different port" in refused(**given, port=9094, advertise=Advertise("outside", None))
+
+
+def test_loopback_is_recognised_without_a_resolver():
+    """A name server may be slow, and a name that begins like a loopback address is not one."""
+    for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost", "LocalHost"):
+        assert is_loopback(host)
+    for host in ("", "0.0.0.0", "::", "10.0.0.1", "127.example.org", "fe80::1%lo"):
+        assert not is_loopback(host)
 
 
 def test_settings_of_a_listener_that_is_none_are_refused():

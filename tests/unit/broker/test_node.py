@@ -108,6 +108,30 @@ def test_the_line_of_the_start_names_the_first_address_and_all_listeners(caplog)
     assert " listeners=PLAINTEXT://10.0.0.1:9092,INNER://10.0.0.1:9094 " in line
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", []), ("here", []), ("10.0.0.1", ["10.0.0.1"]), ("there", ["there"]), ("", [""])],
+)
+def test_a_listener_is_open_to_others_by_the_address_that_it_is_bound_to(host, expected):
+    """A host name says nothing about it; the broker warns of open listeners."""
+
+    async def main(world: Simulation):
+        world.network.name("here", "127.0.0.1")
+        world.network.name("there", "10.0.0.1")
+        node = BrokerNode(
+            broker_settings(),
+            world.environment("10.0.0.1"),
+            data_dir="/data",
+            listeners=Listeners.plaintext(host, 9092),
+        )
+        await node.start()
+        found = [one.host for one in node.servers.open_to_others()]
+        await node.close()
+        return found
+
+    assert run(1, main).value == expected
+
+
 def test_a_node_serves_clients_of_another_simulated_machine():
     """Produce, then a fetch that waits, all in virtual time."""
 
