@@ -98,8 +98,9 @@ def _no_argument(unknown: Mapping[str, object]) -> ConfigError:
 
 
 def _listeners(settings: BrokerSettings, port: int) -> Listeners:
-    own_port = None if settings.listeners is not None and port == 0 else port
-    return configured_listeners(settings, port=own_port)
+    if settings.listeners is None:
+        return configured_listeners(settings, default_port=port)
+    return configured_listeners(settings, port=port or None)
 
 
 def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:

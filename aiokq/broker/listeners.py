@@ -112,14 +112,22 @@ def configured_listeners(
     host: str | None = None,
     port: int | None = None,
     advertise: Advertise = Advertise(),  # noqa: B008  immutable
+    default_port: int = 9092,
 ) -> Listeners:
     """Return the listeners that the settings describe.
+
+    If `host` or `port` moves the first listener and `advertise` is not given, the advertised
+    address moves along as far as it was the address of the listener: the port if both ports were
+    equal; the host if both hosts were equal, or if it is a loopback address and `host` is not.
+    Another port or host belongs to a proxy or to address translation, and stays. A wildcard `host`
+    changes no advertised host.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the settings that go with them.
         host: replaces the host of the first listener in `listeners`.
         port: replaces the port of the first listener in `listeners`.
         advertise: replaces the advertised address of the first listener.
+        default_port: port of the listener if `listeners` is not set.
 
     Raises:
         ConfigError: a setting is malformed, contradicts another one, or asks for TLS or SASL.
@@ -127,7 +135,7 @@ def configured_listeners(
     protocols = _protocol_map(settings)
     controller_names = _names(settings.controller_listener_names)
     if settings.listeners is None:
-        every = [Endpoint(PLAINTEXT, "127.0.0.1", 9092)]
+        every = [Endpoint(PLAINTEXT, "127.0.0.1", default_port)]
     else:
         every = _endpoints("listeners", settings.listeners)
         if controller_names and not any(one.name in controller_names for one in every):
@@ -149,7 +157,12 @@ def configured_listeners(
     _check_unique([*opened, *controllers])
     for one in (*opened, *controllers):
         _check_protocol(one, protocols)
-    advertised = _advertised(settings, opened, controllers, controller_names, advertise)
+    advertised = _advertised(settings, opened, controllers, controller_names)
+    if advertise.host is not None:
+        advertised[first.name] = Endpoint(first.name, advertise.host, advertise.port or 0)
+    elif settings.advertised_listeners is not None and first.name in advertised:
+        advertised[first.name] = _moved(advertised[first.name], first, opened[0])
+    _check_connectable(settings, advertised)
     for one in advertised.values():
         _check_protocol(one, protocols)
     inter_broker = _inter_broker(settings, advertised, protocols)
@@ -269,15 +282,13 @@ def _advertised(
     opened: Sequence[Endpoint],
     controllers: Sequence[Endpoint],
     controller_names: Sequence[str],
-    advertise: Advertise,
 ) -> dict[str, Endpoint]:
     if settings.advertised_listeners is None:
-        setting, given = "listeners", list(opened)
+        given = list(opened)
     else:
-        setting = "advertised.listeners"
         given = [
             one
-            for one in _endpoints(setting, settings.advertised_listeners)
+            for one in _endpoints("advertised.listeners", settings.advertised_listeners)
             if one.name not in controller_names
         ]
     names = [one.name for one in opened]
@@ -293,17 +304,25 @@ def _advertised(
             "advertised.listeners has no listener for clients: add one, for example "
             f"{opened[0].name}://localhost:9092"
         )
-    if advertise.host is not None:
-        port = advertise.port or 0
-        found[names[0]] = Endpoint(names[0], advertise.host, port)
-    for one in found.values():
-        if one.host in WILDCARDS[1:]:
-            raise ConfigError(
-                f"{setting}: clients cannot connect to the wildcard address {one.host} of {one}:"
-                f" set advertised.listeners={one.name}://HOST:PORT, or --advertise HOST[:PORT] for"
-                " the first listener"
-            )
     return found
+
+
+def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endpoint:
+    """Return the advertised address of a listener that `--host` or `--port` moved.
+
+    Args:
+        advertised: the address in `advertised.listeners`.
+        configured: the address in `listeners`.
+        opened: the address with `--host` and `--port`.
+    """
+    host, port = advertised.host, advertised.port
+    if port == configured.port:
+        port = opened.port
+    if opened.host != configured.host and opened.host not in WILDCARDS:
+        unreachable = is_loopback(host) and not is_loopback(opened.host)
+        if host == configured.host or unreachable:
+            host = opened.host
+    return Endpoint(advertised.name, host, port)
 
 
 def is_loopback(host: str) -> bool:
@@ -316,6 +335,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_connectable(settings: BrokerSettings, advertised: Mapping[str, Endpoint]) -> None:
+    setting = "listeners" if settings.advertised_listeners is None else "advertised.listeners"
+    for one in advertised.values():
+        if one.host in WILDCARDS[1:]:
+            raise ConfigError(
+                f"{setting}: clients cannot connect to the wildcard address {one.host} of {one}:"
+                f" set advertised.listeners={one.name}://HOST:PORT, or --advertise HOST[:PORT] for"
+                " the first listener"
+            )
 
 
 def _inter_broker(

@@ -23,9 +23,11 @@ from aiokq.broker.listeners import (
     LOCALHOST,
     WILDCARDS,
     Advertise,
+    Endpoint,
     ListenerFailed,
     Listeners,
     configured_listeners,
+    is_loopback,
 )
 from aiokq.broker.roles import check_roles, configured_node_id
 from aiokq.broker.setting import INT_MAX
@@ -441,7 +443,20 @@ def _address_line(
     )
     metrics = "" if metrics_port is None else f", metrics on port {metrics_port}"
     others = "".join(f", {endpoint}" for endpoint in endpoints[1:])
-    return f"aiokq broker {node.node_id} listens on {address}{others} ({kept}{metrics})"
+    elsewhere = [one for one in node.servers.opened() if _is_elsewhere(one, endpoints)]
+    bound = f"bound to {', '.join(map(str, elsewhere))}; " if elsewhere else ""
+    return f"aiokq broker {node.node_id} listens on {address}{others} ({bound}{kept}{metrics})"
+
+
+def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
+    """Return whether clients of a listener get another address than the one it is opened on."""
+    for one in advertised:
+        if one.name == opened.name:
+            same_host = opened.host in (*WILDCARDS, one.host) or (
+                is_loopback(opened.host) and is_loopback(one.host)
+            )
+            return one.port != opened.port or not same_host
+    return True
 
 
 def _explain(error: ConfigError | OSError, directories: list[str]) -> str:

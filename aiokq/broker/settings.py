@@ -106,7 +106,8 @@ class BrokerSettings:
     )
     advertised_listeners: str | None = _setting(
         None,
-        "Addresses that clients of each listener connect to; --advertise sets the first. "
+        "Addresses that clients of each listener connect to; --advertise sets the first, and "
+        "--host and --port also move the first, as far as it was the listener's own address. "
         "Default: the addresses in listeners. An empty host means this machine's name, port 0 "
         "the port that is listened on.",
         kind="list",

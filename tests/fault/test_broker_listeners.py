@@ -174,6 +174,28 @@ def started(*arguments: str) -> tuple[str, str]:
     return line, errors
 
 
+def test_a_port_given_beside_the_file_of_apache_kafka_is_the_one_that_clients_get(tmp_path):
+    """The file advertises localhost:9092, which may be the port of another broker."""
+    with broker_process(
+        tmp_path / "data", "--config", str(KAFKAS_FILE), "--host", "127.0.0.1"
+    ) as broker:  # it gives --port 0
+        host, port = broker.bootstrap_servers.split(":")
+        assert host == "localhost"
+        assert port != "9092"
+        [told] = Client(broker.bootstrap_servers).metadata("t").brokers
+        assert (told.host, told.port) == ("localhost", int(port))
+
+
+def test_a_port_that_is_advertised_on_purpose_stays_and_the_line_has_the_open_one():
+    """A port mapping may forward the advertised port to the open one."""
+    advertised = ("--set", "advertised.listeners=PLAINTEXT://kafka.example:19092")
+    line, _ = started("--port", "0", *advertised)
+    assert line.startswith("aiokq broker 0 listens on kafka.example:19092 (bound to PLAINTEXT://")
+    assert "(bound to PLAINTEXT://127.0.0.1:" in line
+    line, _ = started("--port", "0")
+    assert "bound to" not in line
+
+
 def test_localhost_is_not_open_to_others():
     """A warning that is wrong teaches users to ignore it."""
     line, errors = started("--set", "listeners=PLAINTEXT://localhost:0", "--json")

@@ -236,6 +236,63 @@ def test_flags_set_the_first_listener():
     assert "different port" in refused(**given, port=9094, advertise=Advertise("outside", None))
 
 
+@pytest.mark.parametrize(
+    ("listening", "advertised", "flags", "expected"),
+    [
+        # Kafka's server.properties: clients must not be sent to the port of another broker.
+        (":9092", "localhost:9092", {"port": 19777}, "localhost:19777"),
+        (":9092", "localhost:9092", {"port": 0}, "localhost:0"),
+        (":9092", "localhost:9092", {}, "localhost:9092"),
+        ("0.0.0.0:9092", "kafka.example:9092", {"port": 19777}, "kafka.example:19777"),
+        # A port of a proxy or of address translation stays.
+        (":9092", "kafka.example:443", {"port": 19777}, "kafka.example:443"),
+        ("127.0.0.1:0", "kafka.example:9092", {"port": 19777}, "kafka.example:9092"),
+        ("127.0.0.1:9092", "kafka.example:0", {"port": 19777}, "kafka.example:0"),
+        # The host of the listener moves along; the name of a proxy stays.
+        ("10.0.0.1:9092", "10.0.0.1:9092", {"host": "10.0.0.2"}, "10.0.0.2:9092"),
+        ("10.0.0.1:9092", "kafka.example:9092", {"host": "10.0.0.2"}, "kafka.example:9092"),
+        ("10.0.0.1:9092", "10.0.0.1:443", {"host": "10.0.0.2"}, "10.0.0.2:443"),
+        ("10.0.0.1:9092", "10.0.0.1:9092", {"host": "::1", "port": 1}, "[::1]:1"),
+        # A broker that listens on another address only cannot be reached at localhost.
+        (":9092", "localhost:9092", {"host": "10.0.0.2"}, "10.0.0.2:9092"),
+        (":9092", "localhost:9092", {"host": "127.0.0.1"}, "localhost:9092"),
+        # A wildcard includes the advertised address.
+        ("127.0.0.1:9092", "127.0.0.1:9092", {"host": "0.0.0.0"}, "127.0.0.1:9092"),
+        ("127.0.0.1:9092", "localhost:9092", {"host": ""}, "localhost:9092"),
+    ],
+)
+def test_the_advertised_address_follows_a_listener_that_a_flag_moves(
+    listening, advertised, flags, expected
+):
+    """Clients connect to the advertised address, so it must be an address of this broker."""
+    given = {
+        "listeners": f"PLAINTEXT://{listening}",
+        "advertised.listeners": f"PLAINTEXT://{advertised}",
+    }
+    assert listeners(**given, **flags).advertised["PLAINTEXT"].address == expected
+
+
+def test_only_the_first_listener_is_moved_and_advertise_is_taken_as_it_is():
+    """The flags set the first listener."""
+    given = {**TWO, "advertised.listeners": "PLAINTEXT://a:9092,INNER://a:9094"}
+    found = listeners(**given, port=1).advertised
+    assert [one.address for one in found.values()] == ["a:1", "a:9094"]
+    found = listeners(**given, port=1, advertise=Advertise("b", 9092)).advertised
+    assert [one.address for one in found.values()] == ["b:9092", "a:9094"]
+    unadvertised = {**given, "advertised.listeners": "INNER://a:9094"}
+    found = listeners(**unadvertised, **{"inter.broker.listener.name": "INNER"}, port=1).advertised
+    assert [one.address for one in found.values()] == ["a:9094"]
+
+
+def test_without_listeners_the_default_port_is_the_port_of_the_listener():
+    """An embedded cluster has a free port, which is not one that a flag moved."""
+    given = {"advertised.listeners": "PLAINTEXT://proxy:9092"}
+    found = listeners(**given, default_port=0)
+    assert found.opened[0].port == 0
+    assert found.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "proxy", 9092)
+    assert listeners(**given, port=1).advertised["PLAINTEXT"].address == "proxy:1"
+
+
 def test_loopback_is_recognised_without_a_resolver():
     """A name server may be slow, and a name that begins like a loopback address is not one."""
     for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost", "LocalHost"):
