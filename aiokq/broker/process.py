@@ -354,7 +354,7 @@ async def _serve(
             # collection.
             gc.freeze()
             gc.enable()
-            print(_address_line(node, options, choice, place, metrics_port), flush=True)
+            print(_address_line(node, options, choice, place, listeners, metrics_port), flush=True)
             if choice.reason is not None and not options.json:
                 print(_profile_line(choice.settings.profile, choice.reason), file=sys.stderr)
             if (unused := _unused_line(choice.settings, listeners)) and not options.json:
@@ -413,6 +413,7 @@ def _address_line(
     options: argparse.Namespace,
     choice: Choice,
     place: Place,
+    listeners: Listeners,
     metrics_port: int | None,
 ) -> str:
     endpoints = node.servers.all_advertised()
@@ -432,6 +433,7 @@ def _address_line(
                 "profile": choice.settings.profile,
                 "profile_reason": choice.reason,
                 "without_effect": list(choice.settings.without_effect),
+                "not_opened": [endpoint.name for endpoint in listeners.controllers],
                 "metrics_port": metrics_port,
                 "pid": os.getpid(),
             }

@@ -184,6 +184,7 @@ def test_a_port_given_beside_the_file_of_apache_kafka_is_the_one_that_clients_ge
         assert port != "9092"
         [told] = Client(broker.bootstrap_servers).metadata("t").brokers
         assert (told.host, told.port) == ("localhost", int(port))
+        assert broker.info["not_opened"] == ["CONTROLLER"]
 
 
 def test_a_port_that_is_advertised_on_purpose_stays_and_the_line_has_the_open_one():
@@ -200,6 +201,7 @@ def test_localhost_is_not_open_to_others():
     """A warning that is wrong teaches users to ignore it."""
     line, errors = started("--set", "listeners=PLAINTEXT://localhost:0", "--json")
     assert json.loads(line)["bootstrap_servers"].startswith("localhost:")
+    assert json.loads(line)["not_opened"] == []
     assert errors == ""
 
 
