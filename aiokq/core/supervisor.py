@@ -294,10 +294,20 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) ->
     return True
 
 
-async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -> T:
+async def shielded(
+    coro: Coroutine[object, None, T],
+    *,
+    name: str = "cleanup",
+    expected: type[Exception] | tuple[type[Exception], ...] = (),
+) -> T:
     """Finish `coro` even if the caller is cancelled; the cancellation is raised afterwards.
 
-    For cleanup that must not be interrupted. `coro` should have a timeout of its own.
+    For cleanup that must not be interrupted. `coro` should have a timeout of its own. If it fails
+    after the cancellation, the error is logged and becomes the cause of the CancelledError.
+
+    Args:
+        expected: errors that are not logged after a cancellation, because they only concern the
+            caller, such as refusals, or because `coro` has logged them.
     """
     task = asyncio.get_running_loop().create_task(coro, name=name)
     cancelled: asyncio.CancelledError | None = None
@@ -310,7 +320,8 @@ async def shielded(coro: Coroutine[object, None, T], *, name: str = "cleanup") -
         return task.result()
     try:
         if not task.cancelled() and (failure := task.exception()) is not None:
-            logger.error("failed while being cancelled: task=%s", name, exc_info=failure)
+            if not isinstance(failure, expected):
+                logger.error("failed while being cancelled: task=%s", name, exc_info=failure)
             raise cancelled from failure
         raise cancelled
     finally:

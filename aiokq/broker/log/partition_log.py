@@ -29,7 +29,7 @@ from aiokq.broker.log.truncation import (
     rename_segments,
     restart_files,
 )
-from aiokq.core.errors import CorruptRecord, OffsetOutOfRange, RecordBatchTooLarge
+from aiokq.core.errors import CorruptRecord, KafkaStorage, OffsetOutOfRange, RecordBatchTooLarge
 from aiokq.core.supervisor import shielded
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader
 
@@ -360,7 +360,9 @@ class PartitionLog(ReadableLog):
         """
         # Shielded, so that a cancelled caller does not interrupt the truncation.
         return await shielded(
-            self._truncate_to(offset, offload, now_ms), name=f"truncate {self.topic_partition}"
+            self._truncate_to(offset, offload, now_ms),
+            name=f"truncate {self.topic_partition}",
+            expected=(OffsetOutOfRange, KafkaStorage),
         )
 
     async def start_at(self, offset: int, offload: Offload, *, now_ms: int) -> None:
@@ -380,7 +382,9 @@ class PartitionLog(ReadableLog):
         Source: Kafka ``UnifiedLog.truncateFullyAndStartAt``.
         """
         await shielded(
-            self._start_at(offset, offload, now_ms), name=f"restart {self.topic_partition}"
+            self._start_at(offset, offload, now_ms),
+            name=f"restart {self.topic_partition}",
+            expected=(OffsetOutOfRange, KafkaStorage),
         )
 
     async def _start_at(self, offset: int, offload: Offload, now_ms: int) -> None:

@@ -241,8 +241,11 @@ class MetadataChanges:
             await asyncio.shield(self._published)
 
     async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
-        """Make a change, which is completed even if the caller is cancelled."""
-        return await shielded(self._make(decide), name=name)
+        """Make a change, which is completed even if the caller is cancelled.
+
+        Errors of the disk are logged where they occur, so they are not logged here again.
+        """
+        return await shielded(self._make(decide), name=name, expected=(BrokerError, Closed))
 
     async def _make(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
         self._check_open()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 __all__ = ["ProducerIds"]
@@ -33,9 +34,12 @@ class ProducerIds:
 
         Raises:
             KafkaStorage: no block can be reserved.
+            Closed: the node is stopping.
         """
         while self._next == self._end:
-            await shielded(self._reserve(), name="reserve producer ids")
+            await shielded(
+                self._reserve(), name="reserve producer ids", expected=(KafkaStorage, Closed)
+            )
         producer_id = self._next
         self._next += 1
         return producer_id

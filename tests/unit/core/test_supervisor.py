@@ -366,6 +366,26 @@ async def test_shielded_raises_the_exception_of_the_cleanup():
     assert isinstance(caught.value.__cause__, OSError)
 
 
+@pytest.mark.parametrize(("error", "lines"), [(LookupError(), 0), (KeyError(), 0), (OSError(), 1)])
+async def test_shielded_logs_no_expected_error_of_a_cancelled_caller(error, lines, caplog):
+    """A refusal is an answer to the caller, and no error of the process."""
+    release = asyncio.Event()
+
+    async def late() -> None:
+        await release.wait()
+        raise error
+
+    caller = asyncio.create_task(shielded(late(), name="late", expected=LookupError))
+    await settle()
+    caller.cancel()
+    await settle()
+    release.set()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await caller
+    assert caught.value.__cause__ is error
+    assert caplog.text.count("failed while being cancelled: task=late") == lines
+
+
 def test_unwrap_accepts_errors_that_refuse_attributes():
     """Exceptions of user code may; the AttributeError replaced the cause."""
 

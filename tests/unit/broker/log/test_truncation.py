@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 
@@ -742,3 +743,18 @@ async def test_a_log_whose_replica_becomes_the_leader_meanwhile_is_not_truncated
     assert (log.is_truncating, log.high_watermark, log.log_end_offset) == (False, 5, 5)
     append(log, batch(b"5"))
     assert len(all_values(log)) == 6
+
+
+@pytest.mark.parametrize("call", [PartitionLog.truncate_to, PartitionLog.start_at])
+async def test_a_refused_truncation_whose_caller_is_cancelled_is_not_logged(files, call, caplog):
+    """A follower that stops fetching is no error of the node."""
+    log = open_partition(files)
+    filled(log, 3)
+    caller = asyncio.ensure_future(call(log, 1, InlineOffload(), now_ms=NOW_MS))
+    await asyncio.sleep(0)
+    log.high_watermark = 3
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await caller
+    assert isinstance(caught.value.__cause__, OffsetOutOfRange)
+    assert "failed while being cancelled" not in caplog.text

@@ -148,6 +148,53 @@ async def test_a_change_goes_on_when_whoever_asked_has_left(world: World):
     assert world.publisher.begun == ["t", "u"]
 
 
+async def test_the_refusal_of_a_change_whose_caller_is_cancelled_is_not_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    """A client that disconnects while its topic exists already is no error of the node."""
+    created = world.create("t")
+    await until(lambda: world.publisher.begun)
+    refused, late = world.create("t"), world.create("late")
+    await until(lambda: "late" in world.log.image.topics)
+    closing = asyncio.ensure_future(world.changes.close())
+    await until(lambda: world.changes.is_closed)
+    stopped = world.create("stopped")
+    await asyncio.sleep(0)
+    for caller in (refused, late, stopped):
+        caller.cancel()
+    world.publisher.failure = KafkaStorage("no descriptors")
+    world.publisher.gate.set()
+    causes = []
+    for caller in (refused, late, stopped):
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await caller
+        causes.append(type(caught.value.__cause__))
+    assert causes == [TopicExists, KafkaStorage, Closed]
+    with pytest.raises(KafkaStorage):
+        await created
+    await closing
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_bug_in_a_change_whose_caller_is_cancelled_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Nobody else would report it."""
+
+    async def broken(delta):
+        await world.publisher.gate.wait()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(world.publisher, "publish", broken)
+    created = world.create("t")
+    await until(lambda: "t" in world.log.image.topics)
+    created.cancel()
+    world.publisher.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await created
+    assert "failed while being cancelled: task=create t" in caplog.text
+
+
 async def test_a_stop_waits_for_what_is_recorded_and_refuses_the_rest(world: World):
     """Otherwise logs would be opened while others are closed."""
     created = world.create("t")

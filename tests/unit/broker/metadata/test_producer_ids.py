@@ -51,6 +51,22 @@ async def test_a_block_that_is_not_durable_is_not_issued() -> None:
     assert await ids.next() == 0
 
 
+async def test_a_failed_reservation_of_a_cancelled_producer_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The failed directory has a line of its own; a second one would have a traceback."""
+    files = MemoryFiles()
+    ids = opened(files)
+    files.fail("sync", errno.EIO)
+    task = asyncio.create_task(ids.next())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert isinstance(caught.value.__cause__, KafkaStorage)
+    assert "failed while being cancelled" not in caplog.text
+
+
 async def test_a_cancelled_wait_loses_no_block() -> None:
     """The next waiter gets the ids that were being reserved."""
     ids = opened(MemoryFiles())
