@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from typing import Final, TypeAlias
 
 from aiokq.core.errors import ConfigError
 
-__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingValue"]
+__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingValue", "shortened"]
 
 SettingValue: TypeAlias = bool | int | float | str | None
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
+_INTEGER: Final = re.compile(r"[+-]?\d{1,1000}")
+"""Numbers that Java's `Integer.parseInt` reads, without underscores.
+
+`int` refuses text of more than 4300 digits with an error that names no setting.
+"""
+
 _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
+
+
+def shortened(text: str) -> str:
+    """Return `text` for a message, without the middle if it has more than 80 characters."""
+    return text if len(text) <= 80 else f"{text[:40]}...{text[-30:]}"
 
 
 class Setting:
@@ -106,13 +118,12 @@ class Setting:
         elif self.kind in ("short", "int", "long"):
             if isinstance(text, int) and not isinstance(text, bool):
                 return text
-            if isinstance(text, str):
-                try:
-                    return int(text)
-                except ValueError:
-                    pass
+            if isinstance(text, str) and _INTEGER.fullmatch(text):
+                return int(text)
         elif self.kind == "double":
-            if isinstance(text, int | float | str) and not isinstance(text, bool):
+            if isinstance(text, str) and "_" in text:
+                pass  # `float` accepts underscores, Java does not
+            elif isinstance(text, int | float | str) and not isinstance(text, bool):
                 try:
                     return float(text)
                 except (ValueError, OverflowError):
@@ -121,7 +132,7 @@ class Setting:
             return text
         elif self.kind == "list" and isinstance(text, list | tuple):
             return ",".join(str(item) for item in text)
-        raise ConfigError(f"{self.name} must be of type {self.kind}, not {value!r}")
+        raise ConfigError(f"{self.name} must be of type {self.kind}, not {_shown(value)}")
 
     def _check_range(self, value: int | float) -> None:
         ceiling = self.at_most
@@ -130,9 +141,9 @@ class Setting:
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{self.name} must be a finite number, not {value}")
         if self.at_least is not None and value < self.at_least:
-            raise ConfigError(f"{self.name} must be at least {self.at_least}, not {value}")
+            raise ConfigError(f"{self.name} must be at least {self.at_least}, not {_shown(value)}")
         if ceiling is not None and value > ceiling:
-            raise ConfigError(f"{self.name} must be at most {ceiling}, not {value}")
+            raise ConfigError(f"{self.name} must be at most {ceiling}, not {_shown(value)}")
 
     def _check_choices(self, value: str) -> None:
         if self.kind == "list" and not value.strip():
@@ -141,5 +152,12 @@ class Setting:
         for part in parts:
             if self.choices and part not in self.choices:
                 raise ConfigError(
-                    f"{self.name} must be one of {', '.join(self.choices)}, not {part!r}"
+                    f"{self.name} must be one of {', '.join(self.choices)}, "
+                    f"not {shortened(repr(part))}"
                 )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**40:
+        return "a number of more than 40 digits"  # `repr` refuses more than 4300 digits
+    return shortened(repr(value))

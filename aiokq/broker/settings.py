@@ -7,11 +7,12 @@ The broker's start path must not import pydantic, so this module does not use it
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aiokq.broker.setting import INT_MAX, LONG_MAX, Setting, SettingValue
+from aiokq.broker.setting import INT_MAX, LONG_MAX, Setting, SettingValue, shortened
 from aiokq.core.errors import ConfigError
 
 T = TypeVar("T")
@@ -610,9 +611,22 @@ def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False
 
 
 def log_directories(settings: BrokerSettings) -> list[str]:
-    """Return the paths in log.dirs or, if it is not set, in log.dir; [] if neither is set."""
+    """Return the paths in log.dirs or, if it is not set, in log.dir; [] if neither is set.
+
+    Raises:
+        ConfigError: a path has a character that no file system path can have.
+    """
+    name = "log.dir" if settings.log_dirs is None else "log.dirs"
     text = settings.log_dir if settings.log_dirs is None else settings.log_dirs
-    return [path.strip() for path in (text or "").split(",") if path.strip()]
+    paths = [path.strip() for path in (text or "").split(",") if path.strip()]
+    for path in paths:
+        try:
+            valid = b"\0" not in os.fsencode(path)
+        except UnicodeEncodeError:
+            valid = False
+        if not valid:
+            raise ConfigError(f"{name}: {shortened(repr(path))} cannot be the path of a directory")
+    return paths
 
 
 def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str]) -> None:

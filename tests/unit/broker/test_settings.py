@@ -75,13 +75,38 @@ def test_an_unknown_name_is_told_the_nearest_one():
         ("compression.type", "brotli", "one of"),
         ("log.cleanup.policy", "delete,keep", "one of"),
         ("auto.create.topics.enable", "yes", "type boolean"),
+        # Java reads no underscores in numbers; Python does.
+        ("num.partitions", "1_0", "type int"),
+        ("log.retention.ms", "1_000", "type long"),
+        ("log.cleaner.min.cleanable.ratio", "0_0.5", "type double"),
+        # Python converts no text of more than 4300 digits, and no such number to text.
+        ("num.partitions", "9" * 5000, "type int"),
+        ("num.partitions", 10**5000, "at most"),
+        ("num.partitions", -(10**5000), "at least"),
+        ("log.cleaner.min.cleanable.ratio", 10**5000, "type double"),
     ],
+    ids=lambda value: str(value)[:40] if not isinstance(value, int) else "",
 )
 def test_a_bad_value_is_refused_with_its_name_and_what_is_allowed(name, value, words):
     """Otherwise a value out of range fails much later."""
     with pytest.raises(ConfigError, match=words) as caught:
         broker_settings({name: value})
     assert name in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["7", "+7", " 7 ", "0" * 500 + "7"])
+def test_a_number_is_read_as_java_reads_it(text):
+    """Files of Apache Kafka must keep their meaning."""
+    assert broker_settings({"num.partitions": text}).num_partitions == 7
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+def test_a_log_directory_that_no_path_can_name_is_refused(path):
+    """`os` raises a ValueError for it, which is not an OSError."""
+    for name in ("log.dirs", "log.dir"):
+        with pytest.raises(ConfigError, match=rf"^{name}: '.*' cannot be the path"):
+            log_directories(broker_settings({name: f"/good,/{path}"}))
 
 
 def test_a_setting_that_is_an_argument_elsewhere_says_where():
