@@ -1,9 +1,9 @@
 """The listeners of a node, as Kafka's settings describe them; no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
-``KafkaConfig.validateValues``. Two checks differ from Kafka's: ports above 65535 and the wildcard
-`::` as an advertised host are refused, and `controller.listener.names` is not compared with the
-default of `listeners`.
+``KafkaConfig.validateValues``. Differences: ports above 65535, the wildcard `::` as an advertised
+host and hosts that are too long for DNS (RFC 1035, section 2.3.4) are refused, and
+`controller.listener.names` is not compared with the default of `listeners`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.broker.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
+from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
     from aiokq.broker.settings import BrokerSettings
 
 __all__ = [
+    "HOST",
     "LOCALHOST",
     "WILDCARDS",
     "Advertise",
@@ -35,7 +38,10 @@ PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOCALHOST: Final = "localhost"
 WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
 
-_ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
+HOST: Final = r"[0-9a-zA-Z\-%._:]*"
+"""A host name, a numeric address without brackets, or the empty string."""
+
+_ENDPOINT: Final = rf"(.*)://\[?({HOST})\]?:(-?[0-9]+)"
 
 
 class Endpoint(NamedTuple):
@@ -150,6 +156,8 @@ def configured_listeners(
             f"listeners={settings.listeners} has only listeners of controller.listener.names: "
             "add a listener for clients, for example PLAINTEXT://:9092"
         )
+    for option, text in (("--host", host), ("--advertise", advertise.host)):
+        _check_host(option, text or "")
     first = opened[0]
     opened[0] = Endpoint(
         first.name, first.host if host is None else host, first.port if port is None else port
@@ -183,18 +191,41 @@ def _endpoints(setting: str, text: str) -> list[Endpoint]:
         entry = part.strip()
         parsed = re.fullmatch(_ENDPOINT, entry)
         if parsed is None:
-            raise ConfigError(f"{setting}: {entry!r} is not of the form NAME://host:port")
-        name, host, port = parsed[1].strip().upper(), parsed[2], int(parsed[3])
+            raise ConfigError(
+                f"{setting}: {shortened(repr(entry))} is not of the form NAME://host:port"
+            )
+        name, host = parsed[1].strip().upper(), parsed[2]
         if not name:
             raise ConfigError(f"{setting}: {entry!r} has no name before ://")
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"{setting}: the port of {entry} must be between 0 and 65535")
+        try:
+            port = parse_number(parsed[3], PORT_MAX)
+        except ValueError:
+            raise ConfigError(
+                f"{setting}: the port of {shortened(entry)} must be between 0 and {PORT_MAX}"
+            ) from None
+        _check_host(setting, host)
         if name in found:
             raise ConfigError(
                 f"{setting}: {name} occurs twice; each listener must have a different name"
             )
         found[name] = Endpoint(name, host, port)
     return list(found.values())
+
+
+def _check_host(setting: str, host: str) -> None:
+    """Check that a host is empty, a wildcard, or text that a resolver and a response can take.
+
+    Raises:
+        ConfigError: the host is too long, has a label that is empty or too long, or has a character
+            that is not printable.
+    """
+    labels = [] if ":" in host else host.removesuffix(".").split(".")
+    valid = len(host) <= 253 and all(0 < len(label) <= 63 for label in labels)
+    if host and not (valid and host.isprintable()):
+        raise ConfigError(
+            f"{setting}: {shortened(repr(host))} is not a host name: it may have 253 printable "
+            "characters, with 1 to 63 between two dots"
+        )
 
 
 def _names(text: str | None) -> list[str]:
@@ -402,11 +433,15 @@ def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             address = socket.inet_ntop(family, socket.inet_pton(family, host.strip("[]")))
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a NUL or a surrogate
             address = ""
-        if not address or not count.isdecimal():
+        try:
+            if not address:
+                raise ValueError(f"{shortened(repr(host))} is not a numeric address")
+            found[f"[{address}]" if ":" in address else address] = parse_number(count, INT_MAX)
+        except ValueError as error:
             raise ConfigError(
-                f"max.connections.per.ip.overrides: {part!r} is not of the form address:count"
-            )
-        found[f"[{address}]" if ":" in address else address] = int(count)
+                f"max.connections.per.ip.overrides: {shortened(repr(part))} is not of the form "
+                f"address:count: {error}"
+            ) from None
     return found

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import errno
 import gc
+import io
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -20,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aiokq.broker.listeners import (
+    HOST,
     LOCALHOST,
     WILDCARDS,
     Advertise,
@@ -30,7 +33,7 @@ from aiokq.broker.listeners import (
     is_loopback,
 )
 from aiokq.broker.roles import check_roles, configured_node_id
-from aiokq.broker.setting import INT_MAX
+from aiokq.broker.setting import INT_MAX, shortened
 from aiokq.broker.settings import (
     PROFILES,
     BrokerSettings,
@@ -39,6 +42,7 @@ from aiokq.broker.settings import (
     log_directories,
 )
 from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
@@ -63,6 +67,8 @@ def _run(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
     options = _parser().parse_args(arguments)
     try:
         choice = _settings(options)
@@ -74,10 +80,6 @@ def _run(arguments: Sequence[str]) -> int:
         check_metadata_directory(settings, directories)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
-    except UnicodeDecodeError:
-        return _complain(
-            f"{options.config} is not UTF-8, so it is not a properties file", BAD_ARGUMENTS
-        )
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
     _raise_descriptor_limit()
@@ -197,24 +199,27 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"the port must be 0 to 65535, not {text!r}")
-    return int(text)
+    try:
+        return parse_number(text, PORT_MAX)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"the port must be 0 to {PORT_MAX}, not {shortened(repr(text))}"
+        ) from None
 
 
 def _node_id(text: str) -> int:
-    if not text.isdecimal() or int(text) > INT_MAX:
-        raise argparse.ArgumentTypeError(f"the node id must be 0 to {INT_MAX}, not {text!r}")
-    return int(text)
+    try:
+        return parse_number(text, INT_MAX)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"the node id must be 0 to {INT_MAX}, not {shortened(repr(text))}"
+        ) from None
 
 
 def _settings(options: argparse.Namespace) -> Choice:
     given: dict[str, object] = {}
     if options.config is not None:
-        from aiokq.core.properties import parse_properties
-
-        with open(options.config, encoding="utf-8") as file:
-            given.update(parse_properties(file.read()))
+        given.update(_properties(options.config))
     for assignment in options.assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
@@ -227,6 +232,27 @@ def _settings(options: argparse.Namespace) -> Choice:
     if profile != settings.profile:
         settings = broker_settings(given, profile=profile)
     return Choice(settings, reason)
+
+
+def _properties(path: str) -> dict[str, str]:
+    """Return the names and values in a properties file.
+
+    Raises:
+        ConfigError: the file is not UTF-8.
+        OSError: the file cannot be read.
+    """
+    from aiokq.core.properties import parse_properties
+
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return parse_properties(data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}; save the file as "
+            "UTF-8, or write the character as \\uXXXX"
+        ) from None
 
 
 def _default_profile(options: argparse.Namespace, directories: Sequence[str]) -> tuple[str, str]:
@@ -275,18 +301,19 @@ def _advertise(text: str | None) -> Advertise:
         name, port = text, ""
     if ":" in name and not name.startswith("["):
         raise ConfigError(
-            f"--advertise {text}: an IPv6 address must be in brackets, for example [::1]:9092"
+            f"--advertise {shortened(text)}: an IPv6 address must be in brackets, for example "
+            "[::1]:9092"
         )
     name = _without_brackets(name)
-    if (
-        not name
-        or any(character.isspace() for character in name)
-        or (port and (not port.isdecimal() or not 0 < int(port) <= 65535))
-    ):
-        raise ConfigError(f"--advertise takes HOST[:PORT], not {text!r}")
-    if name in WILDCARDS:
+    if name in WILDCARDS[1:]:
         raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
-    return Advertise(name, int(port) if port else None)
+    try:
+        number = parse_number(port, PORT_MAX) if port else None
+    except ValueError:
+        number = 0
+    if not name or not re.fullmatch(HOST, name) or number == 0:
+        raise ConfigError(f"--advertise takes HOST[:PORT], not {shortened(repr(text))}")
+    return Advertise(name, number)
 
 
 def _without_brackets(host: str) -> str:
@@ -482,6 +509,8 @@ def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
         )
     if isinstance(error, NotADirectoryError | FileExistsError):
         return f"{error.filename or directory} is not a directory: choose another --data-dir"
+    if isinstance(error, ListenerFailed):
+        return str(error.strerror)
     return str(error)
 
 

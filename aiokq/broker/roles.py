@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
+from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
     from aiokq.broker.listeners import Listeners
@@ -61,12 +63,16 @@ def _check_voters(text: str, node_id: int | None) -> None:
     for part in filter(None, map(str.strip, text.split(","))):
         voter = re.fullmatch(_VOTER, part)
         if voter is None:
-            raise ConfigError(f"controller.quorum.voters: {part!r} is not of the form id@host:port")
+            raise ConfigError(
+                f"controller.quorum.voters: {shortened(repr(part))} is not of the form id@host:port"
+            )
+        voter_id = _number("controller.quorum.voters", "id", voter[1], INT_MAX)
+        _number("controller.quorum.voters", "port", voter[3], PORT_MAX)
         if node_id is None:
             raise ConfigError(
                 f"controller.quorum.voters={text} needs node.id: set it to the id of this node"
             )
-        if int(voter[1]) != node_id:
+        if voter_id != node_id:
             raise ConfigError(
                 f"controller.quorum.voters={text}: {part} is not this node, whose id is "
                 f"{node_id}; a node of aiokq is the only voter of its cluster: remove the other "
@@ -82,10 +88,12 @@ def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
         server = re.fullmatch(_SERVER, part)
         if server is None:
             raise ConfigError(
-                f"controller.quorum.bootstrap.servers: {part!r} is not of the form host:port"
+                f"controller.quorum.bootstrap.servers: {shortened(repr(part))} is not of the form "
+                "host:port"
             )
+        port = _number("controller.quorum.bootstrap.servers", "port", server[2], PORT_MAX)
         hosts.add("localhost" if server[1] in ("127.0.0.1", "::1") else server[1])
-        if int(server[2]) not in ports and 0 not in ports:
+        if port not in ports and 0 not in ports:
             own = ", ".join(map(str, listeners.controllers))
             raise ConfigError(
                 f"controller.quorum.bootstrap.servers={text}: {part} is not a listener of this "
@@ -95,3 +103,15 @@ def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
         raise ConfigError(
             f"controller.quorum.bootstrap.servers={text} names {len(hosts)} nodes; {_ONLY_VOTER}"
         )
+
+
+def _number(setting: str, part: str, text: str, most: int) -> int:
+    """Parse the id or the port of a voter.
+
+    Raises:
+        ConfigError: `text` is not a number, or above `most`.
+    """
+    try:
+        return parse_number(text, most)
+    except ValueError as error:
+        raise ConfigError(f"{setting}: the {part} {error}") from None

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from aiokq.core.numbers import PORT_MAX, parse_number
+
 __all__ = ["BootstrapAddress", "parse_bootstrap_servers"]
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>[^:\s]+)")
@@ -50,6 +52,10 @@ def _parse_item(item: str) -> BootstrapAddress:
             raise ValueError(f"{item!r} has no port: write {item + ':9092'!r}")
         raise ValueError(f"{item!r} is not an address: write 'host:port', as in 'localhost:9092'")
     port = match["port"]
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{item!r}: {port!r} is not a port number from 1 to 65535")
-    return BootstrapAddress(match["v6"] or match["host"], int(port))
+    try:
+        number = parse_number(port, PORT_MAX)
+    except ValueError:
+        number = 0
+    if number == 0:
+        raise ValueError(f"{item[:80]!r}: {port[:40]!r} is not a port number from 1 to 65535")
+    return BootstrapAddress(match["v6"] or match["host"], number)

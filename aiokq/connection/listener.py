@@ -294,9 +294,12 @@ async def bind(host: str | None, port: int, options: SocketOptions) -> list[sock
     """
     if host and _is_ipv4(host):  # the resolver would delay the broker's start by milliseconds
         return [_bound(socket.AF_INET, (host, port), options)]
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except ValueError as error:  # a label is empty or too long, or a character is invalid
+        raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from error
     sockets: list[socket.socket] = []
     refused: OSError | None = None
     try:
@@ -343,6 +346,6 @@ def _bound(family: int, address: tuple[object, ...], options: SocketOptions) -> 
 def _is_ipv4(host: str) -> bool:
     try:
         socket.inet_pton(socket.AF_INET, host)
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True

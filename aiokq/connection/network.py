@@ -38,7 +38,7 @@ class TcpNetwork:
                 found = await asyncio.get_running_loop().getaddrinfo(
                     host, port, type=socket.SOCK_STREAM
                 )
-        except UnicodeError as error:  # a label of the name is empty or too long
+        except ValueError as error:  # a label is empty or too long, or a character is invalid
             raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from error
         return list(dict.fromkeys(Address(str(item[4][0]), int(item[4][1])) for item in found))
 

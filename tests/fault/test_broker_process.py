@@ -23,6 +23,10 @@ from aiokq.records.record import RawRecord, encode_batch
 from tests.peers.broker_process import BrokerProcess, broker_process
 
 COMMAND = [sys.executable, "-m", "aiokq", "broker"]
+HUGE = "9" * 5000  # `int` refuses more than 4300 digits
+OVERRIDES = "max.connections.per.ip.overrides"
+VOTERS = "controller.quorum.voters"
+SERVERS = "controller.quorum.bootstrap.servers"
 FORBIDDEN = ("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click")
 
 
@@ -295,13 +299,33 @@ def test_metrics_are_served_on_a_port_of_their_own(tmp_path):
         (["--override", "num.partitions=4"], "use --set NAME=VALUE"),
         (["server.properties"], "use --config FILE"),
         (["--absent"], "--help"),
+        (["--port", HUGE], "the port must be 0 to 65535"),
+        (["--node-id", HUGE], "the node id must be 0 to"),
+        (["--metrics-port", "1_0"], "the port must be 0 to 65535"),
+        (["--set", "num.partitions=1_0"], "num.partitions must be of type int, not '1_0'"),
+        (["--set", f"num.partitions={HUGE}"], "num.partitions must be of type int"),
+        (["--set", f"listeners=PLAINTEXT://:{HUGE}"], "must be between 0 and 65535"),
+        (["--advertise", f"a:{HUGE}"], "HOST[:PORT]"),
+        (["--advertise", "a" * 40_000], "--advertise"),
+        (["--advertise", "a,b"], "HOST[:PORT]"),
+        (["--host", "a..b"], "'a..b' is not a host name"),
+        (["--host", "a" * 64], "is not a host name"),
+        (["--host", "\udce9"], "is not a host name"),
+        (["--set", "listeners=PLAINTEXT://a..b:0"], "listeners: 'a..b' is not a host name"),
+        (["--set", f"{OVERRIDES}=127.0.0.1:{HUGE}"], "address:count"),
+        (["--set", f"{OVERRIDES}=127.0.0.1:3000000000"], "from 0 to 2147483647"),
+        (["--set", f"{VOTERS}={HUGE}@h:9093", "--node-id", "1"], f"{VOTERS}: the id"),
+        (["--set", f"{VOTERS}=1@h:{HUGE}", "--node-id", "1"], f"{VOTERS}: the port"),
+        (["--set", f"{SERVERS}=h:{HUGE}"], f"{SERVERS}: the port"),
     ],
+    ids=lambda value: str(value)[:50],
 )
 def test_a_bad_setting_is_one_line_and_exit_code_2(arguments, words):
     """There is no traceback, and nothing is started."""
     done = run("--port", "0", *arguments)
     assert done.returncode == 2
     assert words in one_line(done)
+    assert len(one_line(done)) < 400  # a long value is shortened
     assert done.stdout == ""
 
 
@@ -312,6 +336,49 @@ def test_a_settings_file_that_is_no_text_says_so(tmp_path):
     done = run("--port", "0", "--config", str(path))
     assert done.returncode == 2
     assert f"{path} is not UTF-8" in one_line(done)
+
+
+def test_a_settings_file_in_latin_1_names_the_byte_and_the_line(tmp_path):
+    """Java reads properties as Latin-1, so a file of Kafka's may be."""
+    path = tmp_path / "broker.properties"
+    path.write_bytes("num.partitions=3\n# café\n".encode("latin-1"))
+    done = run("--port", "0", "--config", str(path))
+    assert done.returncode == 2
+    assert f"{path} is not UTF-8: byte 0xe9 in line 2" in one_line(done)
+
+
+@pytest.mark.parametrize("escape", ["\\u0000", "\\ud800"])
+def test_a_directory_that_no_path_can_name_is_refused(tmp_path, escape):
+    """The file system would raise a ValueError, which is not an OSError."""
+    path = tmp_path / "broker.properties"
+    path.write_text(f"log.dirs={tmp_path}/a{escape}b\n")
+    done = run("--port", "0", "--config", str(path))
+    assert done.returncode == 2
+    assert "log.dirs: " in one_line(done)
+    assert "cannot be the path of a directory" in one_line(done)
+
+
+def test_a_directory_whose_name_is_not_utf_8_is_printed_as_it_is(tmp_path):
+    """A path on Linux is bytes."""
+    data = os.fsencode(tmp_path) + b"/caf\xe9"
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--data-dir", data],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+    )
+    line = process.stdout.readline()
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert b"(data in " + data + b")" in line
+
+
+def test_an_invalid_ipv6_zone_is_one_line_without_the_error_number():
+    """The resolver accepts the address, and binding the socket fails."""
+    done = run("--port", "0", "--host", "fe80::1%no-such-zone")
+    assert done.returncode == 1
+    assert "fe80::1%no-such-zone" in one_line(done)
+    assert "[Errno" not in one_line(done)
 
 
 def test_help_is_there_without_typer():

@@ -335,8 +335,11 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(loop_factory: Loo
             with pytest.raises(OSError, match="in use") as refused:
                 await TcpNetwork().listen(Hall(), host, port)
             assert refused.value.errno == errno.EADDRINUSE
-        with pytest.raises(socket.gaierror):
-            await TcpNetwork().listen(Hall(), "no-such-host.invalid", port)
+        for host in ("no-such-host.invalid", "a..b", "a" * 64, "a\0b"):
+            with pytest.raises(socket.gaierror):
+                await TcpNetwork().listen(Hall(), host, port)
+            with pytest.raises(socket.gaierror):
+                await TcpNetwork().resolve(host, port)
         taken.close()
 
     run(loop_factory, main)

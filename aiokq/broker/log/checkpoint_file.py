@@ -12,6 +12,7 @@ from aiokq.broker.log import file_names
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
+from aiokq.core.numbers import parse_number
 from aiokq.core.types import TopicPartition
 
 _VERSION: Final = "0"
@@ -74,14 +75,3 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     except (ValueError, IndexError) as error:
         raise CorruptRecord(f"{path} is malformed: {error}") from error
     return offsets
-
-
-def parse_number(text: str, most: int) -> int:
-    """Parse a number from 0 to ``most`` that is written in ASCII digits only, as in these files.
-
-    Raises:
-        ValueError: the text is anything else, such as a number with a sign or an underscore.
-    """
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
-        raise ValueError(f"{text[:40]!r} is not a number from 0 to {most}")
-    return int(text)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from aiokq.broker.log.checkpoint_file import parse_number, replace_text
+from aiokq.broker.log.checkpoint_file import replace_text
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, Files
+from aiokq.core.numbers import parse_number
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1

@@ -78,6 +78,49 @@ def test_a_port_beyond_65535_is_refused():
     """Kafka accepts it and fails to bind."""
     assert "65535" in refused(listeners="PLAINTEXT://:65536")
     assert "65535" in refused(listeners="PLAINTEXT://:-1")
+    assert "65535" in refused(listeners="PLAINTEXT://:" + "9" * 5000)
+
+
+@pytest.mark.parametrize(
+    "host", ["a..b", ".a", "a" * 64, "a" * 64 + ".org", ".".join(["a" * 60] * 5)]
+)
+def test_a_host_that_dns_cannot_have_is_refused(host):
+    """The resolver raises a UnicodeError for it, and a longer one fits in no response."""
+    assert "is not a host name" in refused(listeners=f"PLAINTEXT://{host}:9092")
+    given = {"listeners": "PLAINTEXT://:9092"}
+    advertised = {"advertised.listeners": f"PLAINTEXT://{host}:9092"}
+    assert "advertised.listeners: " in refused(**given, **advertised)
+    assert "--host: " in refused(**given, host=host)
+    assert "--advertise: " in refused(**given, advertise=Advertise(host, None))
+
+
+@pytest.mark.parametrize("host", ["\udce9", "a\0b"])
+def test_a_host_that_is_not_printable_is_refused(host):
+    """An argument that is not UTF-8 has surrogates, which no encoder takes."""
+    assert "--host: " in refused(listeners="PLAINTEXT://:9092", host=host)
+
+
+@pytest.mark.parametrize("host", ["a.", "a" * 63, "my_host", "fe80::1%eth0.5", "é.example"])
+def test_an_unusual_host_is_accepted(host):
+    """The resolver decides about it."""
+    assert listeners(listeners="PLAINTEXT://a:9092", host=host).opened[0].host == host
+
+
+@pytest.mark.parametrize("count", ["", "-1", "1_0", "2147483648", "9" * 5000])
+def test_a_count_of_connections_that_is_no_int_is_refused(count):
+    """Kafka's type is int."""
+    message = refused(**{"max.connections.per.ip.overrides": f"127.0.0.1:{count}"})
+    assert "address:count" in message
+    assert "is not a number from 0 to 2147483647" in message
+    assert len(message) < 250
+
+
+@pytest.mark.parametrize("host", ["", "name", "a\0b", "\ud800", "9" * 5000])
+def test_a_count_of_connections_of_a_name_is_refused(host):
+    """The limit is compared with the address of a connection."""
+    message = refused(**{"max.connections.per.ip.overrides": f"{host}:1"})
+    assert "is not a numeric address" in message
+    assert len(message) < 250
 
 
 def test_names_are_unique():

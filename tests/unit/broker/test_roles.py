@@ -54,6 +54,24 @@ def test_voters_other_than_this_node_are_refused_by_name(voters):
     assert "2@" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("controller.quorum.voters", "9" * 5000 + "@h:9093", "the id '999"),
+        ("controller.quorum.voters", "1@h:65536", "the port '65536'"),
+        ("controller.quorum.voters", "1@h:" + "9" * 5000, "the port '999"),
+        ("controller.quorum.bootstrap.servers", "h:" + "9" * 5000, "the port '999"),
+        ("controller.quorum.bootstrap.servers", "h:65536", "the port '65536'"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_number_of_a_voter_that_is_too_large_is_refused_by_name(name, value, words):
+    """Python converts no text of more than 4300 digits."""
+    message = refused(**{name: value})
+    assert f"{name}: {words}" in message
+    assert len(message) < 200
+
+
 def test_a_voter_is_written_as_kafka_writes_it():
     """id@host:port."""
     assert "id@host:port" in refused(**{"controller.quorum.voters": "localhost:9093"})

@@ -38,6 +38,7 @@ def test_ipv6_in_brackets_is_read_and_written():
         ("localhost:http", "1 to 65535"),
         ("localhost:0", "1 to 65535"),
         ("localhost:65536", "1 to 65535"),
+        ("localhost:" + "9" * 5000, "1 to 65535"),
         ("localhost:", "host:port"),
         (":9092", "host:port"),
         ("local host:9092", "host:port"),
