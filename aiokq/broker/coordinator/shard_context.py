@@ -26,6 +26,7 @@ from aiokq.core.errors import (
     NotCoordinator,
     NotLeaderOrFollower,
     ProtocolError,
+    UnknownTopicOrPartition,
 )
 from aiokq.core.frozen import frozen
 from aiokq.records.control import ControlType
@@ -267,12 +268,13 @@ class ShardContext(Generic[S]):
         """Wait until the records before an offset are committed under this leadership.
 
         Raises:
-            NotCoordinator: the records could not be synced to disk, or the leadership ended.
+            NotCoordinator: the records could not be synced to disk, the leadership ended, or the
+                partition was deleted.
         """
         try:
             await self.log.committed(end_offset)
-        except (KafkaStorage, NotLeaderOrFollower) as error:
-            raise coordinator_error(error) from error
+        except (KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
+            raise NotCoordinator(str(error)) from error
         self.check_open()
 
     async def _deferred(self, deferred: Deferred[R]) -> R:

@@ -114,6 +114,7 @@ class ShardLog:
         Raises:
             KafkaStorage: the records could not be synced to disk, or the log was closed.
             NotLeaderOrFollower: another node leads the partition now.
+            UnknownTopicOrPartition: the partition was deleted.
         """
         await self.partition.committed(offset)
 

@@ -346,6 +346,7 @@ class MetadataPublisher:
         await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
+            partition.delete()
             failure = self._delete_log(partition) or failure
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -361,7 +362,6 @@ class MetadataPublisher:
             assert directory is not None
             self._delete_later(self._undeleted, partition.name, directory, error)
             failure = error
-        partition.leave(partition.leader, partition.leader_epoch)  # frees the log
         self._resigned(partition)
         self._deleted()
         return failure

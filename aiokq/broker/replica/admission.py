@@ -52,6 +52,7 @@ def admit(
         NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
         NotLeaderOrFollower, KafkaStorage: this node does not lead the partition, or cannot use its
             log.
+        UnknownTopicOrPartition: the topic was deleted.
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
     # hot: benchmarks/micro/produce.py

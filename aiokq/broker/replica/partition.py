@@ -21,6 +21,7 @@ from aiokq.core.errors import (
     NotLeaderOrFollower,
     RequestTimeout,
     UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
 )
 from aiokq.core.types import TopicPartition
 
@@ -149,6 +150,18 @@ class Partition:
         self._settings_changed()
         self._wake()
 
+    def delete(self) -> None:
+        """Give up the replica because the topic is deleted; the caller deletes the log.
+
+        Requests fail with UnknownTopicOrPartition, pending ones too: unlike after `leave`, no
+        other node serves the partition.
+
+        Source: Kafka's `ReplicaManager.getPartitionOrError`.
+        """
+        self._log = None
+        self.unavailable = UnknownTopicOrPartition(f"{self.name} was deleted")
+        self._wake()
+
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
@@ -192,6 +205,7 @@ class Partition:
         Raises:
             KafkaStorage: the log cannot be used.
             NotLeaderOrFollower: this node does not lead the partition, or its log is not open yet.
+            UnknownTopicOrPartition: the topic was deleted.
         """
         if self._log is None or self.unavailable is not None:
             raise self._refusal()
@@ -318,6 +332,7 @@ class Partition:
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
             NotLeaderOrFollower: this node does not lead the partition any more.
+            UnknownTopicOrPartition: the topic was deleted.
         """
         log = self.log
         while log.flush_policy_end < offset:
@@ -344,6 +359,7 @@ class Partition:
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
             NotLeaderOrFollower: this node does not lead the partition any more.
+            UnknownTopicOrPartition: the topic was deleted.
         """
         log = self.log
         while log.high_watermark < offset:
@@ -355,6 +371,7 @@ class Partition:
         Raises:
             KafkaStorage: the log cannot be written any more, or the partition went offline.
             NotLeaderOrFollower: this node does not lead the partition any more.
+            UnknownTopicOrPartition: the topic was deleted.
         """
         if self.unavailable is not None:
             raise self._refusal()

@@ -171,6 +171,25 @@ async def test_a_deleted_topic_unloads_all_shards():
         assert await broker.add("a") == 1
 
 
+async def test_a_write_whose_partition_is_deleted_before_the_commit_fails_as_not_coordinator():
+    """As in Kafka, where the shard's unload fails all writes that wait for their commit."""
+    broker = CounterBroker(log_flush_interval_messages=1)
+    disk = slow(broker, 0)
+    async with broker:
+        await broker.runtime.locate("a")
+        await broker.add("a")
+        disk.stands_still = True
+        waiting = asyncio.ensure_future(code(broker.add("a")))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        disk.stands_still = False
+        [sync] = disk.waiting
+        await broker.node.metadata.delete_topic(broker.node.topics.get(TOPIC))
+        error = await waiting
+        sync.set_result(None)
+        assert error == 16
+
+
 async def test_a_directory_that_fails_is_resigned():
     """Waiting requests fail at once, and later ones get the error of an offline partition."""
     async with CounterBroker(directories=["/data", "/more"]) as broker:

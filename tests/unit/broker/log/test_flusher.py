@@ -200,17 +200,24 @@ async def test_a_sync_that_fails_acknowledges_nothing_ever_again(number: int):
         assert offsets((await broker.fetch_one("t", 0, 0)).records)[0] == 0
 
 
-async def test_who_waits_for_a_log_that_goes_away_is_told():
-    """A topic is deleted during a sync, and the producer must not wait for ever."""
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_batch_that_waits_for_a_sync_is_refused_when_its_topic_is_deleted(acks):
+    """As Kafka answers: UNKNOWN_TOPIC_OR_PARTITION, because no node serves the partition."""
     broker = Broker()
-    slow(broker)
+    disk = slow(broker, 0)
     async with broker:
         await broker.create("t", flush_messages=1)
-        producing = asyncio.ensure_future(broker.produce("t", batch()))
-        for _ in range(5):
+        disk.stands_still = True
+        producing = asyncio.ensure_future(broker.produce("t", batch(), acks=acks))
+        for _ in range(20):
             await asyncio.sleep(0)
+        disk.stands_still = False
+        [sync] = disk.waiting
         await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
-        assert (await producing).error_code in (0, 56)
+        answer = await producing
+        sync.set_result(None)  # the sync ends after the deletion
+        assert (answer.error_code, answer.base_offset) == (3, -1)
+        assert answer.error_message == "t-0 was deleted"
 
 
 async def test_a_sync_that_takes_long_is_waited_for_by_those_who_asked_for_it_alone():

@@ -15,6 +15,7 @@ from aiokq.core.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimeout,
+    UnknownTopicOrPartition,
 )
 from aiokq.core.offload import InlineOffload
 from aiokq.records.header import iter_headers, set_base_offset
@@ -189,6 +190,45 @@ async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
         log.retire()
         with pytest.raises(KafkaStorage, match="its directory failed"):
             await at.committed(end)
+
+
+@pytest.mark.parametrize("acks", [ALL, LEADER])
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_a_waiter_is_told_whether_its_partition_was_deleted_or_moved(acks, deleted) -> None:
+    """As in Kafka: only for a topic that still exists can another node be the leader."""
+    at = partition(flush_messages=1)
+    at.log.durability.attach(NeverFlushes())
+    end = append(at).last_offset + 1
+    waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+    await asyncio.sleep(0)
+    log = at.log
+    if deleted:
+        at.delete()
+    else:
+        at.leave(1, at.leader_epoch + 1)
+    log.retire()
+    error = UnknownTopicOrPartition if deleted else NotLeaderOrFollower
+    with pytest.raises(error):
+        await waiting
+    with pytest.raises(error):
+        await at.committed(end)
+    with pytest.raises(error):
+        append(at)
+
+
+@pytest.mark.parametrize("acks", [ALL, LEADER])
+async def test_a_batch_that_was_synced_before_its_topic_is_deleted_is_acknowledged(acks) -> None:
+    at = partition(flush_messages=1)
+    at.log.durability.attach(NeverFlushes())
+    end = append(at).last_offset + 1
+    waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+    await asyncio.sleep(0)
+    log = at.log
+    log.durability.flushed(log, end)
+    log.tell_replica()
+    at.delete()  # before the waiter runs
+    log.retire()
+    await waiting
 
 
 class NeverFlushes:
