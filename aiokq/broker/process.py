@@ -392,14 +392,29 @@ async def _serve(
 
 
 def _warn_if_open_to_others(node: BrokerNode) -> None:
-    """Warn if other machines can connect, which depends on the addresses of the open sockets."""
-    hosts = [one.host or "all addresses" for one in node.servers.open_to_others()]
-    if hosts:
-        logging.getLogger("aiokq.broker").warning(
+    """Warn if other machines can connect, and if those are given an address of this machine only.
+
+    The open sockets decide: a host name in `listeners` may be one of a loopback address.
+    """
+    logger = logging.getLogger("aiokq.broker")
+    opened = node.servers.open_to_others()
+    if opened:
+        hosts = dict.fromkeys(one.host or "all addresses" for one in opened)
+        logger.warning(
             "listening on %s: ANYONE who can reach this machine may read, write and delete "
             "every topic; there is no authentication",
-            ", ".join(dict.fromkeys(hosts)),
+            ", ".join(hosts),
         )
+    for one in opened:
+        advertised = node.servers.advertised(one.name)
+        if advertised is not None and is_loopback(advertised.host):
+            logger.warning(
+                "listener %s accepts clients of other machines, but advertises %s, which is their "
+                "own machine: set advertised.listeners, or --advertise HOST[:PORT] for the first "
+                "listener",
+                one.name,
+                advertised.address,
+            )
 
 
 def _serve_metrics(port: int) -> MetricsServer:

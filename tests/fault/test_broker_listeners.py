@@ -205,6 +205,33 @@ def test_localhost_is_not_open_to_others():
     assert errors == ""
 
 
+ALL_ADDRESSES = (*TWO, "listeners=PLAINTEXT://:0,INNER://:0", "--set")
+INNER_LOCAL = "PLAINTEXT://kafka.example:0,INNER://LOCALHOST:0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listeners"),
+    [
+        (("--config", str(KAFKAS_FILE), "--port", "0"), ["PLAINTEXT"]),
+        (("--host", "0.0.0.0", "--port", "0", "--advertise", "127.0.0.1"), ["PLAINTEXT"]),
+        (("--host", "0.0.0.0", "--port", "0", "--advertise", "kafka.example"), []),
+        (("--host", "127.0.0.1", "--port", "0", "--advertise", "localhost"), []),
+        ((*ALL_ADDRESSES, f"advertised.listeners={INNER_LOCAL}"), ["INNER"]),
+        ((*ALL_ADDRESSES, "advertised.listeners=PLAINTEXT://kafka.example:0"), []),
+    ],
+)
+def test_a_listener_for_other_machines_that_advertises_localhost_warns(
+    tmp_path, arguments, listeners
+):
+    """Their clients connect to the broker once, and then to a broker on their own machine."""
+    _, errors = started(*arguments, "--data-dir", str(tmp_path / "data"))
+    warnings = [line for line in errors.splitlines() if "which is their own machine" in line]
+    assert [line.split("listener ")[1].split()[0] for line in warnings] == listeners
+    for line in warnings:
+        assert "advertises 127.0.0.1:" in line or "advertises localhost:" in line.lower()
+        assert "--advertise HOST[:PORT]" in line
+
+
 INSIDE = """
 import fcntl, json, socket, struct, subprocess, sys
 with socket.socket() as one:  # bring up lo
