@@ -3,7 +3,9 @@
 There is no socket and no disk: a stub transport feeds a connection with whole frames, and the log's
 file drops all writes after its first batch. The floor is shown beside: the copy into the
 connection's memory, and the CRC. Rows: batches of 128 KB and of one small record, plain and of an
-idempotent producer, one request per turn of the loop and several. Microseconds per request.
+idempotent producer, one request per turn of the loop and several. The last rows are the gate's part
+of a request of one topic, without an authorizer and with one that allows everything. Microseconds
+per request.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Never, cast
 
 import uvloop
 
 from aiokq.broker.node import BrokerNode
+from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.settings import broker_settings
+from aiokq.connection.request_context import RequestContext
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener
 from aiokq.core.ephemeral_files import EphemeralFile, EphemeralFiles
@@ -48,6 +52,9 @@ ROUND_BYTES: Final = 8 * 1024 * 1024
 ROUND_REQUESTS: Final = 400
 ROUNDS: Final = 60
 VERSION: Final = 9
+PRODUCE: Final = 0
+GATE_REQUESTS: Final = 20_000
+_API_AND_VERSION: Final = struct.Struct(">I").unpack_from
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 _CRC_COVERS: Final = 21
@@ -73,6 +80,27 @@ ROWS: Final = (
     Row("one record, 8 at once", 1, 100, False, 8),
     Row("one record idempotent, 8 at once", 1, 100, True, 8),
 )
+
+
+GATE_ROWS: Final = {"gate": False, "gate with an authorizer": True}
+
+
+class AllowAll:
+    """An authorizer that allows everything."""
+
+    def authorize(
+        self,
+        connection: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+    ) -> Collection[str]:
+        return names
+
+    def authorize_any(
+        self, connection: RequestContext, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        return True
 
 
 class ForgetfulFile(EphemeralFile):
@@ -192,6 +220,11 @@ class Requests:
         self._sequence = 0
         self.size = len(self._frame)
 
+    @property
+    def frame(self) -> memoryview:
+        """A request without its size, as the dispatcher receives it."""
+        return memoryview(self._frame)[4:]
+
     def make(self, number: int) -> list[bytes]:
         """Return `number` requests; those that arrive at once are joined."""
         at_once, frames = self._row.at_once, self._frames(number)
@@ -280,6 +313,35 @@ class Bench:
             _check(sink.take(), number)
         return min(costs), statistics.median(costs)
 
+    def measure_gate(self, *, authorizer: bool, rounds: int) -> tuple[float, float]:
+        """Return CPU microseconds of the gate per request: the least of the rounds, their median.
+
+        The statements are those of `Dispatcher.handle` and `OrdinaryProduce`.
+        """
+        gate, frame = self._node.gate, Requests(ROWS[3]).frame
+        context = RequestContext(1, "127.0.0.1:1", "127.0.0.1", "PLAINTEXT")
+        gate.authorizer = AllowAll() if authorizer else None
+        repeated, costs = range(GATE_REQUESTS), []
+        for _ in range(rounds):
+            started = time.process_time()
+            for _ in repeated:
+                pass
+            empty = time.process_time() - started
+            started = time.process_time()
+            for _ in repeated:
+                (api_and_version,) = _API_AND_VERSION(frame)
+                if not gate.admit(context, api_and_version, len(frame)):
+                    raise AssertionError("the gate does not admit the request")
+                if gate.authorizer is not None and not gate.authorize(
+                    context, PRODUCE, Operation.WRITE, ResourceType.TOPIC, (TOPIC,)
+                ):
+                    raise AssertionError("the gate does not permit the request")
+                if gate.quotas is not None:
+                    raise AssertionError("the benchmark has no quotas")
+            costs.append((time.process_time() - started - empty) / GATE_REQUESTS * 1e6)
+        gate.authorizer = None
+        return min(costs), statistics.median(costs)
+
 
 def _check(answers: bytes, number: int) -> int:
     """Check that all requests were accepted; return the size of a response."""
@@ -315,6 +377,12 @@ async def main(rounds: int, only: str) -> None:
                 async with Bench(directory) as bench:
                     least, median = await bench.measure(row, rounds)
             print(f"{row.name:34} {least:7.1f}  median {median:7.1f}  floor {floor(row):6.1f}")
+    for name, authorizer in GATE_ROWS.items():
+        if only in name:
+            with tempfile.TemporaryDirectory() as directory:
+                async with Bench(directory) as bench:
+                    least, median = bench.measure_gate(authorizer=authorizer, rounds=rounds)
+            print(f"{name:34} {least:7.2f}  median {median:7.2f}")
 
 
 if __name__ == "__main__":
