@@ -13,8 +13,8 @@ def parse_number(text: str, most: int) -> int:
     """Parse a number from 0 to `most` that is written in ASCII digits only.
 
     Raises:
-        ValueError: the text is anything else, such as a number with a sign or an underscore. Also
-            raised for a number of so many digits that `int` refuses the text.
+        ValueError: the text is anything else, such as a number with a sign or an underscore. The
+            message has the first 40 characters of the text.
     """
     if text.isascii() and text.isdigit():
         digits = text.lstrip("0") or "0"
