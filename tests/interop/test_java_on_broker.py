@@ -157,11 +157,29 @@ def test_the_cluster_and_its_versions_are_told(broker):
 
 
 @pytest.mark.full
+def test_the_log_directories_and_their_partitions_are_described(broker):
+    """kafka-log-dirs names the directory, and each partition with its size."""
+    tool(broker, "VerifiableProducer", "--topic", "jl", "--max-messages", "10", "--acks", "-1")
+    described = tool(broker, "LogDirsCommand", "--describe", "--topic-list", "jl")
+    [node] = json.loads(described.splitlines()[-1])["brokers"]
+    assert node["broker"] == 0
+    [directory] = node["logDirs"]
+    assert (directory["logDir"], directory["error"]) == (str(broker.data_dir), None)
+    [log] = broker.data_dir.glob("jl-0/*.log")
+    [partition] = directory["partitions"]
+    assert partition == {
+        "partition": "jl-0",
+        "size": log.stat().st_size,
+        "offsetLag": 0,
+        "isFuture": False,
+    }
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "arguments", "api"),
     [
         ("MetadataQuorumCommand", ("describe", "--status"), "DESCRIBE_QUORUM"),
-        ("LogDirsCommand", ("--describe",), "DESCRIBE_LOG_DIRS"),
         ("TransactionsCommand", ("list",), "LIST_TRANSACTIONS"),
     ],
 )
