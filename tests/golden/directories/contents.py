@@ -1,0 +1,287 @@
+"""Golden log directories: unpack them, and read what a broker on them must serve.
+
+Each golden directory is a pair of files: `NAME.tar.xz` with the log directories of one stopped
+node, and `NAME.json` with what must be found in them. `generate` wrote both and describes each.
+
+The JSON has these keys:
+
+- `log_dirs`: the log directories of the node, in the order of `log.dirs`.
+- `clean`: by log directory, whether it has a clean shutdown marker.
+- `metadata`: by log directory, what its `aiokq-metadata.log` contains, as `metadata` returns it.
+- `next_producer_id`: a producer id that is issued by a broker on the directories is not lower.
+- `batches`: by partition, the batches of its log after the start of a broker, as `batches` returns
+  them.
+- `served`: what a broker on the directories serves, as `served` returns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import aiokq
+from aiokq import wire
+from aiokq.admin.config_types import OWN_SOURCE, ConfigResource, ConfigResourceType
+from aiokq.admin.topics import TopicDescription
+from aiokq.broker.log.file_names import CLEAN_SHUTDOWN, parse_partition_directory
+from aiokq.broker.metadata.metadata_file import read_image
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.records.header import iter_headers
+
+HERE = Path(__file__).parent
+
+NAMES = (
+    *("plain", "plain-handed-over", "snapshot"),
+    *("two", "two-behind", "two-apart", "two-missing", "two-forgotten"),
+    *("killed", "killed-torn"),
+    *("kafka", "kafka-killed", "kafka-twice", "kafka-standalone"),
+)
+
+SETTINGS = {
+    "log.retention.ms": "-1",
+    "log.cleaner.enable": "false",
+    "offsets.retention.minutes": "2147483647",
+    "log.initial.task.delay.ms": "3600000",
+}
+"""Broker settings that keep a broker from deleting or compacting the records of past years."""
+
+ARGUMENTS = tuple(part for item in SETTINGS.items() for part in ("--set", "=".join(item)))
+"""The same settings as arguments of `aiokq broker`."""
+
+PATIENCE = 30.0
+"""Seconds until a partition that is not served is an error."""
+
+Json = dict[str, Any]
+
+
+def expected(name: str) -> Json:
+    """Return what must be found in a golden directory."""
+    found: Json = json.loads((HERE / f"{name}.json").read_text())
+    return found
+
+
+def unpack(name: str, target: Path) -> list[Path]:
+    """Unpack the log directories of a golden directory; return their paths."""
+    with tarfile.open(HERE / f"{name}.tar.xz") as archive:
+        archive.extractall(target, filter="data")
+    return [target / one for one in expected(name)["log_dirs"]]
+
+
+def more_directories(paths: Iterable[Path]) -> list[str]:
+    """Return the arguments of `aiokq broker` for all log directories but the first."""
+    _, *others = paths
+    return [part for path in others for part in ("--data-dir", str(path))]
+
+
+def is_clean(path: Path) -> bool:
+    """Return whether a log directory has a clean shutdown marker."""
+    return (path / CLEAN_SHUTDOWN).exists()
+
+
+def metadata(path: Path) -> Json:
+    """Return the content of the metadata log in a log directory.
+
+    `size` and `valid` are its bytes, and those before a torn end; `records` counts its records by
+    type.
+    """
+    file = path / METADATA_LOG
+    data = file.read_bytes()
+    image, valid = read_image(data, str(file))
+    lines = data[:valid].decode().splitlines()[1:]
+    records = Counter(one["type"] for line in lines for one in _records_of(line))
+    return {
+        "size": len(data),
+        "valid": valid,
+        "records": dict(sorted(records.items())),
+        "appends": image.appends,
+        "next_producer_id": image.next_producer_id,
+        "unclean_starts": image.unclean_starts,
+        "directories": dict(image.directories),
+        "kafka": None if image.kafka is None else [image.kafka.end_offset, image.kafka.epoch],
+        "kafka_topic_ids": [] if image.kafka is None else list(image.kafka.topic_ids),
+        "topics": {
+            name: {
+                "topic_id": str(topic.topic_id),
+                "partitions": len(topic.partitions),
+                "configs": dict(image.topic_configs(name)),
+                "elsewhere": list(topic.elsewhere),
+                "kafka_epochs": list(topic.kafka_epochs),
+            }
+            for name, topic in sorted(image.topics.items())
+        },
+        "groups": {name: dict(found) for name, found in sorted(image.group_configs().items())},
+        "cluster": dict(image.cluster_configs()),
+    }
+
+
+def _records_of(line: str) -> list[Json]:
+    found = json.loads(line[9:])  # after the checksum
+    return found if isinstance(found, list) else [found]
+
+
+def batches(paths: Iterable[Path]) -> dict[str, list[list[int]]]:
+    """Return the batches of each partition's log: first offset, next offset, leader epoch,
+    attributes, and producer id, epoch and base sequence.
+
+    The log of `__consumer_offsets` is left out: a coordinator may write to it at any time.
+    """
+    found = {
+        directory.name: [
+            [
+                *(header.base_offset, header.next_offset, header.leader_epoch, header.attributes),
+                *(header.producer_id, header.producer_epoch, header.base_sequence),
+            ]
+            for log in sorted(directory.glob("*.log"))
+            for header in iter_headers(log.read_bytes())
+        ]
+        for path in paths
+        for directory in path.iterdir()
+        if (partition := parse_partition_directory(directory.name)) is not None
+        and not partition.topic.startswith("__")
+    }
+    return dict(sorted(found.items()))
+
+
+async def next_producer_id(bootstrap: str) -> int:
+    """Return a producer id that the broker issues."""
+    async with aiokq.Cluster(bootstrap) as cluster:
+        answer = await cluster.request(
+            wire.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        )
+    assert answer.error_code == 0
+    return answer.producer_id
+
+
+async def served(bootstrap: str, offline: Collection[str] = ()) -> Json:
+    """Return what a node serves: ids, topics with their records, groups with their offsets.
+
+    Offline partitions have no records. If one of `__consumer_offsets` is offline, the groups are
+    None, because they cannot be listed.
+
+    Args:
+        offline: names of the partitions that the node does not serve; all others are awaited.
+    """
+    groups_known = not any(name.startswith("__consumer_offsets-") for name in offline)
+    async with aiokq.Admin(bootstrap) as admin:
+        cluster = await admin.describe_cluster()
+        described = await _described(admin, offline)
+        return {
+            "cluster_id": cluster.cluster_id,
+            "node_ids": [broker.node_id for broker in cluster.brokers],
+            "topics": {
+                topic.name: await _topic(admin, bootstrap, topic, offline) for topic in described
+            },
+            "groups": await _groups(admin) if groups_known else None,
+            "group_configs": await _group_configs(admin),
+        }
+
+
+async def _described(admin: aiokq.Admin, offline: Collection[str]) -> list[TopicDescription]:
+    """Return all topics, once all partitions but the offline ones have a leader."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        topics = (await admin.describe_topics(raise_errors=True)).values()
+        leaderless = {
+            f"{topic.name}-{one.partition}"
+            for topic in topics
+            for one in topic.partitions
+            if one.leader < 0
+        }
+        if leaderless == set(offline):
+            return sorted(topics, key=lambda topic: topic.name)
+        assert time.monotonic() < deadline, f"without a leader: {leaderless}"
+        await asyncio.sleep(0.05)
+
+
+async def _topic(
+    admin: aiokq.Admin, bootstrap: str, topic: TopicDescription, offline: Collection[str]
+) -> Json:
+    return {
+        "topic_id": str(topic.topic_id),
+        "configs": await _own_configs(admin, ConfigResource(ConfigResourceType.TOPIC, topic.name)),
+        "partitions": [
+            {
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "offline": list(one.offline),
+                **(
+                    {}
+                    if topic.internal or f"{topic.name}-{one.partition}" in offline
+                    else await _records(admin, bootstrap, topic.name, one.partition)
+                ),
+            }
+            for one in topic.partitions
+        ],
+    }
+
+
+async def _own_configs(admin: aiokq.Admin, resource: ConfigResource) -> dict[str, str | None]:
+    """Return the configs that were set on a resource itself."""
+    described = await admin.describe_configs(resource, raise_errors=True)
+    entries = described[resource].entries.values()
+    return {
+        entry.name: entry.value
+        for entry in sorted(entries, key=lambda entry: entry.name)
+        if entry.source is OWN_SOURCE[resource.type]
+    }
+
+
+async def _records(admin: aiokq.Admin, bootstrap: str, topic: str, index: int) -> Json:
+    """Return the offsets of a partition, and its records: offset, timestamp, leader epoch, key,
+    value and headers.
+    """
+    place = aiokq.TopicPartition(topic, index)
+    start = (await admin.list_offsets({place: "earliest"}, raise_errors=True))[place]
+    end = (await admin.list_offsets({place: "latest"}, raise_errors=True))[place]
+    records: list[list[object]] = []
+    async with aiokq.Consumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([place])
+        while await consumer.position(place) < end.offset:
+            for record in (await consumer.getmany(timeout=1)).get(place, ()):
+                records.append(
+                    [
+                        *(record.offset, record.timestamp_ms, record.leader_epoch),
+                        *(_text(record.key), _text(record.value)),
+                        [[name, _text(value)] for name, value in record.headers],
+                    ]
+                )
+    return {"start": start.offset, "end": end.offset, "records": records}
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else bytes(data).decode()
+
+
+async def _groups(admin: aiokq.Admin) -> Json:
+    """Return the groups, with the offset, leader epoch and metadata of each commit."""
+    groups: Json = {}
+    for listing in (await admin.list_groups(raise_errors=True)).values():
+        group_id = listing.group_id
+        found = await admin.list_group_offsets(group_id, raise_errors=True)
+        groups[group_id] = {
+            "type": listing.type,
+            "protocol_type": listing.protocol_type,
+            "offsets": {
+                f"{place.topic}-{place.partition}": [one.offset, one.leader_epoch, one.metadata]
+                for place, one in sorted(found[group_id].offsets.items())
+                if one is not None
+            },
+        }
+    return groups
+
+
+async def _group_configs(admin: aiokq.Admin) -> Json:
+    resources = await admin.list_config_resources([ConfigResourceType.GROUP])
+    return {
+        resource.name: await _own_configs(admin, resource)
+        for resource in sorted(resources, key=lambda resource: resource.name)
+    }
