@@ -23,11 +23,11 @@ import time
 from pathlib import Path
 from typing import Final
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.network import system_environment
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.files import OsFiles

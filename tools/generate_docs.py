@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from aiokq.admin.settings import AdminSettings
+from aiokq.broker.config.settings import PROFILES, SETTINGS
+from aiokq.broker.config.settings import broker_settings as settings_of
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
-from aiokq.broker.settings import PROFILES, SETTINGS
-from aiokq.broker.settings import broker_settings as settings_of
 from aiokq.cli.record_options import PrintOptions, ProduceOptions, ReadOptions
 from aiokq.cli.reset_options import ResetOptions
 from aiokq.cluster.settings import ClusterSettings

@@ -1,4 +1,4 @@
-"""Generator of aiokq/broker/kafka_setting_names.py, from KafkaConfig inside Kafka's own jars.
+"""Generator of aiokq/broker/config/kafka_setting_names.py, from KafkaConfig in Kafka's jars.
 
 Usage: ``python tools/generate_kafka_settings.py CLASSPATH [--check]``, where CLASSPATH has
 ``kafka_2.13`` (4.2.0) and its dependencies. ``java`` 17 must be on the PATH. With ``--check``
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "aiokq/broker/kafka_setting_names.py"
+TARGET = ROOT / "aiokq/broker/config/kafka_setting_names.py"
 
 HEAD = '''\
 """The names and types of all broker settings of Kafka.

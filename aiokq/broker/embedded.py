@@ -15,12 +15,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
-from aiokq.broker.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
+from aiokq.broker.config.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
+from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.roles import check_roles, configured_node_id
-from aiokq.broker.settings import SETTINGS, broker_settings, log_directories
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
 from aiokq.core.config_text import config_text
@@ -36,7 +36,7 @@ from aiokq.core.errors import (
 from aiokq.core.supervisor import handed_over, shielded
 
 if TYPE_CHECKING:
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.core.environment import Environment
     from aiokq.core.files import Files
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokq.broker.listeners import (
+from aiokq.broker.config.listeners import (
     LOCALHOST,
     Endpoint,
     ListenerFailed,
@@ -19,8 +19,8 @@ from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.core.environment import SocketOptions
 
 if TYPE_CHECKING:
-    from aiokq.broker.listeners import Listeners
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.listeners import Listeners
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.connection.request_context import RequestHandler
     from aiokq.connection.turn import Turn
     from aiokq.core.counters import BrokerCounters

@@ -17,10 +17,10 @@ from aiokq.core.background import LONGEST_PAUSE
 from aiokq.core.errors import KafkaStorage
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.cleaner.cleaner import LogCleaner
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.retention import RetentionPolicy
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.storage import Storage
     from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters

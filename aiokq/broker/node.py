@@ -12,16 +12,16 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
-from aiokq.broker.file_deletion import FileDeletion
 from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import advertised_versions
 from aiokq.broker.handlers.binding import Areas
-from aiokq.broker.listeners import Listeners
 from aiokq.broker.listening import NodeServers
 from aiokq.broker.log.cold_reads import ColdReads
+from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
@@ -37,6 +37,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.changes import MetadataChanges
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.partition import LeadershipListener, Partition
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.environment import Environment
 
 __all__ = ["BrokerNode"]

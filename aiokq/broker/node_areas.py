@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.endpoint import BrokerEndpoint
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.group_configs import GroupConfigs
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.purgatory import FetchPurgatory
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.broker.storage import Storage
     from aiokq.core.environment import Environment
     from aiokq.records.header import Checksum

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from aiokq.broker.listeners import (
+from aiokq.broker.config.listeners import (
     HOST,
     LOCALHOST,
     WILDCARDS,
@@ -32,9 +32,9 @@ from aiokq.broker.listeners import (
     configured_listeners,
     is_loopback,
 )
-from aiokq.broker.roles import check_roles, configured_node_id
-from aiokq.broker.setting import INT_MAX, shortened
-from aiokq.broker.settings import (
+from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.setting import INT_MAX, shortened
+from aiokq.broker.config.settings import (
     PROFILES,
     BrokerSettings,
     broker_settings,

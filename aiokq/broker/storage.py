@@ -14,20 +14,20 @@ from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
 from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata.missing_directories import look_for_missing
 from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.broker.metadata.publisher import MetadataPublisher
-from aiokq.broker.missing_directories import look_for_missing
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.group_configs import GroupConfigs
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.partition import Partition
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.types import TopicPartition

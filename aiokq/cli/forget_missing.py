@@ -34,7 +34,7 @@ def forget_missing(
     At the next start of the broker their partitions are recreated in the other directories, empty,
     from offset 0. Until then they are offline, because a disk may merely not be mounted.
     """
-    from aiokq.broker.missing_directories import forget_missing as forget
+    from aiokq.broker.metadata.missing_directories import forget_missing as forget
     from aiokq.core.files import OsFiles
 
     do_it = executing(dry_run=dry_run, execute=execute)

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from aiokq import wire
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment

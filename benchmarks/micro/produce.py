@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Never, cast
 
 import uvloop
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Acceptor, Address, Environment, Listener

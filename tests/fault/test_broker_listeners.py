@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aiokq import wire
-from aiokq.broker.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
 from aiokq.core.properties import parse_properties
 from tests.fault.test_broker_process import COMMAND, Client, one_line, run
 from tests.peers.broker_process import broker_process

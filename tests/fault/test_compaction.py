@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.network import system_environment
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.files import OsFiles

@@ -24,6 +24,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.config import LogConfig
@@ -32,7 +33,6 @@ from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.retention import KAFKA_POLICIES
 from aiokq.broker.replica.partition import Partition
-from aiokq.broker.settings import broker_settings
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment

@@ -28,6 +28,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.inspection.verifying import verify
 from aiokq.broker.log import file_names
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
@@ -42,7 +43,6 @@ from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import ProducerState
 from aiokq.broker.log.retention import KAFKA_POLICIES
 from aiokq.broker.replica.partition import Partition
-from aiokq.broker.settings import broker_settings
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment

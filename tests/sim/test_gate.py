@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from aiokq import wire
+from aiokq.broker.config.listeners import Listeners
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.handlers import APIS
-from aiokq.broker.listeners import Listeners
 from aiokq.broker.node import BrokerNode
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.framing import FrameReader
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.environment import Address

@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
+from aiokq.broker.config.listeners import ListenerFailed, configured_listeners
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.broker.listeners import ListenerFailed, configured_listeners
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.errors import ConfigError, KafkaError

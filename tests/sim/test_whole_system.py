@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from aiokq.admin.client import Admin
+from aiokq.broker.config.listeners import Listeners
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.broker.listeners import Listeners
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.errors import KafkaError

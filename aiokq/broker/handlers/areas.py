@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     import uuid
 
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.timers import Instant
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.clock import Clock
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload

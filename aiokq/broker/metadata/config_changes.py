@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aiokq.broker.config.settings import BrokerSettings
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
-from aiokq.broker.settings import BrokerSettings
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest
 
 __all__ = ["DELETE", "SET", "changed_configs"]

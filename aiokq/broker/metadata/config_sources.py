@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+from aiokq.broker.config.setting import Setting, SettingValue
+from aiokq.broker.config.settings import SETTINGS, BrokerSettings
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.loggers import logger_levels
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
-from aiokq.broker.setting import Setting, SettingValue
-from aiokq.broker.settings import SETTINGS, BrokerSettings
 from aiokq.core.errors import InvalidRequest
 
 if TYPE_CHECKING:

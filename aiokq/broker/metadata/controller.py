@@ -31,8 +31,8 @@ from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRe
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.metadata.image import MetadataImage, TopicImage
-    from aiokq.broker.settings import BrokerSettings
 
 __all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.setting import Setting
+from aiokq.broker.config.setting import Setting
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 if TYPE_CHECKING:
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = ["GROUP_CONFIGS", "GroupConfig", "GroupConfigs", "check_group_configs"]
 

@@ -27,12 +27,12 @@ from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
     from aiokq.broker.replica.served_topic import ServedTopic
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from aiokq.broker.config.setting import Setting, SettingValue
+from aiokq.broker.config.settings import BrokerSettings
 from aiokq.broker.log.config import LONG_MAX, LogConfig
-from aiokq.broker.setting import Setting, SettingValue
-from aiokq.broker.settings import BrokerSettings
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 __all__ = [

@@ -21,7 +21,7 @@ from aiokq.core.frozen import frozen
 if TYPE_CHECKING:
     import uuid
 
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 

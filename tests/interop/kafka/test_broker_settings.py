@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.broker.listeners import configured_listeners
-from aiokq.broker.roles import check_roles, configured_node_id
-from aiokq.broker.settings import broker_settings
+from aiokq.broker.config.listeners import configured_listeners
+from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 from tests.peers.apache_kafka import java_command
 

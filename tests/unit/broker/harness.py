@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from aiokq import wire
-from aiokq.broker.listeners import configured_listeners
+from aiokq.broker.config.listeners import configured_listeners
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.connection.request_context import RequestContext
 from aiokq.core.environment import Environment
 from aiokq.core.files import FileRange

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from aiokq import wire
+from aiokq.broker.config.listeners import Listeners, configured_listeners
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.embedded import EmbeddedCluster
-from aiokq.broker.listeners import Listeners, configured_listeners
 from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import (
     Closed,
     ConfigError,

@@ -24,10 +24,10 @@ from tests.sim.harness.simulation import Simulation, run
 
 NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.embedded",  # imported already where it is used
-    "aiokq.broker.kafka_setting",  # read when settings are parsed
+    "aiokq.broker.config.kafka_setting",  # read when settings are parsed
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
-    "aiokq.broker.roles",
+    "aiokq.broker.config.roles",
     "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
 )

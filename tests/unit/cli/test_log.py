@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.node import BrokerNode
-from aiokq.broker.settings import broker_settings
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
 from aiokq.core.files import OsFiles

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokq.broker.settings import SETTINGS
+from aiokq.broker.config.settings import SETTINGS
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.nearest_name import nearest_name
 

@@ -21,6 +21,7 @@ from aiokq.core.types import TopicPartition
 if TYPE_CHECKING:
     import random
 
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.group import Group
     from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.metadata.group_configs import GroupConfigs
     from aiokq.broker.metadata.topics import Topic, TopicRegistry
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aiokq.assign.server_model import ServerAssignor
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
     from aiokq.broker.coordinator.group.group import Group
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.wire.group_records import GroupMetadataValue
 
 __all__ = ["GroupMap"]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator.outcome import Outcome
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.committed_offsets import OffsetStore
     from aiokq.broker.coordinator.group.group_map import GroupMap
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
-    from aiokq.broker.settings import BrokerSettings
 
 __all__ = ["OffsetExpiry"]
 

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Sequence
 
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
     from aiokq.broker.coordinator.group.group import Caller, Group
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.types import TopicPartition
     from aiokq.wire.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,

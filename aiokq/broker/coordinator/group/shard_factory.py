@@ -10,10 +10,10 @@ from aiokq.broker.coordinator.group.shard import GroupShard
 if TYPE_CHECKING:
     import random
 
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.timers import Timers
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import CounterBy
 
 __all__ = ["GroupShardFactory"]

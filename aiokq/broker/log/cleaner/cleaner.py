@@ -26,10 +26,10 @@ from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.settings import BrokerSettings
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
     from aiokq.fastpath.broker import OffsetMap

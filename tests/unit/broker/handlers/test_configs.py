@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from aiokq import wire
-from aiokq.broker.settings import SETTINGS
+from aiokq.broker.config.settings import SETTINGS
 from tests.unit.broker.harness import Broker, batch
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.cleaner.cleaner import LogCleaner
 from aiokq.broker.log.cleaner.statistics import Statistics
 from aiokq.broker.log.cold_reads import ColdReads
@@ -12,7 +13,6 @@ from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.settings import broker_settings
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.environment import Environment
 from aiokq.core.files import Files

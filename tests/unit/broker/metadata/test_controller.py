@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.topic_layout import TopicSpec
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import (
     InvalidConfiguration,
     InvalidPartitions,

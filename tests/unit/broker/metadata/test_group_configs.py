@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 from aiokq.broker.metadata.metadata_log import MetadataLog
-from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest, KafkaStorage
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.world import PublishedGroups, changes_on

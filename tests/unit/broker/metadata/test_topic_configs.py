@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.metadata.topic_configs import (
     TOPIC_CONFIGS,
@@ -11,7 +12,6 @@ from aiokq.broker.metadata.topic_configs import (
     config_text,
     log_config,
 )
-from aiokq.broker.settings import SETTINGS, broker_settings
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 DEFAULTS = broker_settings()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.metadata.topic_layout import MAX_PARTITIONS, TopicLayouts, TopicSpec
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import (
     BrokerError,
     InvalidPartitions,

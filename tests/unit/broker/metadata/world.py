@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
 from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
 from aiokq.broker.metadata.metadata_log import MetadataLog
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import InlineOffload
 

@@ -29,8 +29,8 @@ from aiokq.wire.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     import random
 
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.timers import Instant, Timers
-    from aiokq.broker.settings import BrokerSettings
 
 __all__ = ["ClassicGroup"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroupState"]
 

@@ -21,12 +21,12 @@ from aiokq.wire.group_records import GroupMetadataKey, GroupMetadataValue
 
 if TYPE_CHECKING:
     from aiokq.assign.server_model import Partitions
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.classic.group import ClassicGroup
     from aiokq.broker.coordinator.group.consumer.image import GroupImage
     from aiokq.broker.coordinator.group.consumer.member import ConsumerMember
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.timers import Instant
-    from aiokq.broker.settings import BrokerSettings
 
 __all__ = ["OnlineDowngrades"]
 

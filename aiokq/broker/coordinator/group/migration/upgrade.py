@@ -24,11 +24,11 @@ from aiokq.broker.coordinator.group.consumer.subscribed_topics import metadata_h
 from aiokq.core.errors import GroupIdNotFound, ProtocolError
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.classic.group import ClassicGroup
     from aiokq.broker.coordinator.group.classic.member import ClassicMember
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.record import CoordinatorRecord
-    from aiokq.broker.settings import BrokerSettings
 
 __all__ = ["upgrade"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.group import Caller
 from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
@@ -13,7 +14,6 @@ from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.coordinator.timers import Instant, Timers
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import BrokerError, NotCoordinator
 from aiokq.wire.codec import encode_prefixed
 from aiokq.wire.consumer_protocol import ConsumerProtocolSubscription

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.coordinator.group.classic.group import ClassicGroup
 from aiokq.broker.coordinator.group.consumer.context import ConsumerContext
 from aiokq.broker.coordinator.group.consumer.group import ConsumerGroup
@@ -20,7 +21,6 @@ from aiokq.broker.coordinator.group.topic_view import ViewedTopic
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.timers import Instant, Timers
-from aiokq.broker.settings import broker_settings
 from aiokq.core.errors import GroupIdNotFound, InvalidRegularExpression
 from aiokq.wire.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

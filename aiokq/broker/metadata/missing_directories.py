@@ -8,7 +8,7 @@ partition is forgotten. ``forget_missing`` forgets the directories that are lost
 
 Source: KIP-858, where the controller knows the directory of each partition. Apache Kafka recreates
 the partitions of a directory that is left out of ``log.dirs``, because other nodes have replicas.
-Tests: ``tests/unit/broker/test_missing_directories.py``.
+Tests: ``tests/unit/broker/metadata/test_missing_directories.py``.
 """
 
 from __future__ import annotations

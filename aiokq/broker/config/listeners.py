@@ -13,12 +13,12 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiokq.broker.setting import INT_MAX, shortened
+from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = [
     "HOST",

@@ -5,7 +5,7 @@ stops, all files that wait for their delay are removed at once. Files that a kil
 removed at the next start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
-Tests: ``tests/unit/broker/test_file_deletion.py``.
+Tests: ``tests/unit/broker/log/test_file_deletion.py``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from aiokq.broker.setting import INT_MAX, LONG_MAX, Setting, SettingValue, shortened
+from aiokq.broker.config.setting import INT_MAX, LONG_MAX, Setting, SettingValue, shortened
 from aiokq.core.errors import ConfigError
 
 T = TypeVar("T")
@@ -605,7 +605,7 @@ def broker_settings(
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
-    from aiokq.broker import kafka_settings  # imports 341 names, which few starts need
+    from aiokq.broker.config import kafka_settings  # imports 341 names, which few starts need
 
     kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 

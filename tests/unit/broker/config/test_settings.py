@@ -1,10 +1,10 @@
-"""aiokq.broker.settings: the table, profiles, and the errors of wrong settings."""
+"""aiokq.broker.config.settings: the table, profiles, and the errors of wrong settings."""
 
 from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.settings import (
+from aiokq.broker.config.settings import (
     PROFILES,
     SETTINGS,
     BrokerSettings,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from aiokq.broker.kafka_setting_names import KAFKA_SETTING_TYPES
-from aiokq.broker.setting import Setting, SettingValue
+from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.broker.config.setting import Setting, SettingValue
 from aiokq.core.errors import ConfigError
 
 __all__ = ["accept"]

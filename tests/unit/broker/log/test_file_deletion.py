@@ -1,4 +1,4 @@
-"""aiokq.broker.file_deletion: when the files of deleted segments are removed, in virtual time."""
+"""aiokq.broker.log.file_deletion: when files of deleted segments are removed, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from aiokq.broker.file_deletion import FileDeletion
+from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.offload import InlineOffload

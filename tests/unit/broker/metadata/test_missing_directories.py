@@ -1,4 +1,4 @@
-"""aiokq.broker.missing_directories: nodes started without one of their log directories."""
+"""aiokq.broker.metadata.missing_directories: nodes started without one of their log directories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from aiokq import wire
-from aiokq.broker.missing_directories import forget_missing
+from aiokq.broker.metadata.missing_directories import forget_missing
 from aiokq.broker.snapshot import take_snapshot
 from aiokq.core.errors import ConfigError, KafkaStorage
 from tests.sim.harness.files import MemoryFiles

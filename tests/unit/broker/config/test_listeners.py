@@ -1,4 +1,4 @@
-"""aiokq.broker.listeners: Kafka's rules for listeners, as Apache Kafka 4.2 applies them.
+"""aiokq.broker.config.listeners: Kafka's rules for listeners, as Apache Kafka 4.2 applies them.
 
 Accepted and rejected settings were compared with `kafka.server.KafkaConfig`; the test in
 tests/interop/kafka repeats the comparison.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.listeners import (
+from aiokq.broker.config.listeners import (
     Advertise,
     Endpoint,
     Listeners,
@@ -16,7 +16,7 @@ from aiokq.broker.listeners import (
     is_loopback,
     limits_of_hosts,
 )
-from aiokq.broker.settings import broker_settings
+from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 
 TWO = {

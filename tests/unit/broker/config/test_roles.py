@@ -1,12 +1,12 @@
-"""aiokq.broker.roles: the roles of Kafka that a node can have."""
+"""aiokq.broker.config.roles: the roles of Kafka that a node can have."""
 
 from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.listeners import configured_listeners
-from aiokq.broker.roles import check_roles, configured_node_id
-from aiokq.broker.settings import broker_settings
+from aiokq.broker.config.listeners import configured_listeners
+from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 
 COMBINED = {

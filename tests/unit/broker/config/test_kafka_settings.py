@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.kafka_setting_names import KAFKA_SETTING_TYPES
-from aiokq.broker.settings import SETTINGS, broker_settings, check_metadata_directory
+from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.broker.config.settings import SETTINGS, broker_settings, check_metadata_directory
 from aiokq.core.errors import ConfigError
 
 

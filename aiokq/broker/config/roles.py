@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.setting import INT_MAX, shortened
+from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
-    from aiokq.broker.listeners import Listeners
-    from aiokq.broker.settings import BrokerSettings
+    from aiokq.broker.config.listeners import Listeners
+    from aiokq.broker.config.settings import BrokerSettings
 
 __all__ = ["check_roles", "configured_node_id"]
 
