@@ -6,4 +6,4 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(AiokqDataSource):
-    """``format("aiokq")``, with no code."""
+    """The data source that Spark uses for ``format("aiokq")``; users need not register it."""

@@ -77,7 +77,8 @@ def extensions() -> list[Extension]:
 class BuildExt(build_ext):
     """Builds all extensions, or drops all of them if one fails to build.
 
-    Extension(optional=True) would drop only the failed one, and fails an editable install.
+    Extension(optional=True) would drop only the extension that failed, and an editable install
+    would fail.
     """
 
     def run(self) -> None:
@@ -89,7 +90,8 @@ class BuildExt(build_ext):
             if REQUIRED:
                 raise
             warn(error)
-            # A wheel has all files in this directory, an editable install those that run() lists.
+            # A wheel gets all files in this directory; an editable install gets the files that
+            # run() lists.
             for extension in self.extensions:
                 built = Path(self.build_lib, self.get_ext_filename(extension.name))
                 built.unlink(missing_ok=True)

@@ -1,3 +1,3 @@
-"""The version of aiokq; in a file of its own, which the build reads without an import of aiokq."""
+"""The version of aiokq. The build reads this file without importing aiokq."""
 
 __version__ = "0.1.0"

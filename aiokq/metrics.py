@@ -1,7 +1,7 @@
 """Exports the counters of clients and brokers to Prometheus.
 
-The only module that imports prometheus_client. Values are read when Prometheus scrapes them, so
-exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
+Outside the Spark source, no other module imports prometheus_client. Values are read when Prometheus
+scrapes them, so exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class HasClientCounters(Protocol):
-    """A Cluster, or a client made from one."""
+    """A Cluster, or a client that uses a Cluster."""
 
     @property
     def counters(self) -> ClientCounters: ...
@@ -57,8 +57,8 @@ class HasBrokerCounters(Protocol):
 class Collector(PrometheusCollector):
     """A prometheus_client collector of aiokq's counters.
 
-    Every sample has the label `client` (the client id) or `broker` (the node id); counters with
-    the same label value are added up.
+    Every sample has the label `client` (the client id) or `broker` (the node id). The values of
+    clients with the same client id, and of brokers with the same node id, are added up.
 
     Args:
         counters: the counters to export; None for all counters of this process at each scrape.
@@ -138,11 +138,11 @@ def register(
 ) -> Collector:
     """Add aiokq's metrics to a registry.
 
-    May be called more than once: a registry has one aiokq collector, and a further call adds its
-    counters to that collector and returns it.
+    May be called more than once: a registry has one aiokq collector, and a further call adds the
+    given counters to that collector and returns it.
 
     Args:
-        registry: the registry; default prometheus_client's own.
+        registry: the registry; None for the default registry of prometheus_client.
         cluster: export only the counters of this client, and of `broker` if that is given.
         broker: export only the counters of this broker, and of `cluster` if that is given. With
             neither, export all counters of this process.
@@ -177,7 +177,7 @@ def register(
 
 
 _registered: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
-"""The last collector registered in each registry; may have been unregistered since."""
+"""aiokq's latest collector in each registry; the user may have unregistered it since."""
 _registering = threading.Lock()
 
 
@@ -189,7 +189,7 @@ def serve(
     Args:
         port: TCP port; 0 for a free one, which is `MetricsServer.port` of the result.
         host: address to listen on.
-        registry: the registry to serve; default a new one with all aiokq metrics of this process.
+        registry: the registry to serve; None for a new one with all aiokq metrics of this process.
 
     Raises:
         OSError: the port cannot be opened.

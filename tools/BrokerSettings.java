@@ -2,7 +2,7 @@ import java.util.Locale;
 import java.util.TreeMap;
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Prints name, type and default of every broker setting of Kafka, separated by tabs. */
+/** Prints Kafka's broker settings, one per line: name and type, separated by a tab. */
 public class BrokerSettings {
     public static void main(String[] args) {
         new TreeMap<>(kafka.server.KafkaConfig.configDef().configKeys()).forEach((name, key) -> {

@@ -4,7 +4,7 @@ import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.protocol.Errors;
 
-/** Prints Kafka's Errors enum, one code a line, for tools/generate_error_codes.py. */
+/** Prints Kafka's Errors enum, one code per line, for tools/generate_error_codes.py. */
 public class ErrorCodes {
     public static void main(String[] args) {
         for (Errors error : Errors.values()) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fetch_connector.sh DIR: Spark's own Kafka connector and what it needs from Maven Central into DIR,
-# as a peer of the Spark tests. Its 4.2.0 works beside PySpark 4.3.
-# Never fails: the tests that need it then skip with a loud line.
+# fetch_connector.sh DIR: fetch Spark's own Kafka connector and its dependencies from Maven Central
+# into DIR. The Spark tests compare aiokq with it. Version 4.2.0 works with PySpark 4.3.
+# Never fails: without the connector it says so, and the tests that need the connector are skipped.
 set -u
 dir=$1
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fetch_kafka.sh DIR: Apache Kafka from Maven Central into DIR, and beside it the older clients' jar
-# (old) and ZooKeeper (zookeeper).
-# Never fails: the tests that need them skip with a loud line.
+# fetch_kafka.sh DIR: fetch Apache Kafka from Maven Central into DIR, and into the directories `old`
+# and `zookeeper` beside DIR the jar of the older clients and ZooKeeper.
+# Never fails: if something is missing, it says so, and the tests that need it are skipped.
 set -u
 dir=$1
 here=$(cd "$(dirname "$0")" && pwd)

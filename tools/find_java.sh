@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# find_java.sh: a Java of 17 or newer for Spark and Apache Kafka: JAVA_HOME's, the one on the
-# path, or Debian's, installed. Never fails: says in one line what to do where there is none.
+# find_java.sh: make sure that Java 17 or newer is there for Spark and Apache Kafka: in JAVA_HOME,
+# on the PATH, or installed from Debian. Never fails: without such a Java, it prints what to do.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -13,7 +13,7 @@ recent() {
 for java in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} java; do
     command -v "$java" >/dev/null && recent "$java" && exit 0
 done
-# Debian 12 and older have 17 by its number, newer ones by the name of the default.
+# Debian 12 and older have a package for Java 17. In newer releases the default package is newer.
 bash "$here/install_debian.sh" "" openjdk-17-jre-headless 2>/dev/null
 command -v java >/dev/null && recent java && exit 0
 bash "$here/install_debian.sh" "" default-jre-headless 2>/dev/null

@@ -230,7 +230,7 @@ COMMANDS: tuple[tuple[str, str, tuple[type[Any], ...]], ...] = (
     ("consume", "", (ReadOptions, PrintOptions)),
     ("groups reset", "`aiokq groups rewind` has the same options.", (ResetOptions,)),
 )
-"""Commands whose options are the fields of models, and the API classes of these models."""
+"""For each command: its name, a note on its classes in the API, and the models of its options."""
 
 
 def commands() -> list[str]:

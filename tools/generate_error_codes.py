@@ -46,9 +46,9 @@ FATAL = {
 }
 """Codes that are fatal besides those of authentication and authorization.
 
-After one of these Java's TransactionManager, AbstractCoordinator or ConsumerHeartbeatRequestManager
-enters its fatal state. Source: their calls of ``fatalError`` and ``transitionToFatalError``, Kafka
-4.2.
+After an error with one of these codes, Java's TransactionManager, AbstractCoordinator or
+ConsumerHeartbeatRequestManager enters its fatal state. Source: their calls of ``fatalError`` and
+``transitionToFatalError``, Kafka 4.2.
 """
 
 MAY_HAVE_BEEN_WRITTEN = {
@@ -56,6 +56,7 @@ MAY_HAVE_BEEN_WRITTEN = {
     7: "the append was done, but the replicas did not follow in time",
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND: the append was done",
 }
+"""Codes after which the records of a Produce request may be in the log."""
 
 CODES_HEAD = '''\
 """Table of Kafka's error codes, one row per code.
@@ -145,7 +146,7 @@ def render_table(rows: list[list[str]]) -> str:
 
 
 def render_stub() -> str:
-    """Return the text of broker_errors.pyi, from the table in codes.py."""
+    """Return the text of broker_errors.pyi, made from the table in codes.py."""
     rows = [row for row in runpy.run_path(str(CODES))["ERROR_CODES"] if row.code != BY_HAND]
     exports = "".join(f'    "{name}",\n' for name in sorted(row.class_name for row in rows))
     classes = "".join(f"class {row.class_name}(BrokerError): ...\n" for row in rows)

@@ -30,7 +30,7 @@ KAFKA_SETTING_TYPES: Final[Mapping[str, str]] = {
 '''
 
 TYPES = {"class": "string"}
-"""Replacements of types that only Java distinguishes from text."""
+"""The types to write in place of Kafka's types that only Java has."""
 
 
 def render(classpath: str) -> str:

@@ -2,7 +2,7 @@
 
     python tools/generate_messages.py DescribeLogDirs              # aiokq/wire/describe_log_dirs.py
     python tools/generate_messages.py --module group_records OffsetCommitKey OffsetCommitValue
-    python tools/generate_messages.py --exports [--check]          # the lists of existing messages
+    python tools/generate_messages.py --exports [--check]          # lists of the existing messages
 
 An API is named without `Request` or `Response`; both are written to one file. With `--module` the
 names are schemas that are not requests (contents of records, the consumer protocol). `--exports`
@@ -14,8 +14,9 @@ overwritten only with `--force`: drafts are committed and then maintained by han
 `tests/unit/wire/test_definitions.py` compares every field with the JSON.
 
 A nested struct keeps Kafka's name, unless another exported struct has that name or the name is
-unclear without its message. Then the name of the API is prefixed (`FetchLeaderIdAndEpoch`), or the
-name of the message if request and response both have such a struct.
+unclear without its message. Such a struct gets the name of the API as a prefix
+(`FetchLeaderIdAndEpoch`). If request and response have different structs of the same name, the
+struct of the response gets the name of its message as a prefix.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ GENERIC = {
     "Topic",
     "ValueData",
 }
-"""Struct names that are unclear outside their message; the name of the API is prefixed."""
+"""Struct names that are unclear outside their message, and therefore get a prefix."""
 
 CHOSEN = {("DescribeGroupsResponse", "DescribedGroup"): "DescribedGroup"}
-"""Class names that override the rules."""
+"""Class names by message and struct that override the rules."""
 
 KINDS = {
     "bool": ("boolean", "bool"),
@@ -306,7 +307,11 @@ def _prefixed(base: str, name: str) -> str:
 
 
 def class_names(messages: list[Definition], taken: Counter[str]) -> dict[tuple[str, str], str]:
-    """Choose the class name of each nested struct; `taken` counts the APIs that use a name."""
+    """Choose the class name of each nested struct.
+
+    Args:
+        taken: for each struct name, the number of message files and APIs that use it.
+    """
     names: dict[tuple[str, str], str] = {}
     shapes: dict[str, object] = {}
     for message in messages:

@@ -1,4 +1,4 @@
-"""Generator of modules with which constructors check settings without loading the pydantic models.
+"""Generator of the modules that type and check settings without importing the pydantic models.
 
 ``python tools/generate_settings.py [--check]`` reads `aiokq/<package>/settings.py` and writes two
 modules beside it. In `overrides.py`, `ProducerOverrides` has one optional key per field of
@@ -271,7 +271,7 @@ def row_of(field: FieldInfo, name: str) -> RowText:
 
 
 def kind_of(annotation: object, name: str) -> tuple[bool, str, dict[str, object]]:
-    """Return whether a type includes None, its kind, and further arguments of the row.
+    """Return whether a type includes None, the kind of its row, and further arguments of the row.
 
     Raises:
         TypeError: no kind expresses the type.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_debian.sh COMMAND PACKAGE...: installs Debian packages unless COMMAND is there already.
-# Never fails: says in one line what to type where it may not install.
+# install_debian.sh COMMAND PACKAGE...: install Debian packages unless COMMAND is there already.
+# Never fails: if it may not or cannot install them, it prints the command to type.
 set -u
 command=$1
 shift

@@ -1,9 +1,9 @@
 """Kafka's own message definitions, read from its jars and merged.
 
-`kafka-clients-4.2.0.jar` has the newest versions, `kafka-clients-3.9.1.jar` those that 4.0 dropped.
-`load()` merges the two, so that one definition covers all versions. The records of
-`__consumer_offsets` and `__transaction_state` come from the coordinator jars, those of
-`__cluster_metadata` from the metadata jar, if present.
+`kafka-clients-4.2.0.jar` has the newest versions, and `kafka-clients-3.9.1.jar` the versions that
+Kafka 4.0 removed. `load()` merges the two, so that one definition covers all versions. The records
+of `__consumer_offsets` and `__transaction_state` come from the coordinator jars, and the records of
+`__cluster_metadata` from the metadata jar, if these jars are present.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def missing(cache: Path = CACHE) -> list[Path]:
 
 
 def load(cache: Path = CACHE) -> dict[str, Definition]:
-    """Return every definition by name, the versions of 3.9.1 merged in.
+    """Return every definition by name, including the versions that only 3.9.1 has.
 
     Raises:
         FileNotFoundError: a jar of the client library is missing.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a fresh Debian lacks to build aiokq: venv's ensurepip and Python.h. Installs them where
-# it may (root, apt-get), else prints the one line to type.
+# prerequisites.sh: install what a fresh Debian lacks to build aiokq: venv with ensurepip, Python.h
+# and a C compiler. If it may not install them, it prints the command to type.
 set -u
 python=${PYTHON:-python3}
 
@@ -19,7 +19,8 @@ command -v gcc >/dev/null || command -v cc >/dev/null || missing+=("gcc")
 
 [ ${#missing[@]} -eq 0 ] && exit 0
 bash "$(dirname "$0")/install_debian.sh" "" "${missing[@]}"
-# Without a compiler or Python.h the pure core serves; without ensurepip nothing does.
+# Without a compiler or Python.h, aiokq runs with the pure Python core. Without ensurepip there is
+# no virtual environment.
 "$python" -c 'import ensurepip, venv' 2>/dev/null || {
     echo "aiokq: cannot make a virtual environment. Type:  sudo apt-get install ${missing[*]}" >&2
     exit 1

@@ -18,7 +18,7 @@ FAST = ["tests/unit", "tests/property", "tests/sim"]
 PARALLEL = ["-n", "2", "--dist", "worksteal"]
 """Two processes for tests that share nothing: no sockets, and only files of their own."""
 BY_FILE = ["-n", "2", "--dist", "loadfile"]
-"""Two processes for tests that mostly wait; tests of one file share its peers."""
+"""Two processes for tests that mostly wait; the tests of one file share its servers."""
 
 
 @dataclass(frozen=True)

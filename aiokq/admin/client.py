@@ -56,11 +56,11 @@ R = TypeVar("R", bound=ResourceLike)
 class Admin(GroupCalls, PlacementCalls):
     """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
-    `async with Admin("host:9092") as admin:` opens connections of its own; an Admin from
-    `cluster.admin()` shares those of the `Cluster`. A call about several items returns `Results`: a
-    result per item, whose ``error`` is None on success. A failed item raises nothing unless
-    ``raise_errors`` is given or `Results.raise_for_errors` is called; an exception concerns the
-    whole call.
+    `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
+    `cluster.admin()` uses the connections of the `Cluster`. A call about several items returns
+    `Results`: a result per item, whose ``error`` is None on success. A failed item raises nothing
+    unless ``raise_errors`` is given or `Results.raise_for_errors` is called; an exception concerns
+    the whole call.
 
     All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
     They retry after errors that may pass (another controller, leader changes, lost connections) and
@@ -69,7 +69,8 @@ class Admin(GroupCalls, PlacementCalls):
     - RequestTimeout: no item succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;
     - ConfigError: the arguments contradict each other;
-    - ValueError, TypeError: an argument is out of range (seconds must be finite) or not a number;
+    - ValueError, TypeError: an argument is out of range (seconds must be finite), or not of the
+      expected type;
     - Closed, WrongLoop: the object is not started or is closed, or is used from another loop,
       thread or process.
 
@@ -109,7 +110,7 @@ class Admin(GroupCalls, PlacementCalls):
         return self._settings.settings
 
     async def start(self) -> None:
-        """Open the cluster if this object owns it. Does nothing if already started.
+        """Connect to the cluster, unless a `Cluster` shares its connections. May be called twice.
 
         Raises:
             BootstrapFailed: no address returned metadata; the message lists each address with its
@@ -125,9 +126,9 @@ class Admin(GroupCalls, PlacementCalls):
         self._started = True
 
     async def close(self) -> None:
-        """Close the cluster if this object owns it. May be called twice and concurrently.
+        """Close the connections if this object owns them. May be called twice and concurrently.
 
-        In a forked child it does nothing.
+        In a forked child, the call does nothing.
 
         Raises:
             WrongLoop: the object was started on another loop.
@@ -291,7 +292,7 @@ class Admin(GroupCalls, PlacementCalls):
     ) -> Results[str, PartitionsCreated]:
         """Add partitions to topics.
 
-        Keys map to other partitions afterwards; existing records are not moved.
+        Afterwards a key may belong to another partition; existing records are not moved.
 
         Args:
             topic_partitions: the total number of partitions afterwards, by topic.
@@ -323,7 +324,8 @@ class Admin(GroupCalls, PlacementCalls):
         Args:
             config_resources: resources; a plain string is the topic of that name.
             names: configs to return; None for all.
-            include_synonyms: include the less specific values that each config overrides.
+            include_synonyms: include all values set for each config and its default, the most
+                specific first.
             include_documentation: include Kafka's description of each config.
         """
         engine = self._check(timeout)
@@ -353,8 +355,9 @@ class Admin(GroupCalls, PlacementCalls):
     ) -> Results[ConfigResource, ConfigsAltered]:
         """Change single configs; the other configs of a resource are not changed.
 
-        Brokers before 2.3 can only replace all configs of a resource: for them, the present configs
-        are read first and sent with the changes, which loses a concurrent change of another client.
+        Brokers before 2.3 can only replace all configs of a resource. With these brokers, the call
+        reads the current configs and sends them with the changes, which loses a concurrent change
+        of another client.
 
         Args:
             changes: per resource (a plain string is a topic) and config name: a value to set, None
@@ -388,7 +391,7 @@ class Admin(GroupCalls, PlacementCalls):
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout: float | None = None
     ) -> ClusterDescription:
-        """Return cluster id, controller and brokers, as a broker reports them now.
+        """Return the current cluster id, controller and brokers, as reported by a broker.
 
         Args:
             include_fenced_brokers: include registered brokers that are out of service (Kafka 4.0).
@@ -407,7 +410,7 @@ class Admin(GroupCalls, PlacementCalls):
         """Describe the log directories of brokers: replicas, free space, failures.
 
         Args:
-            node_ids: brokers to ask; None for all live brokers.
+            node_ids: brokers to describe; None for all live brokers.
         """
         engine = self._check(timeout)
         if node_ids is not None:
@@ -429,7 +432,7 @@ class Admin(GroupCalls, PlacementCalls):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, OffsetListing]:
-        """Return offsets of partitions; all leaders are asked concurrently, once each.
+        """Return offsets of partitions; the requests to their leaders are sent concurrently.
 
         Args:
             partitions: per partition a time in ms since the epoch (the first record at or after

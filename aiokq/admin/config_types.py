@@ -43,7 +43,10 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Sources of a config value, the most specific first; the numbers are the protocol's."""
+    """Sources of a config value; the numbers are the protocol's.
+
+    For topics and brokers, sources 1 to 5 are in order from the most to the least specific.
+    """
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1
@@ -72,7 +75,7 @@ OWN_SOURCE = {
 
 @frozen
 class ConfigResource:
-    """A resource with configs: a topic by name, a broker by id as text ("" for all brokers)."""
+    """A resource with configs, such as a topic by name or a broker by id ("" for all brokers)."""
 
     type: ConfigResourceType
     name: str
@@ -90,7 +93,7 @@ ResourceLike: TypeAlias = ConfigResource | str
 
 @frozen
 class ConfigSynonym:
-    """A less specific value, which applies if no more specific value is set."""
+    """One of the values set for a config, or its default; the most specific value applies."""
 
     name: str
     value: str | None
@@ -133,7 +136,7 @@ class ConfigsAltered:
 
 
 class AlterOperation(IntEnum):
-    """Operations on a config; the numbers are the protocol's. The last two are for lists."""
+    """Operations on a config; the numbers are the protocol's. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -160,12 +163,12 @@ class ConfigChange:
 
     @classmethod
     def append(cls, value: str) -> ConfigChange:
-        """Append values to a list; several comma separated."""
+        """Append values to a list; `value` may contain several, comma separated."""
         return cls(AlterOperation.APPEND, value)
 
     @classmethod
     def subtract(cls, value: str) -> ConfigChange:
-        """Remove values from a list; several comma separated."""
+        """Remove values from a list; `value` may contain several, comma separated."""
         return cls(AlterOperation.SUBTRACT, value)
 
 
@@ -174,7 +177,7 @@ ChangeLike: TypeAlias = ConfigChange | str | int | float | bool | None
 
 
 def as_resource(resource: ResourceLike) -> ConfigResource:
-    """Convert to a ConfigResource.
+    """Return `resource` as a ConfigResource.
 
     Raises:
         TypeError: `resource` is neither a ConfigResource nor a string.

@@ -58,7 +58,11 @@ async def by_node(
     remaining: float,
     ask: Ask[Outcome],
 ) -> dict[ConfigResource, Outcome | KafkaError]:
-    """Ask each node about its resources; if a node fails, only its resources fail."""
+    """Send each node a request about its resources; if one of several nodes fails, only these fail.
+
+    Raises:
+        KafkaError: there is only one node to ask, and it failed.
+    """
     groups: dict[int | Target, list[ConfigResource]] = defaultdict(list)
     for resource in resources:
         groups[_target(resource)].append(resource)
@@ -79,7 +83,11 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """Return the node to ask: only a broker itself knows its configs."""
+    """Return the node that serves the resource: a broker's configs are known only to that broker.
+
+    Raises:
+        ConfigError: the name of a broker is not a number.
+    """
     of_broker = resource.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
     if not of_broker or resource.name == "":
         return ANY
@@ -115,7 +123,7 @@ async def describe_configs(
                     )
                     for resource in group
                 ],
-                # Older brokers have neither field and return less.
+                # Older brokers do not know these fields and return less.
                 include_synonyms=include_synonyms and version >= 1,
                 include_documentation=include_documentation and version >= 3,
             )

@@ -31,7 +31,7 @@ R = TypeVar("R")
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
 LEAST: Final = 0.001
-"""Seconds that must be left for a request that timed out to be retried."""
+"""Minimum remaining seconds for which a request that timed out is retried."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
 """Function that asks a coordinator about groups, or items of one group, within given seconds."""
@@ -48,14 +48,14 @@ async def per_group(
 ) -> dict[str, R | KafkaError]:
     """Return an outcome per group, in the order of ``groups``.
 
-    Groups whose coordinator moved, is loading or did not respond are retried, without the others.
+    Only groups whose coordinator moved, is loading or did not respond are retried.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         batched: whether one request takes all groups of a coordinator.
 
     Raises:
-        KafkaError: no request could be made at all, and no retry can help.
+        KafkaError: an attempt failed for all its groups, and no retry can help.
         RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
 
@@ -65,7 +65,7 @@ async def per_group(
         deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
-        # A group without a coordinator delays the others for only part of the timeout.
+        # A group without a coordinator delays the other groups for only a part of the timeout.
         limit = min(remaining, engine.settings.request_timeout) / 4
         for group_id, found in (await find_coordinators(engine, left, timeout=limit)).items():
             if isinstance(found, KafkaError):
@@ -114,7 +114,7 @@ async def per_item_of(
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
-        KafkaError: no request could be made at all, and no retry can help.
+        KafkaError: an attempt failed for all its items, and no retry can help.
         RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
 
@@ -140,7 +140,7 @@ def may_have_been_done(error: ConnectionLost | RequestTimeout) -> bool:
 async def find_coordinators(
     engine: ClusterEngine, groups: Iterable[str], *, timeout: float
 ) -> dict[str, int | KafkaError]:
-    """Return the node id of each group's coordinator, looked up together (KIP-699)."""
+    """Look up the coordinators of groups together (KIP-699); return a node id or error by group."""
     names = list(groups)
     found = await concurrently(
         engine.supervisor,

@@ -23,13 +23,14 @@ class Deadline:
         self._end = engine.now() + self.total
 
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the remaining seconds."""
         return max(0.0, self._end - self._now())
 
     def part(self) -> float:
         """Return the seconds for a step that is followed by others.
 
-        A step gives up after this time on items that hang (a partition without a leader, a group
-        whose coordinator is loading), which leaves time for the next steps with the other items.
+        After this time, a step stops waiting for items that hang (a partition without a leader, a
+        group whose coordinator is loading). This leaves time for the next steps with the other
+        items.
         """
         return self.left() / 2

@@ -43,7 +43,7 @@ class GroupCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine if the object is started and this is its loop."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
 
     async def list_groups(
         self,
@@ -78,7 +78,7 @@ class GroupCalls(ABC):
 
         Args:
             include_authorized_operations: include the operations that this client is authorized to
-                do (Kafka 2.3).
+                perform (Kafka 2.3).
 
         Returns:
             Results by group id; errors are GroupIdNotFound, GroupAuthorization ...
@@ -163,9 +163,9 @@ class GroupCalls(ABC):
         """Return the committed offsets of groups in any state.
 
         Args:
-            group_ids: a group id, several, or a mapping of group ids to the partitions wanted (None
-                for all).
-            require_stable: wait for open transactions that commit offsets (KIP-447).
+            group_ids: a group id, several group ids, or a mapping of each group id to its
+                partitions (None for all partitions).
+            require_stable: wait for the end of open transactions that commit offsets (KIP-447).
 
         Returns:
             Results by group id. A group that does not exist has no offsets and no error.
@@ -187,8 +187,8 @@ class GroupCalls(ABC):
         """Commit offsets for a group without members; the group is created if it does not exist.
 
         Args:
-            offsets: next offset to consume, per partition. They are not checked against the log;
-                `reset_group_offsets` does that.
+            offsets: next offset to consume, per partition. The offsets are not checked against the
+                log; `reset_group_offsets` checks them.
 
         Returns:
             Results by partition; errors are GroupNotEmpty, UnknownTopicOrPartition ...
@@ -247,17 +247,17 @@ class GroupCalls(ABC):
 
         Args:
             to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration
-                before now, a shift; for all partitions, or one for each. An offset outside the log
-                becomes the nearest end of the log.
+                before the call, or a shift. One target applies to all partitions; a mapping has a
+                target per partition. An offset outside the log becomes the nearest end of the log.
             partitions: topics, or single partitions; None for all with a committed offset.
             dry_run: compute without committing.
-            live: with dry_run: compute for a group with members, as `rewind_group` would.
+            live: with dry_run, compute also for a group with members, as `rewind_group` would.
 
         Returns:
             Results by partition, with the previous and the new offset.
 
         Raises:
-            GroupNotEmpty: the group has members.
+            GroupNotEmpty: the group has members, and not both `dry_run` and `live` are set.
             UnknownTopicOrPartition: a topic given by name does not exist.
         """
         results = await group_reset.reset_group_offsets(
@@ -282,31 +282,34 @@ class GroupCalls(ABC):
     ) -> Results[TopicPartition, GroupOffsetReset]:
         """Change the offsets of a group while its members consume.
 
-        The call removes the members, commits the offsets, and lets the members rejoin and resume
-        there, within about a heartbeat interval. Until then members may still hand out records from
-        their old positions; the coordinator refuses their commits for these records. No record at
-        or after the new offset is skipped. Other partitions resume at their committed offsets.
+        The call removes the members and commits the offsets. The members rejoin and resume from the
+        new offsets within about a heartbeat interval. Until then, members may still return records
+        from their old positions; the coordinator refuses their commits for these records. No record
+        at or after the new offset is skipped. Other partitions resume at their committed offsets.
 
-        Members of other clients in a classic group are removed, too. This client stays in such a
-        group as a member until another member is back, so that the group is not empty and accepts
-        no commit from outside. It stays for at most 30 s, and then logs a warning.
+        Members of other clients in a classic group are removed, too. This client stays in a classic
+        group as a member until another member has rejoined, so that the group is not empty and
+        accepts no commit from outside. After 30 s without another member, it leaves and logs a
+        warning.
 
         Args:
-            to: an offset, a `datetime` with its zone (the first record at or after it),
-                "earliest", "latest", or a `ResetTo`; for all partitions, or one for each. Shifts
-                and "current" count from the offsets committed at the time of the call.
+            to: an offset, a `datetime` with its zone (the first record at or after it), "earliest",
+                "latest", or a `ResetTo`; one target for all partitions, or a mapping with a target
+                per partition. Shifts and "current" count from the offsets committed at the time of
+                the call.
             partitions: topics, or single partitions; None for all with a committed offset.
 
         Returns:
-            Results by partition, with the previous offset and the one to resume from. The error is
-            CommitFailed if another rewind changed the offset before a member was back, or if this
-            client could not hold the group; it is RequestTimeout if the timeout expired before a
-            member was back, in which case the committed offset may still be overwritten.
+            Results by partition, with the previous offset and the offset to resume from. The error
+            is CommitFailed if the offset was changed after this client was removed from the group
+            and before a member rejoined. The error is RequestTimeout if the timeout expired before
+            a member rejoined; the committed offset may still be overwritten then.
 
         Raises:
             ForeignMembers: the group uses the consumer protocol, and some members are not aiokq's
                 or still use the classic protocol.
-            GroupMaxSizeReached: a classic group has no room for this client.
+            GroupMaxSizeReached: a classic group has its maximum size, so that this client cannot
+                join.
             RequestTimeout: the rewind was not completed in time.
         """
         results = await group_rewind.rewind_group(
@@ -328,15 +331,16 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[tuple[str, TopicPartition], GroupOffsetImported]:
-        """Commit offsets that groups had elsewhere, for groups without members in this cluster.
+        """Commit offsets from another system for groups that have no members in this cluster.
 
-        `aiokq groups import-zookeeper` reads such offsets from ZooKeeper or from a dump of it.
+        `aiokq groups import-zookeeper` reads offsets from ZooKeeper or from a dump of ZooKeeper.
 
         Args:
             groups: next offset to consume, by group id and partition.
-            overwrite: replace offsets committed here; otherwise they are kept.
-            clip: move an offset outside the log to the nearest end of the log; otherwise it is an
-                error.
+            overwrite: replace offsets that are committed in this cluster; by default, they are
+                kept.
+            clip: move an offset outside the log to the nearest end of the log; by default, such an
+                offset is an error.
             dry_run: check without committing.
 
         Returns:

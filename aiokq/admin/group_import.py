@@ -1,4 +1,4 @@
-"""Importing committed offsets from elsewhere, mainly from ZooKeeper (`zookeeper.py` reads them)."""
+"""Importing committed offsets of another system, mainly ZooKeeper (`zookeeper.py` reads them)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class GroupOffsetImported:
     Attributes:
         given: the offset to import.
         previous: the offset committed before; None if there was none.
-        offset: the offset committed now; with dry_run the offset to commit.
+        offset: the committed offset after the call; with dry_run, the offset that would be
+            committed.
         kept: whether the previous offset was kept.
-        clipped: whether the given offset was outside the log and became the nearest end of it.
+        clipped: whether the given offset was outside the log and was moved to the log's nearest
+            end.
     """
 
     group_id: str

@@ -33,7 +33,7 @@ async def group_lag(
 ) -> Results[str, GroupLag]:
     """Implement `Admin.group_lag`."""
     engine.bind()
-    isolation_level_code(isolation_level)  # used last, but an invalid value is refused first
+    isolation_level_code(isolation_level)  # raises for an invalid value before any request
     deadline = Deadline(engine, timeout)
     described = await describe_groups(
         engine, groups, include_authorized_operations=False, timeout=deadline.part()

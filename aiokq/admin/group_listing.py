@@ -1,4 +1,4 @@
-"""Listing the groups of a cluster, by asking each broker for the groups that it coordinates."""
+"""Listing the groups of a cluster: each broker lists the groups that it coordinates."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class GroupListings(Mapping[str, GroupListing]):
 
     @property
     def ok(self) -> bool:
-        """Whether all brokers responded."""
+        """Whether every broker listed its groups."""
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first broker's error, with the others in its notes; without errors return self.
+        """Raise the error of the first failed broker, with the others as notes; else return self.
 
         Raises:
             KafkaError: the error of the first broker that failed.
@@ -204,7 +204,7 @@ def _of_all(errors: Mapping[int, KafkaError]) -> KafkaError:
 
 
 async def _nodes(engine: ClusterEngine, timeout: float) -> list[int]:
-    """Return the brokers of the cluster at this moment.
+    """Return the node ids of the current brokers of the cluster.
 
     Raises:
         RequestTimeout: no broker responded in time.

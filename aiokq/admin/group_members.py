@@ -74,7 +74,7 @@ async def remove_members(
 async def take_out(
     engine: ClusterEngine, group: GroupDescription, *, reason: str | None, timeout: float
 ) -> Results[str, MemberRemoved]:
-    """Remove the described members by their ids, but not members that joined since."""
+    """Remove the described members by their ids, but not members that joined later."""
     wanted, _ = _resolve(group, None, [])
     return Results(await _remove(engine, group.group_id, wanted, reason=reason, timeout=timeout))
 
@@ -101,7 +101,7 @@ async def _remove(
         outcomes: dict[str, MemberRemoved | KafkaError] = {}
         for key, error_or_none in answers.items():
             member = asked[key]
-            # In this case an earlier attempt removed the member, and its response was lost.
+            # An earlier attempt whose response was lost may have removed the member.
             gone = isinstance(error_or_none, UnknownMemberId) and key in unanswered
             if error_or_none is None or gone:
                 outcomes[key] = MemberRemoved(member.member_id, member.group_instance_id)
@@ -129,7 +129,7 @@ async def _remove(
 def _resolve(
     group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
 ) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
-    """Return the members by the given ids, and results for ids of no member."""
+    """Return the members by the given ids, and failed results for ids that no member has."""
     if member_ids is None:
         member_ids = [member.member_id for member in group.members]
     by_id = {member.member_id: member for member in group.members}

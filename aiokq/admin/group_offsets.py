@@ -55,7 +55,7 @@ __all__ = [
 GroupsLike = (
     str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | Iterable[tuple[str, int]] | None]
 )
-"""A group id, several, or a mapping of group ids to the partitions wanted (None for all)."""
+"""A group id, several group ids, or a mapping of group ids to partitions (None for all)."""
 
 HAS_MEMBERS: Final = (
     UnknownMemberId,
@@ -145,10 +145,11 @@ def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
 
 
 def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
-    """Return the response, or the retriable error in it."""
+    """Return the response's error, else a retriable error of a partition, else the response."""
     if answer.error is not None:
         return answer.error
-    # Offsets pending in open transactions are retried; a deleted topic is final.
+    # A partition with a pending transactional offset is retried; the error of a deleted topic is
+    # final.
     passing = (
         error
         for error in answer.errors.values()
@@ -177,7 +178,8 @@ async def alter_group_offsets(
     """Implement `Admin.alter_group_offsets`.
 
     Args:
-        member: the member to commit as; None commits from outside, which needs an empty group.
+        member: the member to commit as; None commits without a member id, which only a group
+            without members accepts.
     """
     for tp, offset in offsets.items():
         if not isinstance(offset, OffsetAndMetadata):

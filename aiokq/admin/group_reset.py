@@ -49,6 +49,7 @@ class ResetTo:
 
     Raises:
         ConfigError: `how` is not a target, or `value` is out of range.
+        TypeError: `value` is not an int.
     """
 
     how: How
@@ -216,7 +217,8 @@ async def planned_resets(
         timeout=deadline.part(),
     )
     return {
-        # A partition whose committed offset is unknown fails: nothing is guessed.
+        # A partition whose committed offset could not be read fails, also if the target does not
+        # depend on the offset.
         tp: GroupOffsetReset(tp, error=listing.errors[tp])
         if tp in listing.errors
         else plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
@@ -258,7 +260,7 @@ async def _partitions(
     named: list[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> list[TopicPartition]:
-    """Return the named partitions, with topics expanded; without names all committed partitions.
+    """Return `named` with each topic replaced by its partitions; for None, all with an offset.
 
     Raises:
         UnknownTopicOrPartition: a topic does not exist.

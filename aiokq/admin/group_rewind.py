@@ -1,10 +1,10 @@
 """Rewinding a group while its members consume (docs/adr/0007-rewind.md).
 
-The members are removed, the new offsets are committed, and the members, which notice with their
-next heartbeat, rejoin and resume there. The coordinator refuses commits of removed members, so no
-late commit can move an offset past records that are to be read again. A group of the classic
-protocol is held meanwhile (`PlaceholderMember`), because an empty group would accept commits from
-outside.
+The members are removed and the new offsets are committed. The members notice their removal with
+their next heartbeat, rejoin, and resume from the new offsets. The coordinator refuses commits of
+removed members, so no late commit can move an offset past records that are to be read again. A
+`PlaceholderMember` holds a group of the classic protocol until a member rejoins, because an empty
+group would accept commits from outside.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ __all__ = ["rewind_group"]
 logger = logging.getLogger("aiokq.admin")
 
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
-"""Errors of members that left or rejoined since they were described; the commit shows which."""
+"""Errors of members that left or rejoined since they were described. The commit that follows fails
+if members have rejoined.
+"""
 
 PATIENCE: Final = 30.0
-"""Seconds to hold a group until its members notice: ten default heartbeat intervals."""
+"""Seconds to hold a group until its members notice the removal: ten default heartbeat intervals."""
 
 
 async def rewind_group(
@@ -73,7 +75,8 @@ async def rewind_group(
                 resets[tp] = GroupOffsetReset(tp, resets[tp].previous, error=error)
         commits = {tp: commits[tp] for tp in again}
         if commits:
-            # A member rejoined first: it continues from the old offsets until it is removed again.
+            # A member rejoined before the commit. It continues from the old offsets until the next
+            # attempt removes it.
             if deadline.left() <= 0:
                 raise RequestTimeout(
                     f"the members of group {group_id!r} could not be removed within "
@@ -91,7 +94,7 @@ async def _once(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Try once; return errors by partition, `GroupNotEmpty` for partitions to be retried.
+    """Make one attempt; return errors by partition, `GroupNotEmpty` for partitions to be retried.
 
     Raises:
         ForeignMembers: a group of the consumer protocol has members that are not aiokq's.
@@ -123,7 +126,7 @@ async def _held(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Commit as the group's only member, and wait until another member is back."""
+    """Commit as a member that leads the group, and wait until another member rejoins."""
     group_id = group.group_id
     listed = await list_group_offsets(
         engine, group_id, require_stable=False, timeout=deadline.left()
@@ -204,7 +207,12 @@ async def _overtaken(
 
 
 async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadline) -> None:
-    """Remove all members."""
+    """Remove all members of a group of the consumer protocol.
+
+    Raises:
+        ForeignMembers: a member is not aiokq's, or uses the classic protocol.
+        KafkaError: a member cannot be removed.
+    """
     _check_own(group)
     removed = await take_out(engine, group, reason=REASON, timeout=deadline.left())
     for error in removed.errors.values():
@@ -215,8 +223,11 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 def _check_own(group: GroupDescription) -> None:
     """Check that all members are aiokq's, recognized by member ids that the client chose.
 
-    A classic member of a group that is being converted has another id: after its removal it may
-    commit from outside, because the group is then empty.
+    A classic member of a group that is being converted is not accepted either: after its removal,
+    it could commit from outside, because the group would be empty.
+
+    Raises:
+        ForeignMembers: a member is not aiokq's, or uses the classic protocol.
     """
     foreign = [
         member.member_id

@@ -53,7 +53,7 @@ class _Name(StrEnum):
 
 
 class GroupState(_Name):
-    """The state of a group; the first five are the classic protocol's."""
+    """The state of a group; the classic protocol has the first five."""
 
     EMPTY = "Empty"
     """No members, but committed offsets."""
@@ -63,13 +63,13 @@ class GroupState(_Name):
     DEAD = "Dead"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
-    """Consumer protocol only, like ASSIGNING: members are moving to their target assignment."""
+    """Members are moving to their target assignment; not a state of the classic protocol."""
     NOT_READY = "NotReady"
     UNKNOWN = "Unknown"
 
 
 class GroupType(_Name):
-    """The protocol of a group's members."""
+    """The type of a group, by the protocol of its members."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
@@ -85,8 +85,8 @@ class GroupListing:
     Attributes:
         protocol_type: "consumer" for consumers, "connect" for Kafka Connect; "" for a group that
             only commits offsets.
-        state: None if the broker is older than 2.6.
-        type: None if the broker is older than 3.7.
+        state: state of the group; None if the broker is older than 2.6.
+        type: type of the group; None if the broker is older than 3.8.
         coordinator: node id of the broker that listed the group.
     """
 
@@ -113,9 +113,9 @@ class MemberDescription:
         target_assignment: partitions that the member will own; consumer protocol only.
         subscription: subscribed topics.
         subscription_regex: subscribed pattern; consumer protocol only.
-        member_epoch: consumer protocol only.
-        speaks: the member's protocol, which during a migration may differ from the group's. None
-            if the broker does not say.
+        member_epoch: epoch of the member; None with the classic protocol.
+        speaks: the member's protocol, which during a migration may differ from the group's. None if
+            the broker does not return it.
         metadata: raw metadata with which the member joined; `assignment_data` is its raw
             assignment. Both are empty with the consumer protocol.
     """
@@ -141,8 +141,8 @@ class GroupDescription:
 
     Attributes:
         assignor: name of the assignment strategy; "" if none was chosen yet.
-        group_epoch: consumer protocol only.
-        assignment_epoch: epoch of the target assignment; consumer protocol only.
+        group_epoch: epoch of the group; None with the classic protocol.
+        assignment_epoch: epoch of the target assignment; None with the classic protocol.
         authorized_operations: Kafka's names of the operations; None if not requested.
     """
 
@@ -218,8 +218,9 @@ class GroupOffsetReset:
 
     Attributes:
         previous: the offset committed before; None if there was none.
-        offset: the offset committed now; with dry_run the offset to commit.
-        clipped: whether the requested offset was outside the log and became the nearest end of it.
+        offset: the new committed offset; with dry_run, the offset that would be committed.
+        clipped: whether the requested offset was outside the log and was moved to the log's nearest
+            end.
     """
 
     topic_partition: TopicPartition

@@ -79,12 +79,13 @@ async def describe_groups(
     ) -> dict[str, GroupDescription | KafkaError]:
         deadline = engine.now() + remaining
         found: dict[str, GroupDescription | KafkaError] = {}
-        # Both requests return GROUP_ID_NOT_FOUND for a group of the other type; few groups ever
-        # change their type. Java sends the requests in the same order.
+        # The first request returns GROUP_ID_NOT_FOUND for a classic group, so the second request
+        # asks for the groups that were not found. Java sends them in the same order. A group that
+        # is converted in between may be missed; this is rare.
         try:
             found = await _describe_modern(engine, node, asked, with_operations, remaining)
         except UnsupportedVersion:
-            pass  # the broker is older than 3.7, or no longer has version 0 or 1
+            pass  # the broker is older than 3.8, or has neither version 0 nor 1
         left = [g for g in asked if isinstance(found.get(g, GroupIdNotFound()), GroupIdNotFound)]
         if left:
             classic = _describe_classic(engine, node, left, with_operations, deadline)
@@ -220,7 +221,7 @@ def _classic_member(member: DescribedGroupMember, protocol_type: str) -> MemberD
     rack = None
     if protocol_type == PROTOCOL_TYPE:
         # Clients write these bytes for each other; unreadable bytes are ignored, as in Java. While
-        # a group rebalances, the coordinator returns neither.
+        # a group rebalances, the coordinator returns empty bytes.
         try:
             if metadata:
                 subscription = decode_subscription(metadata)

@@ -23,10 +23,10 @@ class ReplicaInfo:
     """A partition's log in a directory.
 
     Attributes:
-        size_bytes: size of its segments, in bytes.
-        offset_lag: number of offsets from its end to the high watermark, or, if `is_future`, to the
-            end of the log that it will replace.
-        is_future: whether it is being moved here from another directory.
+        size_bytes: size of the log's segments, in bytes.
+        offset_lag: number of offsets from the end of this log to the high watermark, or, if
+            `is_future`, to the end of the log that this log will replace.
+        is_future: whether this log is being moved here from another directory.
     """
 
     size_bytes: int
@@ -39,7 +39,7 @@ class LogDirDescription:
     """A log directory.
 
     Attributes:
-        total_bytes: size of its disk; None, like `usable_bytes`, before Kafka 3.3.
+        total_bytes: size of the disk; None, like `usable_bytes`, if the broker is older than 3.3.
         error: KafkaStorage if the directory is offline.
     """
 

@@ -21,7 +21,7 @@ from aiokq.core.types import OffsetAndTimestamp, TopicPartition
 __all__ = ["Found", "log_offsets", "partitions_of"]
 
 Found = dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]
-"""A result per partition; None if no record is that recent."""
+"""A result per partition; None if no record is at or after the requested time."""
 
 
 async def log_offsets(
@@ -30,7 +30,7 @@ async def log_offsets(
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float,
 ) -> list[Found]:
-    """Run several offset lookups concurrently; return their results in the same order.
+    """Make several offset lookups concurrently; return their results in the order of `questions`.
 
     A group keeps offsets of deleted topics, so this function does not wait for missing topics.
     `list_offsets` waits for them, because they may be about to be created.

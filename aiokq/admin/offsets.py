@@ -19,8 +19,8 @@ __all__ = ["OffsetListing", "list_offsets"]
 class OffsetListing:
     """The offset of a partition.
 
-    ``offset`` and ``timestamp_ms`` are -1 if no record is that recent; ``timestamp_ms`` is also -1
-    at the ends of the log.
+    ``offset`` and ``timestamp_ms`` are -1 if no record is at or after the requested time;
+    ``timestamp_ms`` is also -1 at the ends of the log.
     """
 
     topic_partition: TopicPartition

@@ -1,7 +1,7 @@
 """PlaceholderMember: keeps a classic group non-empty until its members are back.
 
-It joins the group, removes the other members, and leads the group without assigning any partition
-(docs/adr/0007-rewind.md). The caller decides what is done while the group is held.
+The placeholder joins the group, removes the other members, and leads the group without assigning
+any partition (docs/adr/0007-rewind.md). The caller commits offsets while the group is held.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ SESSION: Final = 10.0
 """Session timeout in seconds, after which this member is removed if its process has died."""
 
 BEAT: Final = 0.25
-"""Seconds between heartbeats; a returning member waits at most that long for its partitions."""
+"""Seconds between heartbeats: by them, this member notices that another member has rejoined."""
 
 LOOK: Final = 0.02
 """Seconds between checks whether the coordinator has processed the join."""
 
 GOODBYE: Final = 2.0
-"""Seconds for the LeaveGroup request; without it the session timeout removes the member."""
+"""Timeout of the LeaveGroup request in seconds; if it fails, the session of the member expires."""
 
 NAMED_SINCE: Final = 4
 """First version of JoinGroup that returns a member id before the join (KIP-394)."""
@@ -104,8 +104,8 @@ class PlaceholderMember:
         if group.protocol_type == PROTOCOL_TYPE:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
-        # All members support the chosen strategy; a new member may support only another of the
-        # usual strategies.
+        # All members support the chosen strategy. A member that joins later may support only
+        # another one of the usual strategies.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]
@@ -128,21 +128,21 @@ class PlaceholderMember:
         finally:
             await self._coordinator.close()
 
-    # -- taking the group over
+    # -- joining and leading the group
 
     async def take(self) -> None:
         """Join, remove all other members, and become the leader of the group.
 
-        A member that rejoins afterwards has a new member id and owns nothing, so it cannot commit
-        records that it read before. Every member of the generation that this member leads is either
-        such a member or was just removed: no partition is assigned between the join and that
-        generation.
+        A member that rejoins after its removal has a new member id and owns no partition, so it
+        cannot commit records that it read before. The group is held when all its other members have
+        rejoined after their removal. If the new generation has members that were removed during the
+        join, this member joins again. This member assigns no partitions.
 
         Raises:
-            PlaceholderRemoved: this member was removed, or the coordinator moved, before the group
-                was held.
-            RequestTimeout: the group was not held in time.
-            KafkaError: the group cannot be joined, or a member cannot be removed.
+            PlaceholderRemoved: the group is not held: this member was removed, the coordinator
+                moved, the group changed its protocol, or the deadline passed.
+            KafkaError: the group cannot be joined, or a member cannot be removed, and no retry can
+                help.
         """
         try:
             await self._introduce()
@@ -159,14 +159,14 @@ class PlaceholderMember:
             raise PlaceholderRemoved(str(error)) from error
 
     async def _introduce(self) -> None:
-        """Get a member id, by which this member is recognized among the members of the group."""
+        """Obtain a member id, by which this member is recognized among the members of the group."""
         answer = await self._join()
         if answer.error_code != MemberIdRequired.code:
             self._check(answer.error_code, "JoinGroup")
         self.member = GroupMetadata(self._group.group_id, -1, answer.member_id)
 
     async def _round(self) -> bool:
-        """Join once and remove the others; return whether the group is held."""
+        """Join once and remove the other members; return whether the group is held."""
         joining = self._engine.supervisor.spawn(self._join_or_fail(), name="hold a group")
         try:
             out = await self._take_others_out(joining)
@@ -224,7 +224,11 @@ class PlaceholderMember:
     async def _take_others_out(
         self, joining: asyncio.Task[JoinGroupResponse | KafkaError]
     ) -> set[str]:
-        """Wait until this member is in the group; return the ids of all members at that time."""
+        """Remove the other members as soon as this member is in the group.
+
+        Returns:
+            The ids of the removed members; empty if the join ended first.
+        """
         while True:
             others = await self._others()
             if others is not None or joining.done():
@@ -257,13 +261,14 @@ class PlaceholderMember:
             raise PlaceholderRemoved("the group changed its protocol")
         return replace(group, members=others)
 
-    # -- holding the group, giving it back
+    # -- holding and leaving the group
 
     async def until_back(self, seconds: float) -> bool:
-        """Wait up to `seconds` for another member to join the group; return whether one has.
+        """Wait up to `seconds` for another member to join the group; return whether that happened.
 
         Raises:
-            PlaceholderRemoved: the group was not held, so another client may have committed.
+            PlaceholderRemoved: this member was removed, so that another client may have committed.
+            KafkaError: a heartbeat failed, and no retry can help.
         """
         end = self._engine.now() + seconds
         while not self.others_back and self._engine.now() < end:

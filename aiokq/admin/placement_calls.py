@@ -31,7 +31,7 @@ class PlacementCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine if the object is started and this is its loop."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
 
     async def elect_leaders(
         self,
@@ -47,8 +47,8 @@ class PlacementCalls(ABC):
             partitions: partitions; None for all partitions of the cluster, in which case the
                 results omit partitions that needed no election.
             election_type: "preferred" elects the first replica if it is in sync; "unclean" elects
-                any live replica of a partition without a leader, and loses the records that it
-                lacks (Kafka 2.4).
+                any live replica of a partition without a leader, and loses the records that this
+                replica lacks (Kafka 2.4).
 
         Returns:
             Results by partition; errors are ElectionNotNeeded, PreferredLeaderNotAvailable,

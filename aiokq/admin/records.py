@@ -29,7 +29,10 @@ Outcomes = dict[TopicPartition, "RecordsDeleted | KafkaError"]
 
 @frozen
 class RecordsDeleted:
-    """The result for one partition; ``low_watermark`` is its new log start offset."""
+    """The result for one partition.
+
+    ``low_watermark`` is the lowest log start offset of the partition's replicas.
+    """
 
     topic_partition: TopicPartition
     low_watermark: int = -1
@@ -83,7 +86,7 @@ async def _by_leader(
 ) -> dict[int, dict[TopicPartition, int]]:
     """Return the partitions by leader; put the errors of other partitions into `outcomes`."""
     topics = sorted({tp.topic for tp in partitions})
-    # A topic that does not exist is retried for part of the timeout only.
+    # The lookup of a topic that does not exist takes only a part of the timeout.
     wait = min(remaining, engine.settings.request_timeout) / 2
     infos = await concurrently(
         engine.supervisor,

@@ -26,8 +26,8 @@ R = TypeVar("R", bound=ItemResult)
 class Results(Mapping[K, R], Generic[K, R]):
     """A result per item, in the order requested.
 
-    The result of a failed item has an ``error`` and does not affect the others. `raise_for_errors`
-    or ``raise_errors=True`` raises instead.
+    The result of a failed item has an ``error`` and does not affect the other results.
+    `raise_for_errors` or ``raise_errors=True`` raises the error instead.
     """
 
     __slots__ = ("_results",)
@@ -60,7 +60,7 @@ class Results(Mapping[K, R], Generic[K, R]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first error, with the others in its notes; return self if there is none.
+        """Raise the first error, with the other errors in its notes; return self if there is none.
 
         Raises:
             KafkaError: the error of the first item that failed.

@@ -63,8 +63,9 @@ async def per_item(
 ) -> dict[K, R | KafkaError]:
     """Return an outcome per item, in the order of ``items``.
 
-    Items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried, without the
-    others, with growing backoff and refreshed metadata.
+    Only items with a retriable error (NOT_CONTROLLER, leader changes, quotas) are retried, with
+    growing backoff. Metadata is refreshed before a retry if outdated metadata may have caused the
+    error.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
@@ -72,7 +73,7 @@ async def per_item(
             topic wants the error at once.
 
     Raises:
-        KafkaError: no request could be made at all, and no retry can help.
+        KafkaError: an attempt failed for all its items, and no retry can help.
         RequestTimeout: no request succeeded in time; ``__cause__`` is the last error.
     """
     engine.bind()
@@ -137,7 +138,7 @@ async def repeated(
     This function is for read-only requests, which may be repeated after a lost connection.
 
     Args:
-        ask: called with the seconds that are left.
+        ask: called with the remaining seconds.
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
@@ -172,9 +173,9 @@ async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refr
         async with asyncio.timeout_at(deadline):
             await engine.refresh()
     except TimeoutError:
-        pass  # the loop condition ends the retries
+        pass  # the caller checks the deadline
 
 
 def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
-    """Return the timeout for the broker in ms, which is no longer than that of the request."""
+    """Return the broker's timeout in ms: the remaining time, at most the request timeout."""
     return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

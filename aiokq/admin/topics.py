@@ -63,7 +63,7 @@ IDS_SINCE = 6
 """First DeleteTopics version with topic ids."""
 
 PAGE = 2000
-"""Partitions per page of a description; Kafka's own limit."""
+"""Partitions per page of a description: Kafka's default max.request.partition.size.limit."""
 
 
 BROKERS_DEFAULT: Final = -1
@@ -78,7 +78,8 @@ class NewTopic:
         num_partitions: number of partitions; -1 for the broker's ``num.partitions``.
         replication_factor: replicas of each partition; -1 for the broker's
             ``default.replication.factor``.
-        assignments: instead of both, the brokers of each partition, preferred leader first.
+        assignments: the brokers of each partition, preferred leader first; replaces the two
+            numbers.
         configs: topic configs by Kafka's names (``retention.ms``).
 
     Raises:
@@ -109,7 +110,7 @@ class NewTopic:
 
 @frozen
 class TopicCreated:
-    """The result of creating one topic. Numbers are -1 if the broker is too old to return them."""
+    """The result of creating one topic. A number is -1 if the broker did not return it."""
 
     name: str
     topic_id: UUID = ZERO_ID
@@ -434,7 +435,7 @@ def _described(topic: TopicInfo) -> TopicDescription:
 async def _metadata(
     engine: ClusterEngine, names: frozenset[str] | None, timeout: float
 ) -> MetadataReceived:
-    """Request metadata now, without the snapshot, so that a listing contains new topics."""
+    """Request metadata from a broker: the cached metadata may lack new topics."""
     response = await engine.router.request(
         lambda version: metadata_request(names, create=False, version=version),
         MetadataRequest,

@@ -36,12 +36,12 @@ MAX_PARTITION: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class ZooKeeperOffsets:
-    """The offsets found.
+    """The offsets that a dump or ZooKeeper contains.
 
     Attributes:
         groups: next offset to consume, by group and partition.
         problems: a message for each node that should hold an offset but does not.
-        others: number of other nodes.
+        others: number of nodes that do not hold offsets.
     """
 
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -64,7 +64,8 @@ def read_dump(text: str) -> ZooKeeperOffsets:
     """Read the offsets of a dump in either format.
 
     Raises:
-        ConfigError: the text is not valid JSON, or not an object with paths as keys.
+        ConfigError: the text begins like JSON, but is not valid JSON, or not an object whose keys
+            are paths.
     """
     return _collect(_json_nodes(text) if text.lstrip()[:1] in ("{", "[") else _text_nodes(text))
 
@@ -145,7 +146,7 @@ def read_zookeeper(
     Raises:
         ConfigError: `kazoo`, the extra "zookeeper", is not installed.
         ConnectionLost: no ZooKeeper server responded in time.
-        KafkaError: ZooKeeper refused a request.
+        KafkaError: a request to ZooKeeper failed.
     """
     try:
         from kazoo.client import KazooClient  # type: ignore[import-not-found,import-untyped,unused-ignore]

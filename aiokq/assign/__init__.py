@@ -1,6 +1,7 @@
-"""Assignors: pure functions that assign partitions to the members of a group.
+"""Assignors, which assign partitions to the members of a group.
 
 Clients use the assignors of the classic protocol, and the broker uses those of KIP-848. The package
-also encodes and decodes the data that members exchange about assignments. It has no group state and
-uses neither the network nor the clock.
+also encodes and decodes the data that members exchange about assignments. It uses neither the
+network nor the clock. Its only state is what the sticky assignors remember of a member's last
+assignment.
 """

@@ -1,6 +1,6 @@
 """The Assignor protocol of classic groups, and Kafka's assignors by name.
 
-The leader of a classic group runs an assignor (KIP-54, KIP-429) that all members support.
+The leader of a classic group runs an assignor that all members support.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Assignor(Protocol):
     Attributes:
         name: the name by which the members of a group agree on the assignor; unique among
             assignors.
-        rebalance_protocols: the supported rebalance protocols. COOPERATIVE requires that a
-            partition which moves is revoked first, and assigned to its new owner in the next
-            rebalance.
+        rebalance_protocols: the supported rebalance protocols. With COOPERATIVE, `assign` must
+            leave a partition that moves unassigned. Its new owner gets it in the next rebalance,
+            after the previous owner has revoked it (KIP-429).
 
     Source: Kafka's `ConsumerPartitionAssignor`.
     """
@@ -40,17 +40,26 @@ class Assignor(Protocol):
     def rebalance_protocols(self) -> tuple[RebalanceProtocol, ...]: ...
 
     def user_data(self, topics: Collection[str]) -> bytes | None:
-        """Return bytes for this member's subscription, which the leader's assignor receives."""
+        """Return the `Subscription.user_data` of this member, for the leader's assignor.
+
+        Args:
+            topics: the topics to which this member subscribes.
+        """
         ...
 
     def assign(
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
-        """Assign all partitions; called on the leader only, with all members by member id."""
+        """Return the assignment of each member by member id; called on the leader only.
+
+        Args:
+            topology: the topics to which the group subscribes.
+            members: the subscription of each member by member id.
+        """
         ...
 
     def assigned(self, assignment: Assignment, generation: int) -> None:
-        """Note this member's assignment in this generation of the group."""
+        """Record this member's new assignment and the generation in which it was assigned."""
         ...
 
 
@@ -78,8 +87,8 @@ def resolve(strategy: Sequence[str | Assignor]) -> list[Assignor]:
         strategy: assignors by name or by the name of Java's class, or Assignor objects.
 
     Raises:
-        ConfigError: a name is unknown or occurs twice, the list is empty, or the assignors have no
-            rebalance protocol in common.
+        ConfigError: a name is unknown, two assignors have the same name, the list is empty, or the
+            assignors have no rebalance protocol in common.
     """
     assignors = [_make(item) if isinstance(item, str) else item for item in strategy]
     if not assignors:

@@ -24,17 +24,18 @@ __all__ = ["Claim", "balance"]
 
 
 class Claim(NamedTuple):
-    """The partitions that a member reports as its own, and the generation when it owned them."""
+    """The partitions that a member reports as its own, and the generation that it reports."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
 
 
 PORTION: Final = 16
-"""The divisor of a difference between two members: one sixteenth of the difference moves at once.
+"""Divisor that gives the number of partitions that one step moves along a path.
 
-Moving single partitions would need a search for each. Moving half of the difference would give
-members partitions that they have to pass on.
+The difference in load between the two ends of the path is divided by it; at least one partition
+moves. Moving one partition at a time would need a search for each partition. Moving half of the
+difference would give members partitions that they have to pass on.
 """
 
 _Heap: TypeAlias = list[tuple[int, int, str]]
@@ -48,8 +49,9 @@ def balance(
 
     No member has two or more partitions more than another member that could take one of them,
     directly or by a chain of moves. With equal subscriptions the difference is at most one, and as
-    few partitions as possible change their owner. If racks are known, members get partitions of
-    their own rack first, within the same balance (KIP-881).
+    few partitions as possible change their owner. If racks matter, members get partitions with a
+    replica in their own rack first, within the same balance (KIP-881); more partitions may then
+    change their owner.
     """
     work = _Work(topology, members)
     owners = _owners(claims, work)
@@ -60,10 +62,10 @@ def balance(
 
 
 def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, str]:
-    """Return the owners of claimed partitions: of each, the member with the latest generation.
+    """Return the owner of each claimed partition: the claiming member with the latest generation.
 
-    Two members that claim a partition in the same generation cannot both be right, and one of them
-    may still be reading it. Neither is the owner then.
+    If several members claim a partition in that generation, they cannot all be right. Such a
+    partition has no owner.
     """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, claim in claims.items():
@@ -125,8 +127,8 @@ class _Work:
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
         """Give each free partition to the least loaded member that can take it.
 
-        If racks matter, there are three rounds: partitions go to members in a replica's rack, then
-        to their previous owners, then to any member.
+        If racks matter, there are three rounds: partitions go to members in a replica's rack or
+        without a rack, then to their previous owners, then to any member.
         """
         free = list(self._free)
         if not self._equal:  # partitions that few members can take come first
@@ -143,8 +145,8 @@ class _Work:
         """Move partitions along paths until no path reduces a difference.
 
         A path leads from a member, over a topic of one of its partitions, to another subscriber of
-        that topic, and so on. If the most loaded member reaches no member with two partitions less,
-        no member that it reaches will change again, and all these members are settled.
+        that topic, and so on. If the most loaded member reaches no member with at least two
+        partitions fewer, no member that it reaches will change again: all of them are settled.
         """
         if self._equal:
             return  # balanced by the shares
@@ -171,12 +173,16 @@ class _Work:
     # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
-        """Give partitions to their least loaded subscribers; return those that nobody can take."""
+        """Give each partition to the least loaded member that can take it; return the others.
+
+        Args:
+            in_rack: whether a partition is only for members in a replica's rack or without a rack.
+        """
         left: list[TopicPartition] = []
         heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
         for partition in free:
             racks = self._replica_racks.get(partition, frozenset()) if in_rack else frozenset()
-            # Members with equal subscriptions share one heap for all topics.
+            # If all subscriptions are equal, one heap serves all topics.
             topic = "" if self._equal else partition.topic
             heap = heaps.get((topic, racks))
             if heap is None:
@@ -196,7 +202,8 @@ class _Work:
     def _lightest(self, heap: _Heap) -> str | None:
         """Return the least loaded member with room; None if there is none.
 
-        Loads only grow here, so an entry with an old load is corrected when it comes first.
+        While partitions are dealt, loads only grow. An entry with an old load is therefore not
+        corrected until it is the first of the heap.
         """
         while heap:
             load, order, member = heap[0]
@@ -212,6 +219,9 @@ class _Work:
         """Return the first of `members` in the heap.
 
         The entries before it, which are outdated or of other members, are dropped.
+
+        Args:
+            sign: -1 if the heap's entries have negated loads, otherwise 1.
         """
         while True:
             load, _, member = heap[0]
@@ -254,7 +264,12 @@ class _Work:
         light: str,
         owners: Mapping[TopicPartition, str],
     ) -> None:
-        """Move partitions along a path, at most as many as each member on it has to pass on."""
+        """Move partitions along a path.
+
+        Every member on the path, except the last, passes on the same number of partitions of one
+        topic: the topic that leads to the next member. The number is limited by the member that has
+        the fewest partitions of its topic.
+        """
         steps: list[tuple[str, str, str]] = []
         target = light
         while target != heavy:

@@ -13,8 +13,8 @@ __all__ = ["all_topics", "in_order", "racks_matter"]
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids in Java's order.
 
-    Static members come first, sorted by instance id. A restart does not change the instance id, so
-    that a restarted member gets the same partitions.
+    Static members come first, sorted by instance id; the others are sorted by member id. A restart
+    does not change the instance id, so a restarted static member gets the same partitions.
 
     Source: Kafka's `AbstractPartitionAssignor.MemberInfo.compareTo`.
     """
@@ -34,9 +34,9 @@ def all_topics(members: Mapping[str, Subscription]) -> list[str]:
 def racks_matter(
     topology: Topology, partitions: Iterable[TopicPartition], racks: Iterable[str | None]
 ) -> bool:
-    """Whether assignment by rack can make a difference to members in these racks (KIP-881).
+    """Return whether the racks of members can make a difference to their assignment (KIP-881).
 
-    It cannot if no replica is in a member's rack, or if all partitions have replicas in the same
+    They cannot if no replica is in a member's rack, or if all partitions have replicas in the same
     racks.
     """
     member_racks = {rack for rack in racks if rack is not None}

@@ -13,15 +13,15 @@ __all__ = ["Assignment", "RebalanceProtocol", "Subscription", "Topology"]
 
 
 class RebalanceProtocol(Enum):
-    """What a member does with its partitions before it rejoins.
+    """The way in which a member revokes partitions in a rebalance.
 
     Source: Kafka's `ConsumerPartitionAssignor.RebalanceProtocol`; KIP-429.
     """
 
     EAGER = 0
-    """The member gives up all of its partitions."""
+    """The member revokes all of its partitions before it rejoins."""
     COOPERATIVE = 1
-    """The member keeps its partitions, and gives up those that the new assignment lacks."""
+    """The member rejoins with its partitions, then revokes those that its new assignment lacks."""
 
 
 @frozen
@@ -44,8 +44,8 @@ class Subscription:
     Attributes:
         owned: the partitions that the member reports as its own. If several members report a
             partition, its owner is the member with the latest `generation`.
-        generation: the generation in which the member owned them; -1 if the member does not report
-            it.
+        generation: the generation in which the member owned these partitions; -1 if the member does
+            not report it.
         user_data: the assignor's own bytes.
     """
 

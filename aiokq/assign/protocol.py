@@ -61,9 +61,10 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
-    """Return a member's subscription of any version; newer versions are read as the latest known.
+    """Return a member's subscription, decoded from bytes of any version.
 
-    Trailing bytes are skipped, as in Java: some members write more than their version has.
+    Versions that are newer than the latest known version are read as that version. Trailing bytes
+    are skipped, as in Java: some members write more than their version has.
 
     Raises:
         ProtocolError: the bytes are not a valid subscription.
@@ -84,7 +85,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of an encoded subscription, or the latest known version if that is lower.
+    """Return the version of an encoded subscription, at most the latest known version.
 
     Raises:
         ProtocolError: the bytes do not begin with a version, or the version is negative.

@@ -79,7 +79,7 @@ class _Topic:
         self._taken = taken
 
     def room(self, member: str) -> int:
-        """Return how many partitions this member may still take."""
+        """Return the number of partitions that this member may still take."""
         return self._share + (self._larger_shares > 0) - self._given[member]
 
     def in_rack(self, member: str, partition: TopicPartition) -> bool:
@@ -95,7 +95,7 @@ class _Topic:
             self._larger_shares -= 1
 
     def assign_runs(self, may_take: Callable[[str, TopicPartition], bool]) -> None:
-        """Let each member in turn take the first free partitions, up to its share."""
+        """Give each member in turn the first free partitions that it may take, up to its share."""
         for member in self.members:
             if not self.left:
                 return

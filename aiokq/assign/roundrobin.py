@@ -1,4 +1,4 @@
-"""The roundrobin assignor: all partitions of all topics in turn."""
+"""The roundrobin assignor, which assigns all partitions of all topics to the members in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RoundRobinAssignor"]
 class RoundRobinAssignor:
     """Kafka's "roundrobin", with the same assignments as Java's.
 
-    With equal subscriptions no two members differ by more than one partition.
+    With equal subscriptions, the members' numbers of partitions differ by at most one.
 
     Source: Kafka's `RoundRobinAssignor`.
     """

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class ServerRangeAssignor:
-    """Gives each subscriber of a topic a contiguous range of its partitions.
+    """Gives each subscriber of a topic a contiguous range of the topic's partitions.
 
     Topics with the same number of partitions and the same subscribers are co-partitioned: a member
     has the same partition of each. Static members come first, sorted by instance id, so that a
@@ -46,7 +46,7 @@ class ServerRangeAssignor:
     name: Final = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Return ranges whose sizes differ by one at most, longer ranges first.
+        """Return ranges whose sizes differ by at most one for each topic, longer ranges first.
 
         Previous assignments are ignored.
         """

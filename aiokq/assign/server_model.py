@@ -24,7 +24,7 @@ class TopicSpec:
 
     Attributes:
         partitions: the number of partitions.
-        racks: by partition, the racks of its replicas; may be empty.
+        racks: the racks of the replicas of each partition, by partition number; may be empty.
     """
 
     name: str
@@ -38,9 +38,9 @@ class ServerMember:
 
     Attributes:
         topics: the subscribed topics; a topic missing from the group's `topics` has no partitions.
-        assigned: the member's part of the last assignment, from which few partitions should move.
+        assigned: the member's partitions in the last assignment; as few as possible should move.
         rack: the member's rack; None if unknown.
-        instance_id: the instance id of a static member; None for others.
+        instance_id: the instance id of a static member; None for a dynamic member.
     """
 
     topics: frozenset[uuid.UUID]

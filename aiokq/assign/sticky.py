@@ -52,7 +52,7 @@ class StickyAssignor:
         self, topology: Topology, members: Mapping[str, Subscription]
     ) -> dict[str, Assignment]:
         # Previous partitions come from the user data: `owned` is empty, because an eager member
-        # gives up all partitions before it joins.
+        # revokes all partitions before it joins.
         claims = {m: Claim(*decode_previous(s.user_data)) for m, s in members.items()}
         return _assignments(balance(topology, members, claims))
 
@@ -60,8 +60,8 @@ class StickyAssignor:
 class CooperativeStickyAssignor:
     """Kafka's "cooperative-sticky": members keep partitions that the next assignment contains.
 
-    A partition that moves is unassigned for one rebalance: its owner gives it up and rejoins, and
-    only then its new owner gets it.
+    A partition that moves is unassigned for one rebalance. In this time its owner revokes it; the
+    new owner gets it in the next rebalance.
 
     Source: Kafka's `CooperativeStickyAssignor`; KIP-429.
     """
@@ -97,7 +97,7 @@ def _owned(subscription: Subscription) -> Claim:
 def _withhold_moving(
     partitions: dict[str, list[TopicPartition]], members: Mapping[str, Subscription]
 ) -> None:
-    """Remove partitions that another member still has to give up."""
+    """Remove partitions that another member still has to revoke."""
     given_up: set[TopicPartition] = set()
     for member, subscription in members.items():
         given_up.update(set(subscription.owned).difference(partitions[member]))

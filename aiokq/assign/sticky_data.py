@@ -1,4 +1,4 @@
-"""The user data of the sticky assignors, the same bytes as Java's.
+"""The user data of the sticky assignors, in Java's format.
 
     sticky              [topic, [partition]] and, since version 1, the generation (i32)
     cooperative-sticky  the generation (i32)

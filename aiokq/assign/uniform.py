@@ -2,9 +2,9 @@
 
 `uniform_mixed` assigns if members subscribe to different topics.
 
-Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2). Racks
-are an addition: Kafka removed them in 4.0 because of their cost, which is one pass here. Tests:
-``tests/unit/assign/test_server.py``.
+Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2).
+Assignment by rack is an addition: Kafka removed it in 4.0 because of its cost; here it costs one
+pass. Tests: ``tests/unit/assign/test_server.py``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class UniformAssignor:
 class _HomogeneousAssignment:
     """The assignment of one group.
 
-    A member keeps its partitions up to its quota. The quota is the same for all members, except
-    that the remainder adds one to some quotas, first to those of members that hold more already.
-    Free partitions then go to members below their quota.
+    Each member has a quota: the number of partitions divided by the number of members. If there is
+    a remainder, some members have a quota of one more, first the members that already hold more
+    than the quota. A member keeps its partitions up to its quota. Afterwards, free partitions go to
+    members below their quota.
     """
 
     def __init__(self, group: GroupSpec) -> None:
@@ -57,7 +58,7 @@ class _HomogeneousAssignment:
         self._free = {
             topic_id: set(range(topic.partitions)) for topic_id, topic in self._topics.items()
         }
-        """By topic, the free partitions."""
+        """The free partitions by topic."""
 
     def build(self) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
         kept = {member_id: self._claim(member_id) for member_id in self._members}
@@ -80,7 +81,7 @@ class _HomogeneousAssignment:
         return kept
 
     def _claim(self, member_id: str) -> dict[uuid.UUID, frozenset[int]]:
-        """Take the member's previous partitions out of the free ones, and return them."""
+        """Return the member's previous partitions that are free, and mark them as not free."""
         assigned = self._group.members[member_id].assigned
         kept: dict[uuid.UUID, frozenset[int]] = {}
         for topic_id, partitions in assigned.items():

@@ -1,7 +1,6 @@
 """The broker's default assignor, for groups whose members subscribe to different topics.
 
-It balances the numbers of partitions of the members, although a member can take only partitions of
-its own topics.
+It balances the numbers of partitions of the members, as far as their subscriptions permit.
 
 Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
 and members and the same limit of rounds; two heaps replace Kafka's two ranges. Tests:
@@ -103,7 +102,7 @@ class MixedAssignment:
             for topic_id in topics:
                 quiet = 0 if self._balance_topic(topic_id) else quiet + 1
                 if quiet >= len(topics):
-                    return  # a whole round without a change
+                    return  # every topic was visited without a change
 
     def _balance_topic(self, topic_id: uuid.UUID) -> bool:
         """Move partitions from the most to the least loaded members; return whether any moved."""
@@ -138,10 +137,10 @@ class MixedAssignment:
         return moved
 
     def _held(self, topic_id: uuid.UUID) -> dict[int, list[int]]:
-        """Return each member's partitions of the topic, partitions that are new to the member last.
+        """Return each member's partitions of the topic; those that are new to the member come last.
 
-        Partitions are taken from the end: moving a partition that has just been assigned costs
-        nothing.
+        `_balance_topic` takes partitions from the end, because moving a partition that this
+        assignment has given to the member costs nothing.
         """
         before = self._before[topic_id]
         held: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""The embedded broker: Kafka's protocol and log format, served from one event loop."""
+"""The embedded broker, which serves Kafka's protocol and stores logs in Kafka's format."""

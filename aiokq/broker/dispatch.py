@@ -1,7 +1,7 @@
-"""The dispatcher, which decodes a request, calls its handler and encodes the response.
+"""The dispatcher: decodes a request, calls its handler and encodes the response.
 
-The dispatcher holds no state of the broker. Order, limits and metrics of a connection belong to
-`connection`.
+The dispatcher holds no state of the broker. The package `connection` keeps the responses of a
+connection in order, enforces its limits and counts its metrics.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Dispatcher:
 
     Args:
         areas: the parts of the node that request handlers use.
-        gate: decides which requests are handled, and what they may touch.
+        gate: decides which requests are handled, and which resources they may use.
         counters: the node's metrics.
     """
 
@@ -89,7 +89,7 @@ class Dispatcher:
         # As in Kafka, bytes after the request are ignored: librdkafka sends three of them after a
         # Metadata request for all topics.
         request = decode(message, frame, version, header.body_offset, exact=False)
-        del frame  # while the handler waits, keep only what the request refers to
+        del frame  # release the frame, except the parts that the request refers to
         gate = self._gate
         call = Call(header.api_key, version, header.client_id, context, gate, self._counters)
         response = await handler(request, call)
@@ -101,10 +101,10 @@ class Dispatcher:
         return encode_response(response, version=version, correlation_id=header.correlation_id)
 
     def _answer_ordinary(self, context: RequestContext, frame: memoryview) -> list[Fragment] | None:
-        """Handle a Produce request in the fast way (`h00_ordinary`).
+        """Handle a Produce request on the fast path (`h00_ordinary`), if it qualifies.
 
         Returns:
-            The response, empty for acks=0; None if the request needs the general way.
+            The response, empty for acks=0; None if the request must take the general path.
         """
         ordinary = self._ordinary
         if ordinary is None:
@@ -129,11 +129,11 @@ def has_throttle_time(response: type[Response], version: int) -> bool:
 
 
 def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
-    """Return an ApiVersions response with UNSUPPORTED_VERSION and the supported versions.
+    """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.
 
-    The response has version 0, which every client can read. It contains the versions of
-    ApiVersions: a Java client retries with the highest one, and loops if the range is missing or
-    wrong (KIP-511).
+    The response has version 0, which every client can read. A Java client retries with the highest
+    version of ApiVersions in the response, and retries forever if the range of versions is missing
+    or wrong (KIP-511).
     """
     api = APIS[API_VERSIONS]
     response = ApiVersionsResponse(

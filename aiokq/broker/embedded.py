@@ -118,13 +118,13 @@ _ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
 class EmbeddedCluster:
     """A Kafka cluster in this process, for any client.
 
-    `async with` runs it on the running loop. `with` runs it on a thread with a loop of its own,
+    `async with` runs the cluster on the running loop. `with` runs it on a thread with its own loop,
     for blocking code.
 
-    Its methods may be called from any event loop and run on the cluster's own. If that loop is not
-    running, or stops before the call ends, the call raises `WrongLoop`. If that loop is closed
-    before the cluster, the cluster releases its port, lock and temporary directory when it is
-    garbage-collected.
+    The methods may be called from any event loop, and run on the cluster's loop. If the cluster's
+    loop is not running, or stops before the call ends, the call raises `WrongLoop`. If the loop is
+    closed before the cluster, the cluster releases its port, lock and temporary directory when it
+    is garbage-collected.
 
     Args:
         brokers: number of nodes; 1, because brokers do not replicate yet.
@@ -134,14 +134,15 @@ class EmbeddedCluster:
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
-            copy of it, and a `data_dir` must be missing or empty.
+            copy of the data, and `data_dir` must be missing or empty.
 
     Raises:
         ConfigError: a setting is unknown or out of range. When entered: a port is in use,
             `data_dir` cannot be written, or `restore_from` cannot be restored.
         OSError: when entered: another error of a listener, such as an address that this machine
             does not have, or an I/O error during the copy of `restore_from`.
-        KafkaStorage: when entered: the directory is in use, or its data is damaged.
+        KafkaStorage: when entered: the directory is in use, it has an I/O error, or its data is
+            damaged.
     """
 
     def __init__(
@@ -261,21 +262,27 @@ class EmbeddedCluster:
         await self._on_loop(functools.partial(self._create, spec))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records; from any loop or thread, like `create_topic`.
+        """Delete a topic and its records.
+
+        May be called from any loop or thread, like `create_topic`.
 
         Raises:
             UnknownTopicOrPartition: the topic does not exist.
+            Closed, WrongLoop: see `create_topic`.
         """
         await self._on_loop(functools.partial(self._delete, name))
 
     async def reset(self) -> None:
-        """Delete all topics with their records, groups, offsets and producer state.
+        """Delete all topics and records, all groups, committed offsets and producer state.
 
-        For tests that share a cluster. It takes about a millisecond; clients stay connected and
-        get errors for their topics. May be called from any loop or thread, like `create_topic`.
+        Intended for tests that share a cluster. The call takes about a millisecond. Clients stay
+        connected and get errors for their topics. May be called from any loop or thread, like
+        `create_topic`.
 
         Raises:
             ConfigError: the cluster has a `data_dir`, which `reset` does not delete.
+            KafkaStorage: an I/O error.
+            Closed, WrongLoop: see `create_topic`.
         """
         if self._data_dir is not None:
             raise ConfigError(
@@ -285,13 +292,13 @@ class EmbeddedCluster:
         await self._on_loop(self._reset)
 
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
-        """Copy the data, as of one moment, to a new directory, while the cluster runs.
+        """Copy the data, in its state of one moment, to a new directory while the cluster runs.
 
         A broker can be started on the copy, or with `restore_from=path` on a copy of the copy. May
         be called from any loop or thread, like `create_topic`.
 
         Raises:
-            ConfigError: `path` is a file, or a directory with something in it.
+            ConfigError: `path` is a file, or a directory that is not empty.
             BrokerError: KafkaStorage for an I/O error, or the error of a partition whose log is not
                 available. Nothing is left at `path`.
         """
@@ -341,7 +348,7 @@ class EmbeddedCluster:
         await self.node.metadata.delete_topic(topic)
 
     async def _on_loop(self, call: Callable[[], Coroutine[object, None, T]]) -> T:
-        """Run `call` on the cluster's loop, the only one that may use the node."""
+        """Run `call` on the cluster's loop, the only loop that may use the node."""
         self._refuse_forked()
         loop = self._loop
         if loop is None or self._node is None:
@@ -427,8 +434,8 @@ class EmbeddedCluster:
                 raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
             raise
         if self._temporary is not None and self._given_environment is None:
-            # If `close` is never called, the directory is removed together with the node, or when
-            # the process exits.
+            # If `close` is never called, the directory is removed when the node is
+            # garbage-collected or the process exits.
             self._leftover = weakref.finalize(node, _remove_leftover, os.getpid(), directory)
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -436,14 +443,15 @@ class EmbeddedCluster:
         self._bootstrap_servers = node.servers.all_advertised()[0].address
 
     async def close(self) -> None:
-        """Stop the cluster and remove its temporary directory. Safe twice, and from any loop.
+        """Stop the cluster and remove its temporary directory. Idempotent.
 
-        In a forked child it does nothing, because the cluster belongs to the parent.
+        May be called from any loop. In a forked child, the call does nothing, because the cluster
+        belongs to the parent.
 
         Raises:
             WrongLoop: the cluster's loop is not running, or stopped during the call. If that loop
-                is closed, the cluster's resources are released when it is garbage-collected, and
-                the next start on its `data_dir` recovers the logs.
+                is closed, the cluster's resources are released when the cluster is
+                garbage-collected, and the next start on its `data_dir` recovers the logs.
         """
         loop = self._loop
         if self._forked or loop is None:
@@ -455,7 +463,8 @@ class EmbeddedCluster:
             await handed_over(self._close, loop, name="close", gone=self._loop_gone)
         except WrongLoop:
             if loop.is_closed():
-                # The finalisers release the rest when the node is garbage-collected.
+                # Finalisers release the port, the lock and the temporary directory when the node is
+                # garbage-collected.
                 self._forget_node()
                 self._loop = self._closing = None
                 self._environment = self._temporary = self._leftover = None
@@ -498,7 +507,7 @@ class EmbeddedCluster:
             )
 
     def _let_go(self) -> None:
-        """Remove the temporary directory, and close the environment if the cluster made it."""
+        """Remove the temporary directory; stop the executor if the cluster created it."""
         if self._forked:
             return
         self._pid = 0

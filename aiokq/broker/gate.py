@@ -1,9 +1,9 @@
-"""The gate: whether a connection may send a request, and what the request may touch.
+"""The gate: decides which requests a connection may send, and which resources they may use.
 
 Each request passes the gate twice. The dispatcher calls ``admit`` before it decodes anything but
-the first four bytes of the frame. Handlers, and the fast way of Produce, call ``authorize`` before
+the first four bytes of the frame. Handlers, and the fast path of Produce, call ``authorize`` before
 they append, change or disclose anything. ``throttle_ms`` is called before a response is encoded.
-Without an authorizer everything is allowed, and without quotas nothing is throttled.
+Without an authorizer, everything is allowed. Without quotas, nothing is throttled.
 
 Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing
@@ -83,7 +83,7 @@ class Quotas(Protocol):
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
     ) -> int:
-        """Count a request of `nbytes` that has been handled; return its throttle time."""
+        """Count a request of `nbytes` bytes that was handled; return its throttle time in ms."""
         ...
 
 
@@ -91,14 +91,14 @@ class Gate:
     """The gate of one node.
 
     Args:
-        versions: the key and the oldest and newest supported version of each API.
-        max_frame_bytes: the largest request (`socket.request.max.bytes`).
-        max_login_frame_bytes: the largest request before the login is complete
+        versions: the key, the oldest and the newest supported version of each API.
+        max_frame_bytes: the largest request, in bytes (`socket.request.max.bytes`).
+        max_login_frame_bytes: the largest request before the login is complete, in bytes
             (`sasl.server.max.receive.size`).
 
     Attributes:
-        authorizer: decides about operations; None allows everything.
-        quotas: decides about throttling; None throttles nothing.
+        authorizer: decides which operations a client may perform; None allows everything.
+        quotas: decides how long a client is throttled; None throttles nothing.
     """
 
     __slots__ = ("_max_frame_bytes", "_max_login_frame_bytes", "_versions", "authorizer", "quotas")
@@ -133,7 +133,7 @@ class Gate:
 
         Args:
             api_and_version: the first four bytes of the frame, as an unsigned number.
-            nbytes: size of the frame.
+            nbytes: size of the frame, in bytes.
 
         Returns:
             False for an unsupported version of ApiVersions, to be answered with
@@ -235,10 +235,10 @@ class Gate:
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
     ) -> int:
-        """Count a request that was handled, mute its client and return the throttle time.
+        """Count a request that was handled, mute its connection and return the throttle time in ms.
 
-        The server reads nothing from the client during that time; a client that supports KIP-219
-        waits, too.
+        The server reads nothing from the connection during the throttle time. A client that
+        supports KIP-219 also sends nothing.
         """
         if self.quotas is None:
             return 0

@@ -1,4 +1,4 @@
-"""The servers of a node, one per listener, and the addresses that its clients are given."""
+"""The servers of a node, one per listener, and the addresses that the node advertises."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NodeServers:
         Args:
             handler: handles the requests.
             counters: the node's metrics.
-            turn: the node's limit of requests per iteration of the loop.
+            turn: the node's limit of requests per event loop iteration.
             max_frame_bytes: the largest request that the gate admits.
 
         Raises:
@@ -103,11 +103,11 @@ class NodeServers:
             raise
 
     async def close(self, drain: float | None = None) -> None:
-        """Close all listeners and their connections. Safe twice.
+        """Close all listeners and their connections. Idempotent.
 
         Args:
-            drain: seconds that requests in progress have to end; None for the default of
-                `ServerLimits`.
+            drain: maximum number of seconds to wait for requests in progress; None for the default
+                of `ServerLimits`.
         """
         opened, self._opened = self._opened, []
         loop = asyncio.get_running_loop()
@@ -119,13 +119,13 @@ class NodeServers:
             left = 0.0 if failure is not None else max(deadline - loop.time(), 0.0)
             try:
                 await one.server.close(left)
-            except BaseException as error:  # noqa: BLE001 - raised when all are closed
+            except BaseException as error:  # noqa: BLE001 - raised when all servers are closed
                 failure = failure or error
         if failure is not None:
             raise failure
 
     def advertised(self, listener: str | None) -> Endpoint | None:
-        """Return the address that clients of a listener are given; None if it is not advertised.
+        """Return the advertised address of a listener; None if the listener is not advertised.
 
         Args:
             listener: the listener's name; None for the inter-broker listener.
@@ -142,7 +142,7 @@ class NodeServers:
         return [found for name in names if (found := self.advertised(name)) is not None]
 
     def opened(self) -> list[Endpoint]:
-        """Return the open listeners with their actual ports, also if a setting has port 0."""
+        """Return the open listeners with their actual ports, even if the setting has port 0."""
         return [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
 
     def open_to_others(self) -> list[Endpoint]:
@@ -150,7 +150,7 @@ class NodeServers:
         return [one for one, server in self._opened if not all(map(is_loopback, server.hosts))]
 
     def listening(self) -> list[Endpoint]:
-        """Return all listeners: the open ones, then those for controllers."""
+        """Return the open listeners, then the listeners for controllers, which are not open."""
         return [*self.opened(), *self._listeners.controllers]
 
     @property
@@ -168,7 +168,7 @@ class NodeServers:
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:
     if endpoint.host.lower() == LOCALHOST:
-        return "127.0.0.1"  # localhost may also be ::1, which would get another free port
+        return "127.0.0.1"  # localhost may also be ::1, for which port 0 would be another port
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 
 

@@ -17,19 +17,14 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""Seconds that the exit from `with` waits for the thread before it raises TimeoutError."""
+"""Seconds that the exit from `with` waits for the thread's end before it raises TimeoutError."""
 
 _STILL_RUNNING_SECONDS: Final = 0.1
 """Interval, in seconds, at which a waiting caller checks that the loop is still running."""
 
 
 class LoopThread:
-    """A thread that runs an event loop between a start and a close coroutine.
-
-    Args:
-        start: awaited on the loop first.
-        close: awaited on the loop last.
-    """
+    """A thread with an event loop: it awaits `start`, runs until `stop`, then awaits `close`."""
 
     def __init__(
         self, start: Callable[[], Awaitable[None]], close: Callable[[], Awaitable[None]]
@@ -51,12 +46,12 @@ class LoopThread:
         If the wait is interrupted, `start` is cancelled and the thread ends.
 
         Raises:
-            Exception: whatever `start` raises; the thread has ended.
+            Exception: the error of `start`; the thread has ended.
         """
         self._thread.start()
         try:
             self._ready.wait()
-        except BaseException:  # such as KeyboardInterrupt: nothing else stops the thread
+        except BaseException:  # for example KeyboardInterrupt: stop the thread
             self._abandoned = True
             if self._loop is not None and self._main_task is not None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -69,12 +64,12 @@ class LoopThread:
             raise self._failure
 
     def run(self, coro: Coroutine[object, object, T], timeout: float | None) -> T:
-        """Run a coroutine on the loop and return its result; call it from any other thread.
+        """Run a coroutine on the loop and return its result. Call it from another thread.
 
         Raises:
             TimeoutError: no result within `timeout` seconds; the coroutine continues.
-            Closed: the loop ended before the coroutine.
-            WrongLoop: called on the thread of the loop, which would wait for itself.
+            Closed: the loop ended before the coroutine ended.
+            WrongLoop: called on the thread of the loop, where the call would wait for itself.
         """
         assert self._loop is not None
         if threading.current_thread() is self._thread:
@@ -91,8 +86,8 @@ class LoopThread:
             raise closed from None
         left = timeout
         while not future.done():
-            # A loop that ends leaves the future pending, so check at intervals whether the loop
-            # runs.
+            # If the loop ends, the future stays pending, so check at intervals whether the loop
+            # still runs.
             running = self._loop.is_running()
             look = _STILL_RUNNING_SECONDS if left is None else min(left, _STILL_RUNNING_SECONDS)
             if concurrent.futures.wait([future], look).done:
@@ -120,7 +115,7 @@ class LoopThread:
 
         Raises:
             TimeoutError: the thread did not end within `STOP_SECONDS`.
-            Exception: whatever `close` raised.
+            Exception: the error of `close`, or the error that ended the loop.
         """
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -1,8 +1,9 @@
 """The periodic jobs of a node, and the task that runs each of them.
 
-``jobs`` lists them. A job that fails is logged, counted and retried.
+``jobs`` returns the jobs. The failure of a job is logged and counted, and the job is retried.
 
-Source: Kafka ``LogManager.startupWithConfigOverrides``, ``ReplicaManager.startHighWatermark``.
+Source: Kafka ``LogManager.startupWithConfigOverrides``,
+``ReplicaManager.startHighWatermarkCheckPointThread``.
 Tests: ``tests/unit/broker/test_maintenance.py``.
 """
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
-"""Longest delay of a job's first run, like the default of Kafka's ``log.initial.task.delay.ms``."""
+"""Maximum delay of a job's first run, as in Kafka's default ``log.initial.task.delay.ms``."""
 
 LEAST_INTERVAL_MS: Final = 10
-"""Shortest interval. Without it, a setting of 0 would make a job keep the loop busy."""
+"""Minimum interval of a job: with an interval of 0, the job would keep the loop busy."""
 
 EXPIRE_PRODUCERS_MS: Final = 600_000
 """Interval of the check for expired producers: the default of Kafka's
@@ -45,9 +46,9 @@ class Job(NamedTuple):
     """A periodic job.
 
     Attributes:
-        interval_ms: returns the interval; called before each wait, because a setting may change.
-        run: does the job once, on the node's loop; long work goes to an executor. If it raises, it
-            is retried.
+        interval_ms: returns the interval in ms; called before each wait.
+        run: runs the job once, on the node's loop, with long work in an executor. If `run` raises,
+            it is retried.
     """
 
     name: str
@@ -94,9 +95,9 @@ def jobs(node: MaintainedNode) -> list[Job]:
                 deleted += await node.cold_reads.read(
                     functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
                 )
-            except KafkaStorage:  # logged already; continue with the other logs
+            except KafkaStorage:  # already logged; continue with the other logs
                 continue
-            await asyncio.sleep(0)  # let other tasks run: the log may have read from the disk
+            await asyncio.sleep(0)  # let other tasks run
         if deleted:
             node.counters.segments_deleted += deleted
             node.purge_later()
@@ -106,7 +107,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
 
         @functools.cache
         def cleaner() -> LogCleaner:
-            """Import and create the cleaner at its first run, to keep it out of the start."""
+            """Import and create the cleaner at its first run, so that no start waits for it."""
             from aiokq.broker.log.cleaner.cleaner import LogCleaner
 
             return LogCleaner(
@@ -119,7 +120,7 @@ def jobs(node: MaintainedNode) -> list[Job]:
             )
 
         async def clean() -> None:
-            """Compact the logs whose dirty ratio is high enough."""
+            """Compact the logs that are due by their dirty ratio or max.compaction.lag.ms."""
             await cleaner().clean_all()
 
         cleaners = [

@@ -1,6 +1,6 @@
 """One broker node: its log directories, topics, coordinators, listeners and background jobs.
 
-The node opens, starts and closes its parts. All of it runs on one event loop.
+The node opens, starts and closes its parts. The node and its parts run on one event loop.
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ logger = logging.getLogger("aiokq.broker")
 
 
 RECOVERY_MOMENT: Final = 1.0
-"""Seconds that `start` waits for recovery before it accepts clients."""
+"""Maximum number of seconds that `start` waits for recovery before it accepts clients."""
 
 
 class BrokerNode:
     """One broker.
 
     Args:
-        settings: made by `settings.broker_settings`.
+        settings: the settings of the node, as returned by `config.settings.broker_settings`.
         environment: clock, random, network, files and offload.
         data_dir: the node's log directory or directories, created if they are missing.
-        listeners: where the node listens and what it advertises; None for a free port of 127.0.0.1.
-        node_id: None takes the stored id, or 0 for a new directory.
+        listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
+        node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
 
     Attributes:
         servers: the node's listeners.
         purgatory: fetches that wait for records.
         cold_reads: pending reads of records outside the page cache.
-        leadership_listeners: notified when the node begins or stops leading a partition; to be
-            added before the node is opened.
-        retention_policies: decide which old segments are deleted; others may be added.
+        leadership_listeners: notified when the node begins or stops leading a partition. Listeners
+            must be added before the node is opened.
+        retention_policies: decide which old segments are deleted. Policies may be added.
         counters: the node's metrics.
         background: notified of failures of background jobs.
-        gate: decides which requests are handled, and what they may touch.
-        turn: the limit of requests per iteration of the loop, which keeps connections fair.
+        gate: decides which requests are handled, and which resources they may use.
+        turn: limits the requests handled per event loop iteration, so that other tasks can run.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class BrokerNode:
             raise
 
     async def _open(self) -> None:
-        """Open the directories, and the logs that need no recovery.
+        """Open the directories and the logs that need no recovery; start coordinator and jobs.
 
         Raises:
             KafkaStorage: no directory can be used, or one is in use.
@@ -304,8 +304,8 @@ class BrokerNode:
     async def start(self) -> None:
         """Open the directories, then accept clients.
 
-        After an unclean shutdown, `start` waits for recovery no longer than `RECOVERY_MOMENT`. A
-        partition has no leader until it is recovered; clients retry, as during an election.
+        After an unclean shutdown, `start` waits for recovery at most `RECOVERY_MOMENT` seconds. A
+        partition has no leader until its log is recovered; clients retry, as during an election.
 
         Raises:
             OSError: a port is in use, or an address is not this machine's.
@@ -341,11 +341,10 @@ class BrokerNode:
         )
 
     async def reset(self) -> None:
-        """Delete all topics with their records, groups, offsets and producers.
+        """Delete all topics and records, all groups, committed offsets and producer state.
 
-        Connections stay open. Waiting fetches get the error for a topic that does not exist,
-        and waiting group members get NOT_COORDINATOR. No id of a topic, producer or fetch session
-        is reused.
+        Connections stay open. Waiting fetches get the error of an unknown topic, and waiting group
+        members get NOT_COORDINATOR. No id of a topic, producer or fetch session is reused.
 
         Raises:
             KafkaStorage: an I/O error.
@@ -357,10 +356,10 @@ class BrokerNode:
             self._deletion.hurry()
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set.
+        """Wait until `stop` is set or the node fails.
 
         Raises:
-            Exception: the error that made the node fail before `stop` was set.
+            Exception: the error of the node that failed before `stop` was set.
         """
         assert self._failure is not None
         self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")
@@ -373,10 +372,10 @@ class BrokerNode:
             end.set_result(None)
 
     async def close(self) -> None:
-        """Answer pending requests, close all connections, and close the logs cleanly. Idempotent.
+        """Complete pending requests, close all connections, and close the logs cleanly. Idempotent.
 
-        Cancellation ends the wait for clients, but not the closing of the logs. In a forked child
-        this does nothing, because the logs belong to the parent.
+        Cancellation ends the wait for clients, but not the closing of the logs. In a forked child,
+        the call does nothing, because the logs belong to the parent.
         """
         if os.getpid() != self._pid:
             return
@@ -411,7 +410,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # marks it as retrieved, because nobody may await it
+            self._failure.exception()  # marks it as retrieved: possibly no task awaits it
 
     # notifications of directories and partitions
 
@@ -429,11 +428,11 @@ class BrokerNode:
 
         for directory in directories.all:
             directory.disk.listener = listen(directory)
-            if directory.disk.failure is not None:  # it failed while it was opened
+            if directory.disk.failure is not None:  # it failed during its opening
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline; fail if no directory is left."""
+        """Take the directory's partitions offline; let the node fail if no directory is online."""
         if self._storage is None:
             return
         self._storage.publisher.directory_failed(directory, error)
@@ -459,7 +458,7 @@ class BrokerNode:
         self.purgatory.wake(partition.name)
 
     def purge_later(self) -> None:
-        """Schedule the removal of deleted files, each after its topic's delay.
+        """Schedule the removal of deleted files, each after its delay.
 
         Several calls in one iteration of the loop schedule the removal once.
         """

@@ -1,4 +1,4 @@
-"""The areas of a node that are views of several of its parts; see ``handlers.areas``."""
+"""The areas of ``handlers.areas`` that combine several parts of a node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NodeCluster:
         self._brokers = brokers
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise a listener; None: the inter-broker listener."""
+        """Return the live brokers that advertise `listener`; None is the inter-broker listener."""
         return self._brokers(listener)
 
 
@@ -57,7 +57,7 @@ class NodeConfigs:
         self._node = node
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
-        """Return all settings of the node with their sources."""
+        """Return the settings of the node that have an effect, with their sources."""
         from aiokq.broker.metadata.config_sources import broker_config_entries
 
         return broker_config_entries(self._node)
@@ -106,5 +106,5 @@ class NodeLogs:
         return self._storage.directories
 
     async def save_log_starts(self) -> None:
-        """Write the log start offsets to their checkpoint."""
+        """Write the log start offsets to the checkpoint file."""
         await self._storage.save_log_starts()

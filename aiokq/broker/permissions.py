@@ -1,12 +1,12 @@
 """The permissions that each API needs: one row per operation and type of resource.
 
-A row also has the error of a denial. The gate refuses to check a permission without a row, and a
-test checks that every handler uses every row of its API.
+A row also has the error of a denial. If there is an authorizer, the gate raises KeyError for a
+permission without a row. A test checks that every handler uses every row of its API.
 
 As in Kafka, permission is checked before existence, so a denial does not disclose whether a topic
-exists. If a request does not name resources, denied resources are left out of the response. An
-unknown topic id gets UNKNOWN_TOPIC_ID, because it has no name to check; Kafka does not treat topic
-ids as secrets.
+exists. If a request does not name resources, denied resources are left out of the response. A
+request with an unknown topic id gets UNKNOWN_TOPIC_ID, because there is no name to check; Kafka
+does not treat topic ids as secrets.
 
 Source: Kafka ``KafkaApis``, ``ControllerApis``, ``AuthHelper``, ``AclOperation``, ``AclEntry``
 (4.2).
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
 """The bit field of authorized operations if the client did not request it (KIP-430)."""

@@ -56,7 +56,7 @@ BAD_ARGUMENTS: Final = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code."""
-    gc.disable()  # during the start: collections find no garbage and take a tenth of its time
+    gc.disable()  # during the start, collections find no garbage and take a tenth of the time
     try:
         return _run(arguments)
     finally:
@@ -102,14 +102,14 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 class Place(NamedTuple):
-    """The log directories, and whether they are removed at the end."""
+    """The log directories, and whether the process removes them when it ends."""
 
     directories: list[str]
     ephemeral: bool
 
 
 class Choice(NamedTuple):
-    """The settings, and the reason for their profile, which is None if --profile was given."""
+    """The settings, and the reason for the choice of their profile; None if --profile is given."""
 
     settings: BrokerSettings
     reason: str | None
@@ -119,7 +119,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        # Users of kafka-server-start may pass a file and --override NAME=VALUE.
+        # Users of kafka-server-start may pass a properties file and --override NAME=VALUE.
         if "--override" in message:
             message += ": use --set NAME=VALUE"
         elif message.endswith(".properties"):
@@ -273,11 +273,11 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
 
     Raises:
         ConfigError: a setting or flag is malformed, contradicts another one, asks for TLS or SASL,
-            or makes a wildcard address the advertised one.
+            or would advertise a wildcard address.
     """
     host = None if options.host is None else _without_brackets(options.host)
     if host is not None and host.lower() == LOCALHOST:
-        host = "127.0.0.1"  # localhost may also be ::1, which would get another free port
+        host = "127.0.0.1"  # localhost may also be ::1, for which port 0 would be another port
     if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
         raise ConfigError(
             f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT], an address that "
@@ -324,7 +324,8 @@ def _raise_descriptor_limit() -> None:
     """Raise the soft limit of descriptors to the hard limit.
 
     Each client and each written partition needs a descriptor. The soft limit is usually 1024
-    because of programs that use `select`; asyncio does not.
+    because of programs that use `select`. asyncio does not use `select` on systems that have epoll
+    or kqueue.
     """
     try:
         import resource
@@ -377,8 +378,8 @@ async def _serve(
             metrics_port = None
             if options.metrics_port is not None:
                 metrics_port = stack.enter_context(_serve_metrics(options.metrics_port)).port
-            # Objects that exist now live as long as the process: exclude them from garbage
-            # collection.
+            # Objects that exist after the start live as long as the process: exclude them from
+            # garbage collection.
             gc.freeze()
             gc.enable()
             print(_address_line(node, options, choice, place, listeners, metrics_port), flush=True)
@@ -392,9 +393,10 @@ async def _serve(
 
 
 def _warn_if_open_to_others(node: BrokerNode) -> None:
-    """Warn if other machines can connect, and if those are given an address of this machine only.
+    """Warn if other machines can connect, and if the node advertises a loopback address to them.
 
-    The open sockets decide: a host name in `listeners` may be one of a loopback address.
+    The check uses the open sockets, because a host name in `listeners` may resolve to a loopback
+    address.
     """
     logger = logging.getLogger("aiokq.broker")
     opened = node.servers.open_to_others()
@@ -493,7 +495,7 @@ def _address_line(
 
 
 def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
-    """Return whether clients of a listener get another address than the one it is opened on."""
+    """Return whether a listener is opened on another address than its advertised address."""
     for one in advertised:
         if one.name == opened.name:
             same_host = opened.host in (*WILDCARDS, one.host) or (
@@ -504,7 +506,7 @@ def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
 
 
 def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
-    """Return why the start failed and what to do, in one line."""
+    """Return a line that says why the start failed and what to do."""
     directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message
@@ -530,7 +532,7 @@ def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
 
 
 def _explain_listener(error: ListenerFailed) -> str | None:
-    """Return why a listener could not be opened, and what to do; None for other errors."""
+    """Return why a listener could not be opened and what to do; None for any other error number."""
     name, host, port = error.endpoint
     if isinstance(error.__cause__, socket.gaierror):
         return (

@@ -1,8 +1,8 @@
 """Snapshots of a running broker's data, and their restoration into a new data directory.
 
-A snapshot is a log directory in the state after a clean shutdown, so that opening it recovers
-nothing. It shares no file with the broker's directory, because after a power cut the broker may
-append to a segment that was finished when the snapshot was taken.
+A snapshot is a log directory in the state after a clean shutdown, so that a start with the snapshot
+recovers nothing. The snapshot shares no file with the broker's directory, because after a power cut
+the broker may append to a segment that was finished when the snapshot was taken.
 
 Tests: ``tests/unit/broker/test_snapshot.py``.
 """
@@ -41,24 +41,24 @@ __all__ = ["restore_snapshot", "take_snapshot"]
 logger = logging.getLogger("aiokq.broker")
 
 ATTEMPTS: Final = 10
-"""Attempts before a snapshot fails because segments are deleted or compacted during each."""
+"""Maximum number of attempts; an attempt fails if segments are deleted or compacted during it."""
 
 CHUNK: Final = 1024 * 1024
 LOGS_PER_TURN: Final = 16
 
 
 async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
-    """Copy the data of a running node, as of one moment, to a new log directory.
+    """Copy the data of a running node, in its state of one moment, to a new log directory.
 
     All log directories of the node become one directory, which is durable on return. It contains
     the logs of all replicas on the node, leaders and followers.
 
     Args:
         path: the directory to create, or an empty directory.
-        files: the file system to write to; the node's by default.
+        files: the file system to write to; the node's file system by default.
 
     Raises:
-        ConfigError: `path` is a file, or a directory with something in it.
+        ConfigError: `path` is a file, or a directory that is not empty.
         BrokerError: KafkaStorage for an I/O error or an offline log directory, or the error of a
             partition whose log is not available, for example during its recovery. Nothing is left
             at `path`.
@@ -132,8 +132,8 @@ class _Copy:
     async def attempt(self) -> bool:
         """Copy everything; return False if a segment was replaced during the copy.
 
-        Finished segments are only linked. Links take little time, so that few segments are deleted
-        meanwhile; `part` replaces them with copies.
+        Finished segments are only linked, because links take so little time that few segments are
+        deleted during the attempt. `part` replaces the links with copies.
         """
         node = self._node
         self._links.clear()
@@ -166,7 +166,7 @@ class _Copy:
             # Producer ids are reserved before use, so the image covers all producer ids in the
             # logs.
             image = await offload.run(node.storage.metadata_image)
-        image.directories = {}  # the copy is one directory with an id of its own
+        image.directories = {}  # the copy is a single directory with a new id
         properties = node.storage.directories.properties
         ids = properties._replace(directory_id=format_uuid(random_id(node.environment.random)))
         try:
@@ -227,7 +227,7 @@ class _Copy:
                 self._target.link(file.source, path)
             except FileNotFoundError:
                 raise
-            except OSError:  # another file system, or one that has no links
+            except OSError:  # another file system, or a file system without links
                 pass
             else:
                 self._links.append((path, file.size))
@@ -282,10 +282,10 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
-    """Copy a log directory: first partitions, then metadata, last the clean shutdown marker.
+    """Copy a log directory: first partitions, then metadata, and last the clean shutdown marker.
 
-    The order matters if the copy is interrupted: a broker that starts on it recreates, as empty
-    ones, the partitions that are in the metadata and not on disk.
+    The order matters if the copy is interrupted: a broker that is started on the incomplete copy
+    creates an empty log for each partition that is in the metadata and not on disk.
     """
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]

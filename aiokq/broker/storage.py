@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 CLOSERS: Final = 4
-"""Number of logs that are closed concurrently. Four concurrent syncs are ten times as fast as
-successive ones; more gain little.
+"""Number of logs that are closed concurrently.
+
+Four concurrent syncs are ten times as fast as successive syncs; more than four gain little.
 """
 
 
@@ -79,12 +80,12 @@ class Storage:
         resigned: Callable[[Partition], None],
         deleted: Callable[[], None],
     ) -> Storage:
-        """Open log directories in an executor.
+        """Open the log directories in an executor, then their logs.
 
         Args:
-            supervisor: runs the flushers, and opens logs later; the caller closes it before it
-                calls ``close``.
-            background: counts and logs failures of these tasks.
+            supervisor: runs the flushers, and the tasks that retry opening or deleting logs. The
+                caller must close the supervisor before it calls ``close``.
+            background: counts and logs the failures of the supervisor's tasks.
             elected, resigned, deleted: see `MetadataPublisher`.
 
         Raises:
@@ -121,7 +122,7 @@ class Storage:
                 environment.offload.run(open_directories), name="open the log directories"
             )
         except asyncio.CancelledError:
-            for directories, metadata in found:  # unlock them, or no later start succeeds
+            for directories, metadata in found:  # otherwise the directories stay locked
                 metadata.close()
                 for directory in directories.all:
                     directory.close(clean=False)
@@ -151,7 +152,7 @@ class Storage:
         return storage
 
     async def _load(self) -> None:
-        """Publish the metadata, and open the logs that need no recovery."""
+        """Load the metadata, count an unclean start, and open the logs that need no recovery."""
         self.publisher.load(self._metadata.image)
         if self.publisher.was_unclean:
             await self.changes.count_unclean_start()
@@ -164,7 +165,7 @@ class Storage:
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of single groups."""
+        """The settings of individual groups."""
         return self.publisher.group_configs
 
     def _start_flushers(self, supervisor: Supervisor, background: BackgroundWork) -> None:
@@ -197,7 +198,7 @@ class Storage:
         for directory in self.directories.all:
             try:
                 await self._close_directory(directory, clean)
-            except Exception as error:  # noqa: BLE001 - raised when the others are closed
+            except Exception as error:  # noqa: BLE001 - raised when all directories are closed
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -268,7 +269,7 @@ def _open_metadata(environment: Environment, directories: LogDirectories) -> Met
     """Open the metadata log, of which each directory has a copy.
 
     Raises:
-        KafkaStorage: a directory cannot be opened, and no other has metadata.
+        KafkaStorage: a directory cannot be opened, and no other directory has metadata.
     """
     by_path = {f"{directory.path}/{METADATA_LOG}": directory for directory in directories.all}
 
@@ -286,7 +287,7 @@ def _open_metadata(environment: Environment, directories: LogDirectories) -> Met
 
 
 def _owned(metadata: MetadataLog) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
-    """Return a predicate: whether a topic owns a partition that was found on disk."""
+    """Return a predicate that tells whether a topic owns a partition found on disk."""
 
     def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         topic = metadata.image.topics.get(partition.topic)

@@ -1,8 +1,8 @@
 """Import of the modules that a broker needs later, one at a time, soon after the start.
 
-The start does not import them, so that the broker accepts connections sooner. They are not imported
-at their first use either: the process may then have no descriptor left to open their files, and the
-import of a whole coordinator would block the loop.
+The start does not import these modules, so that the broker accepts connections sooner. The modules
+are not imported at their first use either: by that time, the process may have no free descriptor to
+open their files, and the import of a complete coordinator would block the loop.
 
 Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are missing here, and
 ``tests/fault/test_late_imports.py``.
@@ -198,18 +198,19 @@ MODULES: Final = (
     "aiokq.broker.coordinator.definition",
     "aiokq.broker.coordinator.shard_context",
 )
-"""The modules to import. Each comes after the aiokq modules that it imports, so that every step is
-short.
+"""The modules to import.
+
+Each module follows the aiokq modules that it imports, so that every import is short.
 """
 
 
 async def warm_up(background: BackgroundWork) -> None:
     """Import `MODULES`, and retry the imports that fail.
 
-    An ImportError that has another cause than the lack of a descriptor is logged and not retried.
+    An ImportError whose cause is not the lack of a descriptor is logged and not retried.
 
     Args:
-        background: notified of imports that are retried.
+        background: notified of the failed imports that are retried.
     """
     task = background.task("import modules")
     waiting: Sequence[str] = MODULES
@@ -249,7 +250,7 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
 
 
 def _lacks_descriptor(error: BaseException | None) -> bool:
-    """Return whether an import failed because no descriptor was left to open a file."""
+    """Return whether an import failed because the process had no free descriptor for a file."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
             return True

@@ -261,5 +261,5 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning of an ignored setting without the place in the code that raised it."""
+    """Print a warning as one line, without the place in the code that raised it."""
     print(f"aiokq: warning: {one_line(str(message))}", file=sys.stderr)

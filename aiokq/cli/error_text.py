@@ -55,7 +55,7 @@ def reason(error: KafkaError) -> str:
 
 
 def _advice(error: KafkaError) -> str | None:
-    """Return the advice for the error, or for the first of its causes that has one."""
+    """Return the advice for the error, or for the first of its causes that has advice."""
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
@@ -70,7 +70,7 @@ def _advice(error: KafkaError) -> str | None:
 
 
 def _is_of_a_directory(error: KafkaError) -> bool:
-    """Whether the error is about files that this process read; its text contains the advice."""
+    """Whether the error is about files that this process read; such an error contains advice."""
     return (
         isinstance(error, KafkaStorage)
         and error.api is None

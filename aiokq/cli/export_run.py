@@ -1,4 +1,4 @@
-"""ExportRun: one run of `aiokq spark export`: its progress bar, its summary and its exit code."""
+"""ExportRun: one run of `aiokq spark export`, with its progress bar, summary and exit code."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
 
 
 def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
-    """Set the offsets of groups without members, or if `live` also of groups with members."""
+    """Set the offsets of groups without members; if `live` is true, also of groups with members."""
     if bool(options.group_ids) == options.all_groups:
         raise typer.BadParameter("no groups are named: give either group ids or --all-groups")
     if options.export and call.out.as_json:
@@ -131,7 +131,7 @@ async def _each(
     group_ids: list[str],
     move: Callable[[Admin, str], Awaitable[Resets]],
 ) -> dict[str, Resets]:
-    """Move the groups one after the other; print each error and continue with the next group."""
+    """Call `move` for each group in turn; print an error, and continue with the next group."""
     from aiokq.core.errors import KafkaError
 
     moved: dict[str, Resets] = {}
@@ -235,6 +235,6 @@ async def _delete_offsets(
 def _chosen(
     committed: list[TopicPartition], partitions: list[str | TopicPartition]
 ) -> list[TopicPartition]:
-    """Return the partitions with committed offsets that are named, alone or by their topic."""
+    """Return the `committed` partitions that are named in `partitions`, alone or by topic."""
     named = set(partitions)
     return [tp for tp in committed if tp in named or tp.topic in named]

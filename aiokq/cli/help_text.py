@@ -11,7 +11,7 @@ __all__ = ["examples", "flowing"]
 
 
 def examples(*commands: str) -> str:
-    """Return an epilog with one command a line."""
+    """Return an epilog with one command per line."""
     lines = (command.replace("[", r"\[") for command in commands)
     return "\n".join(("Examples:", *(f"[bold]$[/bold] {line}" for line in lines)))
 

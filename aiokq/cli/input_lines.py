@@ -53,10 +53,10 @@ async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
     """Yield the lines of standard input without their line ends, in portions as they arrive.
 
     Args:
-        max_bytes: the longest line accepted; no more of a line is held in memory.
+        max_bytes: maximum length of a line whose end has not arrived, so that memory is bounded.
 
     Raises:
-        RecordTooLarge: a line is longer.
+        RecordTooLarge: such a line is longer.
     """
     rest = b""
     count = 0

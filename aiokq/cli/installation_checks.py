@@ -118,7 +118,7 @@ def _codec(name: str) -> Check:
     sample = b"aiokq" * 100
     try:
         intact = decompress(codec_id(name), compress(codec_id(name), sample), 1024) == sample
-    except Exception as error:  # noqa: BLE001  a broken library may fail in any way it likes
+    except Exception as error:  # noqa: BLE001  a broken library may raise any exception
         return Check(name, Status.FAIL, f"{type(error).__name__}: {error}", fix)
     if not intact:
         return Check(name, Status.FAIL, "decompressed data differs from the input", fix)

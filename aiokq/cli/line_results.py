@@ -38,13 +38,13 @@ class _Failures:
 
 
 class LineResults:
-    """Counts lines, prints offsets, and complains once for consecutive lines with the same error.
+    """Counter and printer of the outcomes of lines; consecutive equal errors are one complaint.
 
     Attributes:
         out: prints offsets, complaints and the summary.
         delivered: number of acknowledged records.
         failed: number of lines that were not delivered.
-        interrupted: whether the input was not read to its end, or records have no acknowledgement.
+        interrupted: whether the input was not read to its end, or records have no outcome.
         seconds: duration of the sending; None if the topic was never reached.
     """
 
@@ -62,7 +62,7 @@ class LineResults:
         self._untold = 0
 
     def deliver(self, metadata: RecordMetadata, size: int) -> None:
-        """Count an acknowledged record; `size` is the bytes of its key and value."""
+        """Count an acknowledged record; `size` is the number of bytes in its key and value."""
         self.delivered += 1
         self._bytes += size
         if not self._show_offsets:
@@ -80,7 +80,7 @@ class LineResults:
             self.out.line(f"{metadata.topic}-{metadata.partition}@{metadata.offset}")
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Count a line, by its number from 1, that was not delivered."""
+        """Count a line that was not delivered; `number` is its number, from 1."""
         self.failed += 1
         if isinstance(error, KafkaError):
             reason = explain(error)

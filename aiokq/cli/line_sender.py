@@ -127,7 +127,7 @@ class LineSender:
             self._pending.append(_Sent(number, size, delivery))
 
     def _answered(self, _: object) -> None:
-        """Print the outcomes of a portion of lines. Context: a callback of the loop."""
+        """Print the outcomes of a portion of lines; called by the event loop."""
         try:
             self._settle()
             self._results.complain()
@@ -136,7 +136,7 @@ class LineSender:
             self._broken = error  # raised after the next portion, in the task that reads
 
     async def _finish(self, producer: Producer) -> None:
-        """Wait for the outcome of the last record, and account for all records."""
+        """Wait for the outcome of the last record, and count all records."""
         from aiokq.core.errors import DeliveryFailed
 
         try:
@@ -146,7 +146,7 @@ class LineSender:
         self._settle()
 
     def _settle(self) -> None:
-        """Account for the records that have an outcome, in the order of their lines."""
+        """Count the records that have an outcome, in the order of their lines."""
         pending = self._pending
         while pending and pending[0].delivery.done():
             sent = pending.popleft()
@@ -157,7 +157,7 @@ class LineSender:
                 self._results.deliver(sent.delivery.result(), sent.size)
 
     def _look(self, oldest: int) -> None:
-        """Print a message if the oldest line without an acknowledgement is still the same.
+        """Print a message if the oldest line without an acknowledgement is still `oldest`.
 
         A producer retries for two minutes, and the user of a silent terminal should know why.
         """

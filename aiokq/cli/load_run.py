@@ -1,4 +1,4 @@
-"""LoadRun: one run of `aiokq spark load`: its signals, its progress bar and its summary."""
+"""LoadRun: one run of `aiokq spark load`, with its signals, progress bar and summary."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ WORDS: Final[Mapping[str, str]] = {
 
 @contextlib.contextmanager
 def refused(*, usage: bool) -> Iterator[None]:
-    """Rename options in errors to their flags.
+    """Replace names of options by their flags in errors raised in the block.
 
     Args:
-        usage: whether an OptionError is wrong usage (exit code 2); true while only options are
-            checked.
+        usage: whether an OptionError is wrong usage (exit code 2): true where only options are
+            checked, before the load runs.
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
 
     try:
         yield
     except OptionError as error:
-        # `master` and `conf` are not fields of the options.
+        # Options such as `master` and `conf` are not fields of LoadOptions.
         other = f"--{error.option.replace('_', '-')}"
         typed = FLAGS.get(error.option) or flag(LoadOptions, error.option) or other
         message = _typed(f"{typed}: {error.problem}")
@@ -100,7 +100,9 @@ def _text(value: object) -> str:
 
 
 class LoadRun:
-    """One load; Ctrl-C or SIGTERM ends it after the current batch.
+    """One load, which Ctrl-C or SIGTERM ends after the current batch.
+
+    A second signal, or a signal before the first batch, ends the load at once.
 
     Args:
         master: Spark's master URL.
@@ -152,7 +154,7 @@ class LoadRun:
                     )
             except (KafkaError, OSError, KeyboardInterrupt) as error:
                 if self._signal is not None:
-                    # The signal may have ended Spark's JVM too, which caused the error.
+                    # The signal may have ended Spark's JVM, too, and so caused the error.
                     why = (
                         "" if isinstance(error, KeyboardInterrupt) else f" ({one_line(str(error))})"
                     )

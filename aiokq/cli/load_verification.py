@@ -1,4 +1,4 @@
-"""LoadVerification: the output of `aiokq spark load --verify`; `verify_load` counts."""
+"""LoadVerification: the output of `aiokq spark load --verify`; `verify_load` does the check."""
 
 from __future__ import annotations
 

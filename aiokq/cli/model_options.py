@@ -25,9 +25,10 @@ COLLECTIONS: Final = (tuple, frozenset)
 
 
 class Given(Generic[M]):
-    """Values given on the command line for the fields of a model; annotates a parameter.
+    """Values given on the command line for the fields of a model.
 
-    Values of repeatable options have the type of their field, with each value once.
+    ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. Values of
+    repeatable options have the type of their field, with each value once.
     """
 
     def __init__(self, model: type[M], values: dict[str, Any]) -> None:

@@ -91,7 +91,10 @@ class RecordReader:
                     await self._until_end(consumer, partitions)
 
     async def _partitions(self) -> list[TopicPartition]:
-        """Return all partitions to read. Admin finds them; a consumer waits for missing topics."""
+        """Return all partitions to read.
+
+        Admin looks them up, because a consumer would wait for missing topics.
+        """
         from aiokq.core.errors import UnknownTopicOrPartition
         from aiokq.core.types import TopicPartition
 
@@ -144,7 +147,10 @@ class RecordReader:
     async def _start_where_it_may_be(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
-        """Seek to the start; in partitions without a leader later, without delaying the others."""
+        """Seek to the start, but do not let partitions without a leader delay the others.
+
+        For "beginning" and "end", the consumer seeks in those partitions when they have a leader.
+        """
         from aiokq.core.errors import RequestTimeout
 
         start = self._wanted.start

@@ -28,7 +28,7 @@ class Format(StrEnum):
     TEXT = "text"
     """A line for people; bytes that are not text and control characters are escaped."""
     JSON = "json"
-    """A JSON object a line, with all parts of the record."""
+    """A JSON object per line, with all parts of the record."""
     RAW = "raw"
     """The bytes unchanged, and a line feed."""
 
@@ -63,7 +63,10 @@ def shown(data: bytes | None) -> str:
 
 
 def unescaped(text: str) -> str:
-    r"""Return the separator for an escape: `\t`, `\0` and `\\` are hard to type in shells."""
+    r"""Return the character for the escapes `\t`, `\0` and `\\`; return other text unchanged.
+
+    These characters are hard to type in shells.
+    """
     for escape, char in (("\\t", "\t"), ("\\0", "\0"), ("\\\\", "\\")):
         if text == escape:
             return char

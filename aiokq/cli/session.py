@@ -101,7 +101,10 @@ async def _until_terminated(main: Coroutine[object, object, T]) -> T:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop if it is installed; only a library leaves the choice to others."""
+    """Return uvloop's loop factory, or None if uvloop is missing.
+
+    Unlike a library, a program may choose its event loop.
+    """
     try:
         import uvloop
     except ImportError:

@@ -1,1 +1,1 @@
-"""`Cluster`, which the clients of one Kafka cluster share, and its health and registry views."""
+"""`Cluster`, the entry point for one Kafka cluster, and its health and registry views."""

@@ -1,7 +1,8 @@
 """`run_blocking`: runs blocking user code in threads, in order per partition.
 
-Differs from `asyncio.to_thread` in two points: the number of threads per event loop is limited, and
-calls about the same partition run one after another. Tests: tests/unit/client/test_blocking.py.
+The function differs from `asyncio.to_thread` in two points: the number of threads per event loop is
+limited, and calls about the same partition run one after another. Tests:
+tests/unit/client/test_blocking.py.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
 
     The event loop, and with it heartbeats, keeps running. If the first argument belongs to a
     partition (a record, a batch, a TopicPartition), calls about the same partition run one after
-    another, in the order of the calls; other calls run concurrently, 16 at most per event loop.
-    The threads are not those of `asyncio.to_thread`, because name resolution needs those too.
+    another, in the order of the calls; other calls run concurrently, 16 at most per event loop. The
+    threads are not those of `asyncio.to_thread`, because name resolution needs those threads, too.
 
     If the call is cancelled before the function runs, the function never runs. If it is cancelled
-    later, the wait ends and the function runs to its end, before the next call of its partition.
-    The record then counts as not processed and will be delivered again.
+    later, the wait ends, but the function runs to its end, and the next call about the same
+    partition starts only after that. In both cases the caller gets CancelledError. In a group, if
+    this error ends the consumer's `async with` block, the record that was being processed is not
+    committed and will be delivered again.
 
     Args:
         function: called with the other arguments, in a copy of the current context.
@@ -88,8 +91,8 @@ class BlockingCalls:
                 # The next call of the partition must still wait for the call before this one.
                 before.add_done_callback(lambda _: ended.set_result(None))
                 raise
-        # run_in_executor is not used: if the wait is cancelled, its future is done while the
-        # function still runs.
+        # run_in_executor is not used: the future that it returns is done as soon as the wait is
+        # cancelled, although the function still runs.
         running = self._executor.submit(call)
         running.add_done_callback(partial(_tell, loop, ended))
         waiting = asyncio.wrap_future(running)

@@ -63,7 +63,10 @@ PartitionLike: TypeAlias = TopicPartition | tuple[str, int]
 """A partition of a topic, or a plain ``(topic, partition)`` tuple."""
 
 NodeLike: TypeAlias = int | Literal["any", "controller"] | PartitionLike | Target
-"""Where a request goes: a node id, "any", "controller", or a partition for its leader."""
+"""The receiver of a request: a node id, "any", "controller", a `Target`, or a partition.
+
+A request for a partition is sent to the leader of the partition.
+"""
 
 
 class _Child(Protocol):
@@ -74,14 +77,17 @@ class Cluster:
     """A Kafka cluster: one copy of its metadata and one set of connections for all its clients.
 
     ``async with Cluster("host:9092") as cluster:`` waits for the first metadata, at most
-    ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from it have ``async
-    with`` blocks of their own. `close` first closes the clients that are still open: consumers,
-    then producers (which deliver the records they accepted), then admin clients.
+    ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from the cluster have
+    ``async with`` blocks of their own. `close` first closes the clients that are still open:
+    consumers, then producers (which deliver the records they accepted), then admin clients.
 
-    The constructor uses no event loop; `start` and ``async with`` bind to the running loop.
+    The constructor uses no event loop; `start` and ``async with`` bind to the running loop. Methods
+    that send requests raise `Closed` before `start` and after `close`, and `WrongLoop` on another
+    event loop.
 
     Args:
-        bootstrap_servers: "host:port", several comma separated or in a list.
+        bootstrap_servers: "host:port"; several addresses are separated by commas or passed as a
+            list.
         settings: settings to start from; defaults if not given.
         **overrides: single settings, by Kafka's names in snake_case.
 
@@ -130,6 +136,8 @@ class Cluster:
 
         Raises:
             WrongLoop: the cluster was started on another loop.
+            Exception: the first error that closing a client raised; raised after everything is
+                closed.
         """
         if self._engine.forked:
             return
@@ -141,8 +149,8 @@ class Cluster:
             for children in (self._consumers, self._producers, self._admins):
                 for child in list(children):
                     try:
-                        # After a cancellation each further close is cancelled too, in the same
-                        # order.
+                        # After a cancellation, the remaining clients are closed in the same order,
+                        # and each close is cancelled at its first wait.
                         async with asyncio.timeout(None if cancelled is None else 0):
                             await child.close()
                     except asyncio.CancelledError as error:
@@ -208,8 +216,8 @@ class Cluster:
         """Return a stream of typed events: first the latest event of each key, then new events.
 
         Args:
-            limit: the maximum number of queued events; beyond that the oldest event is dropped and
-                counted.
+            limit: the maximum number of queued events. If the queue is full, the oldest event is
+                dropped and counted.
         """
         return self._engine.events(limit=limit)
 
@@ -219,7 +227,7 @@ class Cluster:
 
     @property
     def registry(self) -> Registry:
-        """A read-only view of the cluster as the tree Kafka kept in ZooKeeper, with watches."""
+        """A read-only view of the cluster as Kafka's tree of nodes in ZooKeeper, with watches."""
         from aiokq.client.registry import Registry
 
         return Registry(self._engine)
@@ -278,11 +286,13 @@ class Cluster:
 
         Args:
             topics: topics and filters to subscribe to.
-            on_assigned, on_revoked, on_lost: called in rebalances of its group, see `Consumer`.
+            on_assigned, on_revoked, on_lost: called in rebalances of its group; see `Consumer`.
 
         Raises:
             ConfigError: a setting is unknown, out of range, contradicts another, or is a setting of
-                the Cluster.
+                the Cluster; an address is given instead of a topic; a handler is given without a
+                `group_id`.
+            InvalidTopic: a name is not valid for a topic.
             Closed, WrongLoop: the Cluster is closed, or was started on another loop.
         """
         from aiokq.consumer.consumer import Consumer
@@ -336,14 +346,15 @@ class Cluster:
         others.
 
         Args:
-            message: the request. The version is the newest that client and broker support and that
-                has every field set in the request.
-            node: a node id, "any", "controller", or a partition for its leader.
+            message: the request. It is sent in the newest common version of client and broker that
+                has all fields set in the request.
+            node: a node id, "any", "controller", or a partition, whose leader gets the request.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Raises:
             RequestTimeout: no response within the timeout; the cause is the last error.
-            ConnectionLost: the connection was lost before the response, or there is no such node.
+            ConnectionLost: the connection was lost before the response, or no broker has this node
+                id.
             FieldNotSupported: no version that both sides support has all fields set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
             TypeError: `message` is not a request.
@@ -391,7 +402,7 @@ class Cluster:
             timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Returns:
-            The records, none at the end of the log, and ``next_offset``, the offset to fetch next.
+            The records (none at the end of the log), and ``next_offset``, the offset to fetch next.
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
@@ -434,8 +445,8 @@ class Cluster:
         Args:
             partition: topic and partition.
             start: first offset, "earliest" or "latest" (or Kafka's -2 and -1).
-            stop: offset to end before; None for the current end of the log. If it is beyond the
-                end, the read waits for records.
+            stop: the first offset that is not read; None for the current end of the log. If the
+                offset is after the end of the log, the read waits for records.
             isolation_level: "read_committed" leaves out records of aborted and open transactions.
             max_bytes: the maximum number of bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
@@ -472,9 +483,10 @@ class Cluster:
         Args:
             partition: topic and partition.
             timestamp: milliseconds since the epoch, for the first record at or after that time;
-                "earliest" or "latest" for an end of the log (``timestamp_ms`` of the result is -1);
-                "max_timestamp" for the record with the greatest timestamp. Kafka's numbers for
-                these (-2, -1, -3), and -4 to -6 for tiered logs, are accepted too.
+                "earliest" or "latest" for the start or the end of the log (``timestamp_ms`` of the
+                result is -1); "max_timestamp" for the record with the greatest timestamp. Kafka's
+                numbers for these three (-2, -1, -3), and -4 to -6 for tiered logs, are accepted
+                too.
             isolation_level: with "read_committed", "latest" is the last stable offset.
             timeout: seconds; default ``default_api_timeout_ms``.
 

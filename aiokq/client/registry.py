@@ -33,13 +33,13 @@ from aiokq.core.types import OffsetAndMetadata, TopicPartition
 __all__ = ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"]
 
 GROUP_INTERVAL: Final = 5.0
-"""Seconds between two requests about a group that is watched."""
+"""Seconds between two polls of a watched node of a group, if no interval is given."""
 
 TOPICS: Final = ("brokers", "topics")
 
 
 class RegistryChangeKind(Enum):
-    """What happened to a node; short forms of ZooKeeper's event types."""
+    """The kind of a change of a node; short forms of ZooKeeper's event types."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -68,13 +68,13 @@ class Registry:
     ``/consumers``                            consumer groups
     ``/consumers/G/ids/M``                    the subscription of member M
     ``/consumers/G/offsets/T/P``              the committed offset
-    ``/consumers/G/owners/T/P``               the member that owns the partition, and "-0"
+    ``/consumers/G/owners/T/P``               the id of the owning member, followed by "-0"
     ========================================  ===================================================
 
-    Contents are JSON as Kafka 0.8 to 3.x wrote it; fields that a client cannot know
+    Contents are as Kafka 0.8 to 3.x wrote them, mostly JSON. Fields that a client cannot know
     (``timestamp``, ``jmx_port``, ``controller_epoch``) are -1. A ``/`` in the id of a group or
-    member is written ``%2F``. Each call sends new requests, and fails after ``timeout`` seconds,
-    by default ``default_api_timeout_ms``.
+    member is written ``%2F``. Each call sends new requests, and fails after ``timeout`` seconds, by
+    default ``default_api_timeout_ms``.
 
     Source: the ZooKeeper directories of Kafka's documentation, section 5.6.
     """
@@ -121,14 +121,14 @@ class Registry:
 
         ``async with await registry.watch("/brokers/ids") as watch: async for change in watch: ...``
 
-        Changes of brokers and topics are reported with each metadata response; below
-        ``/consumers`` the coordinators are polled. If a node changes several times between two
-        polls, only its last state is reported.
+        Changes of brokers and topics are reported when a metadata response contains them. For
+        ``/consumers`` and the nodes below it, the coordinators are polled. If a node changes
+        several times between two polls, only its last state is reported.
 
         Args:
-            interval: seconds between two polls; default 5 below ``/consumers``. Elsewhere None
-                means no polling: changes come with the client's own metadata requests, at the
-                latest after ``metadata_max_age_ms``.
+            interval: seconds between two polls; default 5 for ``/consumers`` and the nodes below
+                it. For other nodes, None means no polling: changes come with the client's own
+                metadata requests, at the latest after ``metadata_max_age_ms``.
 
         Raises:
             ValueError: the path is not absolute, or the interval is not above 0.
@@ -176,7 +176,7 @@ class Registry:
             ) from (cause or error)
 
     def look(self, names: tuple[str, ...], metadata: ClusterMetadata) -> RegistryNode | None:
-        """Return a node outside ``/consumers`` from metadata; None if it does not exist."""
+        """Return a node outside ``/consumers`` from `metadata`; None if it does not exist."""
         protocol = self._engine.settings.security_protocol
         return metadata_node(metadata, names, security_protocol=protocol)
 
@@ -216,7 +216,7 @@ class Registry:
 
 
 class RegistryWatch:
-    """An async iterator over the changes of one node; ends when it or its cluster is closed.
+    """An async iterator over the changes of one node; it ends when it or the cluster is closed.
 
     The iterator raises the error of a failed poll. The watch stays active after that: iterate again
     to wait for more changes.
@@ -247,7 +247,7 @@ class RegistryWatch:
         self._closed = False
 
     async def start(self) -> None:
-        """Read the node's first state, with which later states are compared."""
+        """Watch the node, and read its first state, with which later states are compared."""
         engine = self._engine
         if not self._of_group:
             if self._names == TOPICS:

@@ -50,7 +50,7 @@ def parse_path(path: str) -> tuple[str, ...]:
     """Split a path into names.
 
     Raises:
-        ValueError: the path is not absolute.
+        ValueError: the path is not absolute, or contains an empty name.
     """
     if not path.startswith("/") or "//" in path:
         raise ValueError(f"{path!r} is not a path: a path begins with /, as in /brokers/ids")
@@ -63,7 +63,7 @@ def node_name(text: str) -> str:
 
 
 def group_name(name: str) -> str:
-    """Return the id of a node name; the inverse of `node_name`."""
+    """Return the group id or member id of a node name; the inverse of `node_name`."""
     return name.replace("%2F", "/").replace("%2f", "/").replace("%25", "%")
 
 
@@ -122,7 +122,7 @@ def _json(value: Mapping[str, object]) -> str:
 
 
 def _broker(broker: BrokerInfo, security_protocol: str) -> str:
-    # Readers older than 0.9 know only host and port, and only PLAINTEXT.
+    # `host` and `port` are for readers older than Kafka 0.9, which support only PLAINTEXT.
     plain = security_protocol == "PLAINTEXT"
     document: dict[str, object] = {
         "listener_security_protocol_map": {security_protocol: security_protocol},
@@ -175,7 +175,7 @@ def group_node(
 
     Args:
         names: the names in the path after the name of the group.
-        offsets: the committed offsets; used below ``offsets`` only.
+        offsets: the committed offsets; used only for the node ``offsets`` and the nodes below it.
     """
     path = "/".join(("/consumers", node_name(group.group_id), *names))
     match names:
@@ -192,7 +192,8 @@ def group_node(
             values = {tp: str(at.offset) for tp, at in offsets.items() if at is not None}
             return _by_partition(path, values, rest)
         case ("owners", *rest):
-            # Old consumers appended the number of the stream; a member has one stream here.
+            # Old consumers appended a stream number to the member id. Here each member has one
+            # stream.
             owners = {tp: f"{member.member_id}-0" for tp, member in group.owners.items()}
             return _by_partition(path, owners, rest)
     return None

@@ -1,4 +1,4 @@
 """The cluster engine: metadata, events, request routing and recovery of failed partitions.
 
-Private to aiokq. The public face is :class:`aiokq.Cluster` (package ``client``).
+Private to aiokq. The public class is :class:`aiokq.Cluster` (package ``client``).
 """

@@ -27,7 +27,8 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddr
     """Return the addresses in ``servers``, in order and without duplicates.
 
     Args:
-        servers: "host:port" items, comma separated in one string or several; IPv6 in brackets.
+        servers: one string or several, each with comma-separated "host:port" items; IPv6 addresses
+            are in brackets.
 
     Raises:
         ValueError: an item is not an address; the message says what to write instead.

@@ -64,8 +64,8 @@ def tls_context(settings: ClusterValues) -> ssl.SSLContext:
             context.load_cert_chain(
                 settings.ssl_certfile,
                 settings.ssl_keyfile,
-                # Without a password, OpenSSL would ask for it on the terminal; an empty one makes
-                # it fail.
+                # Without this callback, OpenSSL would ask for a missing password on the terminal;
+                # with an empty password, it fails.
                 lambda: "" if password is None else password,
             )
         except (OSError, ssl.SSLError) as error:

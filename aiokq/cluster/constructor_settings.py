@@ -59,7 +59,7 @@ def child_settings(
     settings: ClusterSettings | None,
     overrides: Mapping[str, object],
 ) -> V:
-    """Return the settings of a client that shares a cluster: the cluster's and its own.
+    """Return the settings of a client that shares a cluster: the cluster's and the client's own.
 
     Args:
         settings: settings to start from; the defaults if not given.

@@ -1,7 +1,8 @@
 """Cache of the coordinators of groups and transactional ids.
 
-Keyed by (kind, key): the group "a" and the transactional id "a" have different coordinators.
-Lookups requested while a FindCoordinator request is in flight are sent together (KIP-699).
+The cache is keyed by (kind, key), because the group "a" and the transactional id "a" have different
+coordinators. Lookups requested while a FindCoordinator request is in flight are sent together
+(KIP-699).
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class Coordinators:
 
     Args:
         find: sends a FindCoordinator request to any broker and retries failed connections.
-        learned: called with the address of each coordinator found.
-        trouble: returns the reason why brokers do not answer; None if there is none.
+        learned: called with the broker of each coordinator found.
+        trouble: returns the error of the latest metadata request, to explain a timeout; None if
+            that request succeeded.
         spawn: starts a task.
     """
 
@@ -94,6 +96,7 @@ class Coordinators:
         Raises:
             RequestTimeout: not found within the timeout; the cause is the last error.
             BrokerError: the broker refused (GroupAuthorization, InvalidRequest ...).
+            Closed: the cluster was closed, or failed.
         """
         name = (kind, key)
         node_id = self._known.get(name)
@@ -130,7 +133,7 @@ class Coordinators:
             self._fail(name, error)
 
     async def _look_up(self, kind: CoordinatorKind) -> None:
-        """Look up the keys of a kind that have waiters, until no key has any."""
+        """Look up the keys of a kind until none of them has waiters."""
         backoff = Backoff(
             self._settings.retry_backoff_ms / 1000,
             self._settings.retry_backoff_max_ms / 1000,
@@ -152,7 +155,7 @@ class Coordinators:
             self._looking.discard(kind)
 
     async def _ask(self, kind: CoordinatorKind, keys: list[str]) -> bool:
-        """Send one request for ``keys``; for the first key only, if the broker takes one at a time.
+        """Send one request for ``keys``, or for the first key if the broker takes only one key.
 
         Returns:
             Whether at least one lookup ended, successfully or with an error that is not retriable.

@@ -1,8 +1,9 @@
 """`ClusterEngine`: metadata of one cluster and connections to it, shared by its clients.
 
-The engine connects its parts: the store (state and events), the refresher (when to request
-metadata), the source (which node to ask), the applier (applies responses), recovery, coordinators,
-topics (waiting for topics), router, reader, nodes and their factory.
+The engine creates its parts and connects them. The store holds the state and emits events. The
+refresher decides when to request metadata, the source chooses the node to ask, and the applier
+applies the responses. The other parts are recovery, coordinators, topic lookup, router, reader,
+and the nodes with their factory.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class ClusterEngine:
         environment: clock, random numbers, network, files and offload; default the system's.
 
     Attributes:
-        settings: as given.
-        environment: as given.
+        settings: the settings of the cluster.
+        environment: the given environment, or else the system's.
         counters: counters of this cluster and of all clients made from it.
         supervisor: supervisor of the engine's tasks.
         outages: log of outages of this cluster and of all clients made from it.
@@ -157,23 +158,26 @@ class ClusterEngine:
 
     @cached_property
     def reader(self) -> PartitionReader:
-        """Reads partitions without a consumer; imported on first use."""
+        """The reader of partitions without a consumer; imported on first use."""
         from aiokq.cluster.partition_reader import PartitionReader
 
         return PartitionReader(self)
 
-    # -- life -------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind to the running loop and wait for the first metadata. Does nothing if started.
+
+        If ``bootstrap_timeout_ms`` is 0, the call does not wait. If the first call fails or is
+        cancelled, the engine is closed.
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``.
                 Raised at once if every address failed with an error that a retry cannot solve, or,
                 with the cause `AuthenticationFailed`, if a broker refused the credentials.
             ConfigError: ``bootstrap_servers`` is not set.
-            Closed: the engine was closed.
-            WrongLoop: the engine was started on another loop.
+            Closed: the engine was closed, or ended by a bug (the cause).
+            WrongLoop: the engine was started on another loop or in a parent of this process.
         """
         self._binding.bind()
         self._raise_if_closed()
@@ -198,8 +202,12 @@ class ClusterEngine:
     async def close(self) -> None:
         """End all tasks, fail all waiters with `Closed`, close all sockets.
 
-        May be called more than once, concurrently, and if never started. Cancellation does not
-        interrupt it. In a forked child it does nothing, because the sockets are the parent's.
+        May be called more than once, concurrently, and if never started. Cancelling the first call
+        does not interrupt the shutdown. In a forked child the call does nothing, because the
+        sockets are the parent's.
+
+        Raises:
+            WrongLoop: called on another loop than the engine's.
         """
         if self._binding.forked:
             return
@@ -250,7 +258,7 @@ class ClusterEngine:
         return self._started and not self.closed
 
     def bind(self) -> None:
-        """Check that the engine is open and that this is its loop and process.
+        """Check that the engine is open, and is used on its loop and in its process.
 
         Raises:
             Closed: not started, closed, or ended by a bug (the cause).
@@ -260,7 +268,7 @@ class ClusterEngine:
         self._raise_if_closed()
 
     def check_loop(self) -> None:
-        """Check that this is the engine's loop and process, if it was started.
+        """Check that the engine, if it was started, is used on its loop and in its process.
 
         Raises:
             WrongLoop: another event loop, or a forked process.
@@ -293,7 +301,7 @@ class ClusterEngine:
         self.coordinators.fail_waiters(error)
         self.store.end(error)
 
-    # -- what is known ----------------------------------------------------------------------
+    # -- metadata and events ----------------------------------------------------------------
 
     @property
     def metadata(self) -> ClusterMetadata:
@@ -302,26 +310,31 @@ class ClusterEngine:
 
     @property
     def state(self) -> ClusterState:
-        """The latest metadata snapshot, and the brokers and partitions that fail."""
+        """The latest metadata snapshot, and the brokers and partitions that have failed."""
         return self.store.state
 
     @property
     def last_error(self) -> KafkaError | None:
-        """Why the latest metadata request failed; None after a success."""
+        """The error of the latest metadata request; None before the first, and after a success."""
         return self.refresher.last_error
 
     def events(self, *, limit: int = 10_000) -> EventStream:
         """Return a stream of typed events: first the latest event of each key, then new events.
 
         Args:
-            limit: the maximum number of queued events; beyond that the oldest event is dropped and
-                counted.
+            limit: the maximum number of queued events. When the queue is full, the oldest event is
+                dropped and counted.
+
+        Raises:
+            Closed: closed, or ended by a bug (the cause).
+            WrongLoop: another event loop, or a forked process.
+            ValueError, TypeError: ``limit`` is not an integer of at least 1.
         """
         self.check_declaring()
         return self.store.events(limit)
 
     def now(self) -> float:
-        """The loop's time, in seconds. Context: any thread, once started."""
+        """Return the time of the engine's loop, in seconds. Context: any thread, once started."""
         return self._binding.time()
 
     def new_backoff(self) -> Backoff:
@@ -334,7 +347,7 @@ class ClusterEngine:
         )
 
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task of the engine; an exception that leaves it ends the engine."""
+        """Start a task of the engine; an exception that the task raises ends the engine."""
         return self.supervisor.spawn(coro, name=name)
 
     # -- topics -----------------------------------------------------------------------------
@@ -352,6 +365,7 @@ class ClusterEngine:
             UnknownTopicOrPartition: the topic did not exist within the timeout.
             RequestTimeout: no broker answered within the timeout; the cause is the last error.
             TopicAuthorization, InvalidTopic: the brokers refused the topic; raised at once.
+            BrokerError: the topic had another error, such as LeaderNotAvailable, until the timeout.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         self.bind()
@@ -377,7 +391,10 @@ class ClusterEngine:
         self.watched_topics.unwatch(topics)
 
     def watch_all(self) -> None:
-        """Keep all topics of the cluster in the metadata until `unwatch_all` is called as often."""
+        """Keep all topics of the cluster in the metadata.
+
+        Each call is undone by one `unwatch_all`.
+        """
         if self.watched_topics.watch_all() and self.started:
             # The result is not awaited: the refresher retries until it succeeds.
             self.refresher.refresh()
@@ -387,13 +404,17 @@ class ClusterEngine:
         self.watched_topics.unwatch_all()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
-        """Wait for metadata newer than this call; requests are coalesced and repeated.
+        """Wait for metadata that was requested after this call.
+
+        Concurrent calls share requests. Failed requests are repeated without a time limit, so the
+        caller should set a timeout.
 
         Args:
             topics: topics that the metadata must cover; None for all watched topics.
 
         Raises:
             AuthenticationFailed, BootstrapFailed, Closed: no metadata can be requested.
+            InvalidTopic: a name is too long for a topic.
         """
         self.bind()
         await self.refresher.refresh(topics, create=False)
@@ -408,10 +429,13 @@ class ClusterEngine:
         leader_epoch: int | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
-        """Report a failed request about a partition: emits an event and starts recovery.
+        """Report a failed request about a partition.
+
+        The partition is in recovery from its first failure on, and an event is emitted. If `hint`
+        names a newer leader, the client uses that leader instead, without recovery.
 
         Args:
-            error: the error. Callers report errors with ``refresh_metadata``.
+            error: the error of the request.
             leader_epoch: epoch of the leader that sent the error; an error from a leader that has
                 already been replaced changes nothing.
             hint: the new leader, if the response named it.
@@ -430,7 +454,7 @@ class ClusterEngine:
             self.store.apply(PartitionServed(tp))
 
     def failed(self, tp: TopicPartition) -> bool:
-        """Whether the partition is in recovery."""
+        """Return whether the partition is in recovery."""
         return tp in self.store.state.failed
 
     # -- nodes and requests -----------------------------------------------------------------
@@ -451,7 +475,9 @@ class ClusterEngine:
         )
 
     def any_node(self) -> Node:
-        """Return the node to ask first: not known to be down, with the fewest requests in flight.
+        """Return the preferred broker: one that is up, with the fewest requests in flight.
+
+        If all brokers are down, one of them is returned.
 
         Raises:
             ConnectionLost: no broker is known yet.
@@ -471,22 +497,25 @@ class ClusterEngine:
     ) -> R:
         """Send a request on a shared connection and wait for the response.
 
-        Failed connection attempts are retried, on another broker if the target allows it. A request
-        that was sent is not repeated, because only the caller knows whether that is safe. Error
-        codes inside the response are not checked.
+        Until the request is sent, retriable errors are retried, on another broker if the target
+        allows it. With a node id as the target they are raised. A request that was sent is not
+        repeated, because only the caller knows whether that is safe. Error codes inside the
+        response are not checked.
 
         Args:
-            message: any request that does not wait long at the broker. The version is the newest
-                that client and broker support and that has every field set in the request; the
-                client's name and version are added to an ApiVersions request.
+            message: any request that does not wait long at the broker. It is sent in the newest
+                version that client and broker support and that has every field set in the request.
+                The client's name and version are added to an ApiVersions request.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
-            timeout: seconds, retries included; default ``default_api_timeout_ms``.
+            timeout: seconds, retries included; default ``default_api_timeout_ms``. The response
+                must also arrive within ``request_timeout_ms``.
 
         Raises:
             RequestTimeout: no response within the timeout; the cause is the last error.
             ConnectionLost: the connection was lost before the response, or there is no such node.
             FieldNotSupported: no version that both sides support has all fields set in the request.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
+            BrokerError: the topic of a leader, or a coordinator, could not be looked up.
         """
         self.bind()
         if timeout is None:
@@ -496,7 +525,9 @@ class ClusterEngine:
     async def coordinator(
         self, kind: CoordinatorKind, key: str, *, timeout: float | None = None
     ) -> int:
-        """Return the node id of the coordinator of a group or transactional id; cached.
+        """Return the node id of the coordinator of a group or transactional id.
+
+        A coordinator that is not cached is looked up.
 
         Args:
             timeout: seconds; default ``default_api_timeout_ms``.

@@ -16,12 +16,12 @@ __all__ = ["EventStream"]
 
 
 class EventStream:
-    """Typed events in the order they happened, after the latest event of each key.
+    """Async iterator over the latest event of each key and then over new events, in order.
 
-    The stream is subscribed when it is created. It queues at most ``limit`` events; beyond that
-    the oldest event is dropped and counted in ``dropped``. It ends after its queued events when the
-    stream or its cluster is closed. If several tasks iterate one stream, each event goes to one of
-    the tasks.
+    The stream is subscribed when it is created. It queues at most ``limit`` events. When the queue
+    is full, the oldest event is dropped and counted in ``dropped``. When the stream or its cluster
+    is closed, the iteration ends after the queued events. If several tasks iterate one stream, each
+    event goes to one of the tasks.
 
     Raises:
         ValueError, TypeError: the limit is not an integer of at least 1.
@@ -68,7 +68,7 @@ class EventStream:
             try:
                 await waiter
             except BaseException:
-                # Cancelled after it was woken: wake the next waiter for the event.
+                # This waiter was woken and then cancelled: wake the next waiter for the event.
                 if waiter.done() and not waiter.cancelled() and self._events:
                     self._wake()
                 raise

@@ -1,7 +1,8 @@
 """The typed events of a cluster, and the key under which the latest event is kept.
 
 Each event type has one source: events about brokers, topics and partitions come from the reducer,
-Throttled from the nodes, LoopStalled from the watchdog, group events from the consumer's group.
+Throttled from the nodes, LoopStalled from the watchdog, DeliveriesFailed from the producer, and
+group events from the consumer's group.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class LoopStalled(Event):
 
 @frozen
 class DeliveriesFailed(Event):
-    """Records were not delivered and their futures were not awaited, so no caller saw the error."""
+    """Records were not delivered, and nobody awaited their Deliveries: no caller saw the error."""
 
     client_id: str
     count: int
@@ -231,15 +232,15 @@ class DeliveriesFailed(Event):
 def member_key(group_id: str, member_id: str) -> EventKey:
     """Return the key of `Assigned`, `Revoked` and `Lost` events of a member.
 
-    They share a key, so the latest event has the member's current assignment. The event is
-    forgotten when the member leaves its group.
+    The three types share a key, so the latest event has the member's current assignment. The event
+    is forgotten when the member leaves its group.
     """
     return EventKey("assignment", (group_id, member_id))
 
 
 @frozen
 class Assigned(Event):
-    """Partitions were assigned to a member of a group, in addition to those it kept."""
+    """Partitions were assigned to a member of a group, in addition to partitions that it kept."""
 
     group_id: str
     member_id: str
@@ -254,7 +255,7 @@ class Assigned(Event):
 
 @frozen
 class Revoked(Event):
-    """Partitions were revoked from a member, which could still commit their offsets."""
+    """Partitions were revoked from a member, after it had the chance to commit their offsets."""
 
     group_id: str
     member_id: str

@@ -1,4 +1,4 @@
-"""`first_answer`: asks several nodes, staggered, and returns the first successful answer."""
+"""`first_answer`: asks several nodes, with delays, and returns the first successful answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Attempt(Generic[T]):
 
 
 class NoAnswer(KafkaError):
-    """Every attempt failed; not raised to users.
+    """Every attempt failed, or a node refused the credentials; not raised to users.
 
     Attributes:
         failures: the error of each attempt by name, in the order of the failures.
@@ -45,14 +45,15 @@ async def first_answer(
     stagger: float,
     on_failure: Callable[[str, KafkaError], None] | None = None,
 ) -> T:
-    """Return the first successful answer.
+    """Ask nodes one after another and return the first successful answer.
 
     The next attempt starts when an attempt fails, or ``stagger`` seconds after the last start.
+    Attempts that are still running are cancelled at the first success, and when this call fails or
+    is cancelled.
 
     Args:
-        attempts: in the order of preference; attempts still running at the first success, or when
-            this call is cancelled, are cancelled.
-        on_failure: called with each failure as it happens.
+        attempts: the nodes to ask, in the order of preference.
+        on_failure: called with the name and the error of each failed attempt, as it fails.
 
     Raises:
         NoAnswer: all attempts failed, or one node refused the credentials. The other nodes are not

@@ -65,9 +65,10 @@ class FetchedOffsets:
     """The committed offsets of one group, from one response.
 
     Attributes:
-        offsets: the offset of each requested partition; None if no offset is committed.
+        offsets: the committed offset of each partition that has no error; None if no offset is
+            committed.
         errors: the errors of single partitions.
-        error: the error of the whole group.
+        error: the error of the request for the group; None if the request succeeded.
     """
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
@@ -88,8 +89,8 @@ def commit_request(
     """Return the request that commits offsets of a group.
 
     Args:
-        member: the committing member. Without one, the coordinator accepts the commit only while
-            the group is empty.
+        member: the committing member; None to commit from outside the group, which the
+            coordinator accepts only while the group is empty.
         topic_ids: ids of the topics; required from version 10 on.
     """
     topics: dict[tuple[str, UUID], list[OffsetCommitRequestPartition]] = defaultdict(list)
@@ -165,8 +166,8 @@ def fetch_request(
         version: the negotiated version. Below `SEVERAL_GROUPS_SINCE`, ``groups`` must have exactly
             one item.
         groups: the partitions of each group; None for all partitions that have committed offsets.
-        require_stable: whether a partition fails if an open transaction has an offset for it
-            (KIP-447).
+        require_stable: whether the broker returns an error for a partition for which an open
+            transaction has an uncommitted offset (KIP-447).
         member: the requesting member, if the group uses the consumer protocol.
         topic_ids: topic ids by name; required from version 10 on.
 

@@ -110,7 +110,7 @@ class LoopBinding:
         return self._loop is not None and os.getpid() != self._pid
 
     def forget(self) -> None:
-        """See `forks.Inherited`."""
+        """Handle a fork, in the child; see `forks.Inherited`."""
         self.guard.forget()
         if self._on_fork is not None:
             self._on_fork()

@@ -32,8 +32,8 @@ def frozen_map(values: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> Mappin
 def thawed(values: Mapping[_K, _V]) -> dict[_K, _V]:
     """Return a mutable copy of a mapping.
 
-    The copy of the underlying dict is thirty times faster than `dict()` of a read-only mapping, and
-    each failed partition needs one.
+    Copying the dict inside a read-only mapping is thirty times faster than calling `dict()` on the
+    read-only mapping. The reducer makes a copy for each failed partition.
     """
     return values.copy() if isinstance(values, MappingProxyType) else dict(values)
 
@@ -94,7 +94,7 @@ class TopicInfo:
 class ClusterMetadata:
     """An immutable snapshot of the cluster's metadata.
 
-    ``topics`` has the existing topics that were requested, which may not be all of the cluster's.
+    ``topics`` has only topics that were requested and exist; the cluster may have others.
     """
 
     cluster_id: str | None = None

@@ -38,7 +38,8 @@ LONGEST_NAME: Final = 249
 RETRIED_CODES = frozenset((3, 100))
 """The error codes UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID.
 
-A topic with one of them is requested again while it is in use, because it may be created later.
+A topic with one of these codes is requested again while it is in use, because it may be created
+later.
 """
 
 
@@ -62,7 +63,7 @@ class _Waiter:
 
 
 class MetadataRefresher:
-    """The metadata loop of a cluster.
+    """Requests metadata when it is due or a caller waits for it, one request at a time.
 
     Args:
         watched_topics: the topics to keep in the metadata.
@@ -97,9 +98,10 @@ class MetadataRefresher:
         self._brokers_due = False
         self._pace: dict[str, Backoff] = {}
         self._missing: dict[str, tuple[float, float]] = {}
-        """The times of the first and the latest response in a row with a code of `RETRIED_CODES`.
+        """Loop times of the responses that reported each topic in use as missing.
 
-        By the name of the topic, for topics in use.
+        The tuple of a topic has the times of the first and the latest response in an uninterrupted
+        series with a code of `RETRIED_CODES`.
         """
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []
@@ -108,28 +110,30 @@ class MetadataRefresher:
         self._not_before = 0.0
         self._age_due = 0.0
         self.last_success: float | None = None
-        """Loop time of the latest response."""
+        """Loop time of the latest response; None before the first."""
         self.last_error: KafkaError | None = None
-        """Why the latest request failed; None after a success."""
+        """The error of the latest request; None before the first, and after a success."""
 
-    # -- asking -----------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------
 
     def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False, urgent: bool = True
     ) -> asyncio.Future[None]:
-        """Return a future that is done when a request sent after this call was answered.
+        """Return a future that is done when requests sent after this call have covered the topics.
 
         Failed requests are repeated until one succeeds, so the caller must set a timeout.
 
         Args:
-            topics: topics that the response must cover; None for all watched topics.
-            create: whether the brokers may create them.
-            urgent: send a request now; otherwise wait for the next request that is due.
+            topics: topics that the responses must cover; None for all watched topics.
+            create: whether the brokers may create the topics.
+            urgent: whether to send a request now; otherwise the future waits for the next requests
+                that are due.
 
         Raises:
-            InvalidTopic: a name is too long for any topic. It might not be encodable, which would
-                fail the request for all other topics in it.
+            InvalidTopic: a name is longer than `LONGEST_NAME`. A request that could not encode such
+                a name would fail for all other topics in it.
             AuthenticationFailed: (by the future) the brokers refused the credentials.
+            BootstrapFailed: (by the future) no bootstrap address can be expected to answer.
             Closed: (by the future) the cluster was closed.
         """
         topics = None if topics is None else set(topics)
@@ -160,9 +164,10 @@ class MetadataRefresher:
         return future
 
     def soon(self, topics: Iterable[str]) -> None:
-        """Request metadata of topics after an error about them; without topics, of the brokers.
+        """Schedule a request after an error about ``topics``, or, without topics, about a broker.
 
-        However many errors are reported, at most one request is sent per ``retry_backoff_ms``.
+        The request is sent at the earliest ``retry_backoff_ms`` after the latest response, however
+        many errors are reported.
         """
         now = self._now()
         pause = self._settings.retry_backoff_ms / 1000
@@ -175,11 +180,14 @@ class MetadataRefresher:
         self._wake.set()
 
     def expect(self, topic: str) -> None:
-        """Retry the topic while it is missing or leaderless, until as many calls of `unexpect`."""
+        """Retry the topic while it is missing or leaderless.
+
+        Each call is undone by one `unexpect`.
+        """
         self._awaited[topic] += 1
 
     def unexpect(self, topic: str) -> None:
-        """Undo one `expect`."""
+        """Undo one `expect`. After the last one, retries end unless the topic is watched."""
         self._awaited[topic] -= 1
         if self._awaited[topic] <= 0:
             del self._awaited[topic]
@@ -193,14 +201,14 @@ class MetadataRefresher:
         """Return the seconds between the first and the latest response in a row without the topic.
 
         Returns:
-            0 after one such response; None if the latest response had another result, or if the
-            topic is not in use.
+            0 after one response without the topic; None if the latest response had another result,
+            or if the topic is not in use.
         """
         first_and_newest = self._missing.get(topic)
         return None if first_and_newest is None else first_and_newest[1] - first_and_newest[0]
 
     def fail_waiters(self, error: BaseException) -> None:
-        """Fail every wait with a copy of ``error``."""
+        """Fail the futures of all `refresh` calls with a copy of ``error``."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.future.done():
@@ -211,7 +219,7 @@ class MetadataRefresher:
     # -- the loop ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send requests when they are due; never returns, and no exception of a request ends it."""
+        """Send requests when they are due, until cancelled; failed requests are retried."""
         while True:
             await self._until_due()
             ask = self._take()
@@ -262,7 +270,8 @@ class MetadataRefresher:
         due = {topic for topic, when in self._due.items() if when <= now}
         creating = due & self._create
         if creating:
-            # In a separate request, because the flag to create topics applies to all its topics.
+            # Topics to create need a separate request, because the create flag of a request applies
+            # to all of its topics.
             for topic in creating:
                 del self._due[topic]
             self._brokers_due = bool(due - creating) or self._everything_due
@@ -301,7 +310,8 @@ class MetadataRefresher:
             self._missing.pop(topic, None)
         if not troubled:
             self._create.discard(topic)
-        # The reducer removes a topic only after a second response without it, so retry that too.
+        # The reducer removes a topic only after a second response without the topic. A known topic
+        # that one response reported as missing is requested again, even if it is not in use.
         doubted = info is not None and code in RETRIED_CODES
         if not troubled or not (wanted or doubted):
             self._pace.pop(topic, None)

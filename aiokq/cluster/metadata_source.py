@@ -26,7 +26,7 @@ __all__ = ["MetadataSource", "ask_node"]
 SEED_STAGGER: Final = 0.25
 """Seconds to wait for a bootstrap address before the next address is tried as well.
 
-This is the delay between connection attempts of RFC 8305.
+RFC 8305 recommends this delay between connection attempts.
 """
 
 NODE_STAGGER: Final = 1.0
@@ -93,7 +93,10 @@ class MetadataSource:
     async def ask(self, ask: MetadataAsk) -> MetadataReceived:
         """Ask the known brokers, then the bootstrap addresses.
 
-        If no address can be expected to answer at all, waiters for metadata fail at once.
+        The known brokers are skipped if the bootstrap addresses are due (KIP-1102). With
+        ``metadata_recovery_strategy`` "none", the bootstrap addresses are asked only while no
+        broker is known. If no broker is known, and no address can be expected to answer, waiters
+        for metadata fail at once with BootstrapFailed.
 
         Raises:
             AuthenticationFailed: a broker refused the credentials.
@@ -152,7 +155,11 @@ class MetadataSource:
         )
 
     def _overdue(self) -> bool:
-        """Whether to skip the known brokers: one asked for it (KIP-1102), or all are silent."""
+        """Return whether to ask the bootstrap addresses without asking the known brokers first.
+
+        This is the case if a broker returned REBOOTSTRAP_REQUIRED, or if no response has arrived
+        for longer than the refresh interval and the trigger time together (KIP-1102).
+        """
         settings = self._engine.settings
         if settings.metadata_recovery_strategy == "none":
             return False

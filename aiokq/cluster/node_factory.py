@@ -57,9 +57,9 @@ class NodeFactory:
         self._states.subscribe(self._state_changed)
 
     def make(self, node_id: int, host: str, port: int) -> Node:
-        """Return a new node; the id of the node of a bootstrap address is negative."""
-        # Once brokers are known, bootstrap addresses are used only if no known broker answers. That
-        # outage is logged for the brokers already.
+        """Return a new node. The node of a bootstrap address has a negative id."""
+        # Once brokers are known, bootstrap addresses are used only if no known broker answers. The
+        # outages of these brokers are already logged.
         follows = node_id < 0 and bool(self._store.state.metadata.brokers)
         return Node(
             node_id,

@@ -13,13 +13,13 @@ __all__ = ["Nodes"]
 
 
 class Nodes:
-    """The nodes of a cluster; makes a node on first use and keeps its address current.
+    """The nodes of a cluster, which are made on first use.
 
     A node that the cluster no longer lists is kept: its requests in flight may still be answered,
     and it closes its idle connections by itself.
 
     Args:
-        make: makes a node of an id and an address.
+        make: makes a node from an id, a host and a port.
     """
 
     def __init__(self, make: Callable[[int, str, int], Node], *, random: random.Random) -> None:
@@ -29,7 +29,7 @@ class Nodes:
         self._seeds: dict[BootstrapAddress, Node] = {}
 
     def get(self, broker: BrokerInfo) -> Node:
-        """Return the node of a broker; made on first use."""
+        """Return the node of a broker, which is made on first use."""
         node = self._nodes.get(broker.node_id)
         if node is None:
             node = self._make(broker.node_id, broker.host, broker.port)
@@ -48,12 +48,12 @@ class Nodes:
                 node.update(broker.host, broker.port)
 
     def by_preference(self, brokers: Iterable[BrokerInfo], down: frozenset[int]) -> list[Node]:
-        """Return nodes, best first: not down, not backing off, least loaded, connected."""
+        """Return nodes by preference: not down, not backing off, least loaded, connected."""
         shuffled = sorted(brokers, key=lambda broker: broker.node_id)
         self._random.shuffle(shuffled)
         nodes = [self.get(broker) for broker in shuffled]
-        # Among equals a connected node comes first: by load alone, each request would open a
-        # connection to another broker.
+        # Among equally loaded nodes a connected node comes first. Otherwise each request would open
+        # a connection to another broker.
         return sorted(
             nodes,
             key=lambda node: (
@@ -87,7 +87,7 @@ class Nodes:
 
 
 async def _close(nodes: Collection[Node]) -> None:
-    """Close nodes concurrently; if cancelled, each close has at least begun."""
+    """Close nodes concurrently. If cancelled, all of them have at least begun to close."""
     for node in nodes:
         node.shut()
     for node in nodes:

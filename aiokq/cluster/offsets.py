@@ -59,7 +59,7 @@ SPECIAL: Final[Mapping[str, int]] = {
     "earliest_pending_upload": -6,
 }
 SINCE: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9, -6: 11}
-"""The first ListOffsets version that has a special timestamp."""
+"""For special timestamps that version 1 lacks, the first ListOffsets version that has them."""
 
 
 def offset_spec(value: OffsetSpec) -> int:
@@ -68,7 +68,8 @@ def offset_spec(value: OffsetSpec) -> int:
     Source: Kafka `ListOffsetsRequest` (KIP-734, KIP-405, KIP-1005, KIP-1023).
 
     Raises:
-        ConfigError: an unknown name, or a negative number without a meaning.
+        ConfigError: an unknown name, or a number outside the range of times and special offsets.
+        TypeError: neither a str nor an int.
     """
     if isinstance(value, str):
         if value not in SPECIAL:
@@ -113,6 +114,10 @@ async def list_offsets(
 
     Returns:
         For each partition the offset, None if all records have earlier timestamps, or the error.
+
+    Raises:
+        ConfigError: ``isolation_level`` is not the name of an isolation level.
+        Closed: the cluster was closed during the lookup.
     """
     lookup = _Lookup(engine, wanted, isolation_level_code(isolation_level))
     limit = asyncio.timeout(timeout)
@@ -127,7 +132,7 @@ async def list_offsets(
 
 
 class _Lookup:
-    """One lookup: the outcomes so far, and the last errors of the pending partitions."""
+    """One lookup: the outcomes that are known, and the last errors of the pending partitions."""
 
     def __init__(
         self, engine: ClusterEngine, wanted: Mapping[TopicPartition, int], isolation_level: int
@@ -147,7 +152,7 @@ class _Lookup:
             name="list offsets",
         )
         for error in ended:
-            if error is not None:  # errors of leaders are outcomes; this one is internal
+            if error is not None:  # errors of leaders are outcomes; this error is internal
                 raise error
 
     async def _settle_topic(self, topic: str) -> None:

@@ -1,6 +1,6 @@
 """`PartitionReader`, which fetches once or reads a range of offsets without a consumer.
 
-It has no position, fetch sessions or buffers.
+The reader has no position, fetch sessions or buffers.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class PartitionReader:
             UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
                 the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
+            KafkaError: another error that a retry cannot solve, such as TopicAuthorization.
         """
         self._engine.bind()
         level = isolation_level_code(isolation_level)
@@ -105,7 +106,7 @@ class PartitionReader:
         return await self._fetch(fetch, timeout)
 
     async def _fetch(self, fetch: _Fetch, timeout: float | None) -> PartitionRecords:
-        """Repeat the fetch until it succeeds, fails for good, or `timeout` seconds have passed."""
+        """Repeat the fetch for at most `timeout` seconds; non-retriable errors are raised."""
         engine = self._engine
         if timeout is None:
             timeout = engine.settings.default_api_timeout
@@ -188,16 +189,17 @@ class PartitionReader:
         max_bytes: int = DEFAULT_FETCH_BYTES,
         timeout: float | None = None,
     ) -> AsyncGenerator[PartitionRecords, None]:
-        """Yield the records of a range of offsets, one fetch ahead of the caller.
+        """Yield the records from ``start`` to ``stop``, as one object per fetch.
 
-        The ``next_offset`` of each yielded object is the offset after it; the last ``next_offset``
-        is ``stop``. An object may have no records, because control batches, aborted
-        transactions and compaction leave gaps.
+        While the caller processes an object, the next fetch is in flight. The ``next_offset`` of an
+        object is the offset at which the next object begins; that of the last object is ``stop``.
+        An object may have no records, because control batches, aborted transactions and compaction
+        leave gaps.
 
         Args:
             start: first offset, or "earliest", "latest".
-            stop: offset to end before; None for the current end of the log. If it is beyond the
-                end, the read waits for records.
+            stop: the offset at which to end, which is not read; None for the current end of the
+                log. If ``stop`` is beyond that end, the read waits for records.
             max_bytes: the maximum number of bytes of one fetch.
             timeout: seconds for each fetch to succeed; default ``default_api_timeout_ms``.
 
@@ -277,7 +279,8 @@ class PartitionReader:
             The offset of each partition; None if all its records have earlier timestamps.
 
         Raises:
-            KafkaError: the error of the first partition that failed.
+            ConfigError: ``timestamp`` or ``isolation_level`` is not a valid value.
+            KafkaError: the lookup failed for a partition; the error of the first such partition.
         """
         engine = self._engine
         engine.bind()
@@ -341,11 +344,11 @@ class PartitionReader:
 
 
 class _Fetch:
-    """The parameters of one fetch, independent of leader and version.
+    """The parameters of one fetch.
 
     Attributes:
-        topic_id: the id of the topic to read, whatever its name refers to later; zeros for any
-            topic. After a fetch, the id of the topic that was read.
+        topic_id: the id of the topic to read. Zeros before the first fetch, which accepts any
+            topic with the name and sets the id; later fetches fail if the topic was recreated.
     """
 
     __slots__ = (
@@ -433,7 +436,7 @@ def _topic_recreated(tp: TopicPartition) -> UnknownTopicId:
 def leader_hint(
     response: FetchResponse | None, data: FetchPartitionData | None
 ) -> LeaderHint | None:
-    """Return the new leader, if the Fetch response names it (KIP-951)."""
+    """Return the new leader that a Fetch response names (KIP-951); None if it names none."""
     if response is None or data is None or data.current_leader is None:
         return None
     leader = data.current_leader

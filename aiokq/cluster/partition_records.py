@@ -27,7 +27,7 @@ def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.Record
     """
     names = None if columns is None else tuple(columns)
     parts = [cursor.columns(names)]
-    # columns() stops before a corrupt batch, for which the next call raises, and before 2 GiB.
+    # columns() stops before 2 GiB, and before a corrupt batch: the next call raises its error.
     while not cursor.exhausted:
         parts.append(cursor.columns(names))
     if len(parts) == 1 or not any(map(len, parts[1:])):
@@ -48,9 +48,9 @@ class PartitionRecords:
         partition: partition number.
         offset: the offset that was requested; no record has a smaller offset.
         next_offset: the offset to fetch next; equal to ``offset`` at the end of the log.
-        high_watermark: end of the replicated records, which consumers can read.
-        last_stable_offset: offset of the first open transaction, or the high watermark; -1 if the
-            broker is too old to report it.
+        high_watermark: the offset after the last record that all in-sync replicas have.
+        last_stable_offset: offset of the first record of the oldest open transaction, or the high
+            watermark if no transaction is open; -1 if the broker is too old to report it.
         log_start_offset: first offset of the log; -1 if the broker is too old to report it.
         size: size of the fetched data in bytes.
     """
@@ -124,10 +124,10 @@ class PartitionRecords:
         )
 
     def producer_ids(self) -> list[tuple[int, int]]:
-        """Return the offset after each batch and the producer id of the batch, in order.
+        """Return (next offset, producer id) of each fetched batch, in order.
 
-        The id is -1 if the producer was not idempotent. Batches without records to return are
-        included.
+        The next offset is the offset after the batch. The producer id is -1 if the producer was not
+        idempotent. Batches without records to return are included.
 
         Source: KIP-98.
         """

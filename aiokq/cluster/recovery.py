@@ -1,8 +1,8 @@
 """`RecoveryMonitor`, a task that watches failed partitions and brokers until they recover.
 
-While a partition or broker has failed, the task requests metadata and then asks each leader that
-the metadata names whether it leads: only the leader's own answer ends the failure. While nothing
-has failed, the task sleeps.
+While a partition or broker has failed, the task requests metadata. It then asks each leader that
+the metadata names to confirm that it leads the partition; only the leader's own answer ends the
+failure. While nothing has failed, the task sleeps.
 
 Source: kafka4net's PartitionRecoveryMonitor.
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger("aiokq.cluster")
 
 
 class RecoveryMonitor:
-    """Checks failed partitions and brokers, and applies what it finds to the reducer's state.
+    """Checks failed partitions and brokers, and applies the results to the state of the cluster.
 
     Args:
         state: returns the current state.
@@ -62,7 +62,7 @@ class RecoveryMonitor:
         self._asking: set[int] = set()
 
     def wake(self) -> None:
-        """End the current pause, because a partition or broker has failed."""
+        """End the current pause, because the failed partitions or brokers have changed."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class RecoveryMonitor:
             while self._anything_failed():
                 await self._look_after()
                 # A new failure shortens the pause, but not below the shortest backoff: a partition
-                # that fails with every request must not turn this into a busy loop.
+                # that fails with every request must not turn this task into a busy loop.
                 await asyncio.sleep(self._pause)
                 rest = self._backoff.next() - self._pause
                 if rest > 0 and self._anything_failed():

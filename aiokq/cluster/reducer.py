@@ -4,7 +4,7 @@ Brokers learn of changes at different times, so a metadata response may be older
 Three rules guard against such responses:
 
 - a partition's leader epoch never decreases while the topic id stays the same (KIP-320);
-- a topic id that was replaced is never accepted again;
+- a topic id that was replaced is not accepted again (the latest 4 ids of each name are kept);
 - a topic is removed only when two responses in a row say that it does not exist.
 
 Source: KIP-320, KIP-516, KIP-951; kafka4net's PartitionStateChanges.
@@ -55,7 +55,7 @@ from aiokq.core.types import TopicPartition
 __all__ = ["CONNECTION_LOST", "ClusterState", "reduce"]
 
 CONNECTION_LOST = "CONNECTION_LOST"
-"""Name of the error of partitions whose leader's connection was lost."""
+"""Error name of a partition that failed because the connection to its leader was lost."""
 
 MISSING_TOPIC_CODES = frozenset((3, 100))  # UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -72,7 +72,7 @@ class ClusterState:
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
     """Partitions in recovery, each with the name of its first error."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)
-    """For each topic name, the ids of the topics that were replaced, oldest first."""
+    """The latest `RETIRED_IDS_KEPT` replaced topic ids of each topic name, oldest first."""
 
     @property
     def up(self) -> frozenset[int]:
@@ -84,7 +84,7 @@ Step = tuple[ClusterState, tuple[MetadataEvent, ...]]
 
 
 def reduce(state: ClusterState, change: Input) -> Step:
-    """Apply one input; an input without effect returns the same state object and no events."""
+    """Apply one input; if it has no effect, return the same state object and no events."""
     match change:
         case MetadataReceived():
             return _metadata_received(state, change)
@@ -166,7 +166,7 @@ def _node_reached(state: ClusterState, node_id: int) -> Step:
 
 def _metadata_received(state: ClusterState, change: MetadataReceived) -> Step:
     if not change.brokers:
-        # A broker that is still starting names no brokers; Java's client ignores that too.
+        # A broker that is still starting names no brokers; Java's client ignores this too.
         return state, ()
     state, broker_events = _with_brokers(state, {b.node_id: b for b in change.brokers})
     merge = _TopicMerge(state)
@@ -209,7 +209,7 @@ class _TopicMerge:
     def answer(self, answer: TopicInfo) -> None:
         name, old = answer.name, self.topics.get(answer.name)
         if answer.topic_id != ZERO_ID and answer.topic_id in self.retired.get(name, ()):
-            return  # from a broker that does not know the new topic yet
+            return  # the answer is from a broker that does not know the new topic yet
         if answer.error_code and not answer.partitions:
             self._refused(answer, old)
         elif old is None:
@@ -324,7 +324,7 @@ def _partition_errored(state: ClusterState, change: PartitionErrored) -> Step:
     tp = change.topic_partition
     info = state.metadata.partition(tp)
     if info is None or 0 <= change.leader_epoch < info.leader_epoch:
-        return state, ()  # an error from a leader that was already replaced
+        return state, ()  # an unknown partition, or an error from a replaced leader
     events: tuple[MetadataEvent, ...] = ()
     hint = change.hint
     if hint is not None and hint.leader >= 0 and hint.leader_epoch > info.leader_epoch:

@@ -120,6 +120,7 @@ class Router:
             LeaderNotAvailable: the partition has no leader.
             UnknownTopicOrPartition: the topic does not exist.
             RequestTimeout: no metadata, or no coordinator, within the timeout.
+            KafkaError: the brokers refused the lookup of the topic or coordinator.
         """
         engine = self._engine
         if isinstance(target, Coordinator):

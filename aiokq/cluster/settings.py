@@ -25,7 +25,10 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
 class ClusterSettings(ClusterRules, Settings):
-    """The settings that all clients of a cluster share. Names, units and defaults are Kafka's.
+    """The settings that all clients of a cluster share.
+
+    Settings that exist in Kafka have Kafka's names, units and defaults, except for the defaults of
+    client_id and sasl_mechanism.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.

@@ -48,7 +48,7 @@ class ClusterStateStore:
     Args:
         changed: called with the old and the new state before any event is emitted, so that
             subscribers to events find the rest of the engine up to date.
-        dropped: called when the queue of an `EventStream` is full and drops an event.
+        dropped: called when an `EventStream` drops an event, because its queue is full.
         binding: binding of the cluster to its loop.
 
     Attributes:
@@ -110,7 +110,7 @@ class ClusterStateStore:
         return stream
 
     def end(self, error: BaseException) -> None:
-        """Fail all waits with ``error``, and end streams after their queued events."""
+        """Fail all waits with ``error``, end streams after their queued events, close observers."""
         self.changes.close(error)
         for stream in list(self._streams):
             stream.close()
@@ -119,9 +119,9 @@ class ClusterStateStore:
 
 
 def _belongs_to_outage(event: Event, change: Input) -> bool:
-    """Whether `Outages` logs the event, in one line per outage rather than one per partition.
+    """Return whether the event is part of an outage, for which `Outages` writes the log lines.
 
-    Not so for brokers that a metadata response adds or removes.
+    Brokers that a metadata response adds or removes are not an outage.
     """
     outage = isinstance(event, BrokerDown | BrokerUp | PartitionFailed | PartitionRecovered)
     return outage and not isinstance(change, MetadataReceived)

@@ -27,7 +27,7 @@ class CoordinatorKind(IntEnum):
 
 
 ANY: Final = Role.ANY
-"""Of the brokers that are not known to be down, the broker with the fewest requests in flight."""
+"""The broker with the fewest requests in flight; a broker that is down only if all are down."""
 
 CONTROLLER: Final = Role.CONTROLLER
 """The controller; with KRaft, a broker that forwards requests to the controller."""

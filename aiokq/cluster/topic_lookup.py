@@ -47,7 +47,7 @@ class TopicLookup:
         self._names_at: float | None = None
         self._listing: asyncio.Task[None] | None = None
         self._compared = 0
-        # The suggestion for each missing name, so that making an error needs no search.
+        # Suggestions by missing name, kept so that a repeated error needs no new search.
         self._suggestions: dict[str, str | None] = {}
         self._searching = asyncio.Lock()
 
@@ -60,10 +60,10 @@ class TopicLookup:
         try:
             async with limit:
                 while True:
-                    # The first request is sent now, later requests with the backoff of the topic.
+                    # The first request is sent at once, later requests after the topic's backoff.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
-                    # Note the use, because a later response drops unused topics from the metadata.
+                    # Record the use: a later response drops unused topics from the metadata.
                     engine.watched_topics.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:

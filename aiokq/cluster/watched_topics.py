@@ -56,11 +56,14 @@ class WatchedTopics:
         return frozenset(self._watched)
 
     def used(self, topic: str, now: float) -> None:
-        """Note the time of a topic's last use."""
+        """Record the time of a topic's last use."""
         self._used[topic] = now
 
     def idle(self, known: Iterable[str], now: float, limit: float) -> frozenset[str]:
-        """Return topics of ``known`` that are unwatched and were not used for ``limit`` seconds."""
+        """Return unwatched topics of ``known`` that were not used for ``limit`` seconds.
+
+        Their times of last use are removed.
+        """
         if self.everything:
             return frozenset()
         idle = frozenset(

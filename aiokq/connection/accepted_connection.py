@@ -1,7 +1,8 @@
-"""`AcceptedConnection`, one client of a server; handles its requests one at a time, in order.
+"""AcceptedConnection: a client's connection to a server, which handles requests one at a time.
 
-It reads the next requests while one is being handled, and stops reading when too many are queued.
-This limit, and writing only one response at a time, bound the memory that a client can use.
+The connection receives the next requests while one is being handled, and stops reading when too
+many are queued. This limit, and writing only one response at a time, bound the memory that a client
+can use.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ logger = logging.getLogger("aiokq.connection")
 WAITING_REQUESTS: Final = 16
 """Queued requests at which reading stops.
 
-Requests that are received, handled and answered together find code and data in the processor's
-caches, and stopping and resuming costs system calls, so the limit is above the number of requests
-that most producers have in flight.
+The limit is above the number of requests that most producers have in flight. Stopping and resuming
+costs system calls, and requests that are received, handled and answered together find code and data
+in the processor's caches.
 """
 
 WAITING_BYTES: Final = 1152 * 1024
 """Bytes of queued requests at which reading stops; eight requests of 128 KB are below the limit.
 
-A connection also holds the bytes of one read, and the memory of the request that is being handled:
-that of a single request, or of several requests received together, which is at most as large as
-this limit.
+A connection also holds the bytes of one read, and the memory of the request that is being handled.
+Several requests that were received together share one block of memory. The block is at most as
+large as this limit, and stays in use until the last of these requests is answered.
 """
 
 
 class _Pause:
-    """Reasons to stop reading; reading resumes when none of them is left.
+    """Reasons to stop reading; reading resumes when no reason remains.
 
-    These are plain numbers, because every operator of an IntFlag is a call, and each request needs
-    several.
+    The reasons are plain integers, because an operator of an IntFlag costs a call, and each request
+    needs several operators.
     """
 
     BUSY: Final = 1
@@ -61,12 +62,13 @@ class _Pause:
 
 
 class AcceptedConnection:
-    """One client of a server.
+    """A connection that a server has accepted from a client.
 
     Attributes:
         context: the connection's context, passed to handlers.
         busy: whether a request is being handled, or its response is being written.
-        last_active: the loop's time of the last byte received, or of the end of the last response.
+        last_active: the loop's time of the last byte received, of the end of the last response, or
+            of the last resumption of reading.
     """
 
     def __init__(
@@ -82,12 +84,12 @@ class AcceptedConnection:
         self._idle = server.idle
         self._clock = server.clock.monotonic  # for latencies: the loop's time is coarser
         self._loop = asyncio.get_running_loop()
-        # (frame, its bytes in `_waiting`, bytes to free when it is answered, time it was received).
+        # (frame, bytes counted in `_waiting`, bytes to free after the response, time of receipt).
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._paused = 0  # reasons of `_Pause`
         self._waiting = 0  # bytes of queued requests
-        self._received = 0  # bytes of queued requests, and of earlier ones whose memory is held
+        self._received = 0  # bytes of queued requests, and of earlier requests whose memory is held
         self._held = 0  # bytes charged to the server's budget
         self._granted = 0  # part of `_held` that the reader may allocate next
         self._granted_at = 0  # bytes that the reader had allocated at the grant
@@ -111,7 +113,7 @@ class AcceptedConnection:
         self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
 
-    # -- what the transport reports
+    # -- called by the transport
 
     def connected(self) -> None:
         """Start to serve the client."""
@@ -131,7 +133,7 @@ class AcceptedConnection:
         self._account()
 
     def frames_received(self, frames: list[memoryview]) -> None:
-        """Queue the requests, and stop reading if they have to wait."""
+        """Queue the requests, and stop reading if the queue is full."""
         # hot: benchmarks/micro/produce.py
         reader, queue = self.transport.reader, self._frames
         self.last_active = now = self._loop.time()
@@ -143,7 +145,7 @@ class AcceptedConnection:
             nbytes += size
             queue.append((frame, size, 0 if together else size, arrived))
         self._server.counters.bytes_in += nbytes + SIZE_BYTES * len(frames)
-        if together:  # their common memory is held until the last frame is answered
+        if together:  # the shared memory is held until the last frame is answered
             slack = reader.slack
             nbytes += slack
             queue[-1] = (frames[-1], size + slack, nbytes, arrived)
@@ -187,7 +189,7 @@ class AcceptedConnection:
     # -- called by the server
 
     def check(self, now: float) -> None:
-        """Close the connection if the client is idle or stalled, or reads no response."""
+        """Close the connection if the client is idle, sends no data or reads no response."""
         limits = self._server.limits
         if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
             return
@@ -212,7 +214,7 @@ class AcceptedConnection:
             self.transport.close(Closed(f"idle for {limits.max_idle:g} s"))
 
     def stop(self) -> None:
-        """Close when the request in work is answered; at once if there is none."""
+        """Close the connection after the current request, or at once if none is being handled."""
         self._stopping = True
         if not self.busy:
             self.transport.close(Closed("the server is closing"))
@@ -277,7 +279,7 @@ class AcceptedConnection:
             response = None  # do not keep the last response during this request
             try:
                 response = await handle(context, frame)
-                # If the handler did not keep the frame, its memory is free now.
+                # If the handler did not keep the frame, this frees the frame's memory.
                 del frame
                 if response is not None and self._error is None:
                     sent = writer.write_small(response)
@@ -288,7 +290,7 @@ class AcceptedConnection:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
                 return False
             except ConnectionLost as error:
-                # The client is gone; the other requests received are handled nevertheless.
+                # The client is gone; requests that were already received are still handled.
                 logger.debug("connection lost: peer=%s api=%s: %s", context.peer, api, error)
                 self.transport.fail(error)
             except ProtocolError as error:
@@ -313,7 +315,7 @@ class AcceptedConnection:
         return True
 
     async def _mute(self, context: RequestContext) -> None:
-        """Read nothing until the throttle time is over or the client disconnects."""
+        """Stop reading until the throttle time is over or the client disconnects."""
         self._pause(_Pause.MUTED)
         self._wake = self._loop.create_future()
         try:
@@ -328,15 +330,16 @@ class AcceptedConnection:
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge the used memory to the server's budget; stop reading if the budget is used up."""
+        """Charge the used memory to the server's budget; stop reading if it is exhausted."""
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if not wanted or under_way != self._granted_at:
-            self._granted = 0  # the reader has allocated it, or needs nothing
+            self._granted = 0  # the reader has allocated this memory, or needs none
         self._charge(under_way)
         if wanted and not self._granted and not self._paused & _Pause.BUDGET:
-            # Small requests always pass: larger requests, whose memory is charged, may wait for
-            # their effect, as Produce with acks=all waits for the Fetch requests of replicas.
+            # Requests that fit the receive buffer are always read. Larger requests that exhaust the
+            # budget may depend on small requests: Produce with acks=all waits for the replicas'
+            # Fetch requests.
             if under_way + wanted <= RECEIVE_BUFFER_BYTES or budget.may_take(
                 self, wanted, self._budget_granted
             ):

@@ -15,7 +15,7 @@ JITTER: Final = 0.2
 
 
 class Backoff:
-    """Delays in seconds: `initial`, doubled with each failure up to `maximum`, each with jitter.
+    """Delays in seconds, with jitter: `initial`, doubled with each failure up to `maximum`.
 
     Args:
         initial: first delay, before jitter.
@@ -33,7 +33,7 @@ class Backoff:
 
     def next(self) -> float:
         """Return the delay after one more failure."""
-        # The exponent is capped above any sensible maximum, so that it cannot overflow.
+        # The exponent is limited, so that the power cannot overflow; the limit has no other effect.
         base = min(self.initial * 2.0 ** min(self.failures, 40), self.maximum)
         self.failures += 1
         return min(base * self._random.uniform(1 - JITTER, 1 + JITTER), self.maximum)

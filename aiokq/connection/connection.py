@@ -45,23 +45,25 @@ _CLOSE_TIMEOUT: Final = 1.0
 """Maximum seconds that a closing connection takes to send what was written."""
 
 # Seconds between the deadline of a request and its failure. After a long iteration the loop runs
-# timers before it reads responses that are already in the socket; this makes it poll once more.
+# timers before it reads responses that are already in the socket. With the delay, the loop reads
+# them first.
 _GRACE: Final = 0.001
 
 
 class Connection:
     """One open connection. Requests are pipelined, and the broker answers them in order.
 
-    Created by `handshake.open_connection`. Requests are sent at once; the caller limits how many
-    are in flight.
+    `handshake.open_connection` creates connections. Requests are sent at once; the caller limits
+    the number of requests in flight.
 
     Attributes:
         name: node id, or "host:port" before the id is known; for errors and logs.
         api_versions: the broker's (oldest, newest) version of each API key.
-        error: cause of the end; `None` while it is open. `Closed` if this client closed it.
+        error: the error that ended the connection, `Closed` if this client closed it; `None` while
+            the connection is open.
         last_used: the loop's time of the last request or response.
-        proven: whether a request was answered, not counting the handshake.
-        on_proven: called when the first such request is answered.
+        proven: whether the broker has answered a request after the handshake.
+        on_proven: called when the first request after the handshake is answered.
     """
 
     def __init__(
@@ -105,19 +107,19 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests sent and not answered."""
+        """The number of requests that were sent and are not answered."""
         return len(self._protocol.pending)
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended or is closing: nothing can be sent."""
+        """Whether the connection has ended or is closing, so that no request can be sent."""
         return self.error is not None or self.transport.closing
 
     @property
     def retiring(self) -> bool:
         """Whether the connection should be replaced, because its login expires soon (KIP-368).
 
-        It closes as soon as nothing is in flight.
+        A retiring connection is closed as soon as no request is in flight.
         """
         return self._retiring
 
@@ -125,7 +127,7 @@ class Connection:
         """Return the newest version of an API that both sides support.
 
         Raises:
-            UnsupportedVersion: there is no such version.
+            UnsupportedVersion: both sides have no version in common.
         """
         key = request_class.API_KEY
         version = self._versions.get(key)
@@ -135,9 +137,9 @@ class Connection:
         return version
 
     def version_carrying(self, message: Request[Response]) -> int:
-        """Return the newest version of both sides that has every field the message sets.
+        """Return the newest common version that has all fields that are set in the message.
 
-        Examines every field; use `version_for` for messages that are built for a version.
+        The call examines every field; use `version_for` for messages built for a known version.
 
         Raises:
             UnsupportedVersion: both sides have no version in common.
@@ -149,7 +151,7 @@ class Connection:
     def completed(self, message: Request[R]) -> Request[R]:
         """Return the message, with the client's name and version filled in if it is ApiVersions.
 
-        Brokers refuse an ApiVersions request without them (KIP-511).
+        Brokers refuse an ApiVersions request without this name and version (KIP-511).
         """
         if isinstance(message, ApiVersionsRequest):
             options = self._options
@@ -181,8 +183,8 @@ class Connection:
 
         Args:
             message: the request.
-            timeout: seconds until the request fails and the connection is closed, because a broker
-                answers in order. Default: `request_timeout_ms`.
+            timeout: seconds until the request times out; default: `request_timeout_ms`. After a
+                timeout the connection is closed, because the broker answers requests in order.
             version: version of the request; default: the newest that both sides support.
 
         Raises:
@@ -226,7 +228,9 @@ class Connection:
         """Send a request that has no response: Produce with acks=0.
 
         Raises:
-            ConnectionLost, UnsupportedVersion, ProtocolError: as `send`.
+            ConnectionLost: the connection has ended; nothing was sent.
+            UnsupportedVersion: both sides have no version of this API in common.
+            ProtocolError: the request cannot be encoded in that version.
         """
         if self.error is not None or self.transport.closing:
             raise self._lost_error("the request was not sent", type(message), written=False)
@@ -239,7 +243,7 @@ class Connection:
         self.transport.write(fragments, size)
 
     async def drain(self) -> None:
-        """Wait while more than 1 MiB of requests is unsent.
+        """If more than 1 MiB of requests is unsent, wait until less than 256 KiB is.
 
         Raises:
             ConnectionLost: the connection ended.
@@ -249,7 +253,10 @@ class Connection:
     # -- the end
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Send what was written, then close; pending requests fail. May be called twice."""
+        """Send pending output, then close; requests in flight fail. May be called twice.
+
+        If the output is not sent within a second, the connection is aborted.
+        """
         self.shut(reason)
         if self.error is None:
             done, _ = await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
@@ -258,7 +265,10 @@ class Connection:
                 await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
 
     def shut(self, reason: str) -> None:
-        """Start closing, without waiting for the end."""
+        """Start to close the connection without waiting; requests in flight fail at once.
+
+        Pending output is sent first. After a second, the connection is aborted.
+        """
         if self.error is None and not self.transport.closing:
             self.transport.close(Closed(reason))
             self._fail_pending(ConnectionLost(f"connection to {self.name}: {reason}"))
@@ -277,7 +287,7 @@ class Connection:
     def retire_after(self, seconds: float) -> None:
         """Set `retiring` after `seconds`, before the login expires (KIP-368).
 
-        A connection without requests in flight is closed then.
+        The connection is then closed as soon as no request is in flight.
         """
         if self.error is None:
             self._retirement = self._loop.call_later(seconds, self._retire)
@@ -316,7 +326,7 @@ class Connection:
                 continue
             future = sent.future
             assert future is not None
-            if future.done():  # cancelled; its response has arrived nevertheless
+            if future.done():  # the future was cancelled before its response arrived
                 continue
             try:
                 response = protocol.decode(sent, frame)
@@ -332,7 +342,7 @@ class Connection:
                 self.transport.fail(lost)
                 return
             except Exception as error:
-                # A bug. The request is no longer pending, so nothing else would fail its future.
+                # A bug. The request is not in `pending`, so nothing else would fail its future.
                 future.set_exception(error)
                 self.transport.fail(ConnectionLost(f"closed, {error!r} while reading {sent!r}"))
                 logger.exception("response not handled: node=%s request=%r", self.name, sent)
@@ -349,7 +359,7 @@ class Connection:
             self.shut("replaced, because the login expires")
 
     def lost(self, error: KafkaError) -> None:
-        """Fail all pending requests, because the transport is gone."""
+        """Fail pending requests and call the close callbacks, because the transport is gone."""
         if (
             self._ready
             and not self.proven
@@ -444,5 +454,5 @@ def fail_request(sent: PendingRequest[Response], error: KafkaError, node: int | 
     own.__cause__ = error
     assert sent.future is not None
     sent.future.set_exception(own)
-    # Mark the exception as retrieved, because the connection's state reports its end.
+    # Mark the exception as retrieved, because the connection itself reports its end.
     sent.future.exception()

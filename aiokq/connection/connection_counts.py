@@ -1,8 +1,8 @@
 """Limits on open connections over all listeners of a node.
 
-Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``. Kafka leaves a connection above
-``max.connections`` in the accept queue; here the connection is closed, so that it does not delay
-others.
+Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``. In Kafka, a connection above
+``max.connections`` blocks the acceptor until another connection is closed. Here the connection is
+closed, so that it does not delay others.
 Tests: ``tests/unit/connection/test_connection_counts.py``.
 """
 
@@ -22,10 +22,10 @@ class ConnectionCounts:
     """Open connections, counted per node, per listener and per client address.
 
     Args:
-        limits: the largest counts.
+        limits: the largest permitted counts.
         protected: name of the inter-broker listener if the node has other listeners too, else None.
-            `max.connections` does not apply to it; instead the connection that has been idle
-            longest, of all other listeners, is closed.
+            `max.connections` does not apply to this listener: to make room for its connections, the
+            connection of another listener that has been idle longest is closed.
     """
 
     def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:
@@ -37,7 +37,7 @@ class ConnectionCounts:
         self._quotas: list[ConnectionQuotas] = []
 
     def join(self, quotas: ConnectionQuotas) -> None:
-        """Count the connections of one more listener."""
+        """Add the quotas of a listener, whose idle connections may be closed."""
         self._quotas.append(quotas)
 
     def refusal(self, listener: str, host: str) -> str | None:
@@ -62,7 +62,7 @@ class ConnectionCounts:
         return None
 
     def opened(self, listener: str, host: str) -> None:
-        """Count a connection; if the node has too many now, close an idle one."""
+        """Count a connection; if the node has more than `max.connections`, close an idle one."""
         self._open += 1
         self._per_listener[listener] += 1
         self._per_host[host] += 1
@@ -78,7 +78,7 @@ class ConnectionCounts:
             del self._per_host[host]
 
     def _close_idle(self) -> None:
-        """Close the longest idle connection of all listeners except the protected one."""
+        """Close the connection that has been idle longest, except on the protected listener."""
         since: dict[float, ConnectionQuotas] = {}
         for quotas in self._quotas:
             idle_since = quotas.idle_since(0)

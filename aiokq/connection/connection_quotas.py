@@ -27,7 +27,7 @@ __all__ = ["ConnectionQuotas"]
 logger = logging.getLogger("aiokq.connection")
 
 LOG_SECONDS: Final = 60.0
-"""Seconds between two log lines of a kind.
+"""Minimum seconds between two log lines of the same kind.
 
 A client that connects in a loop must not fill the disk.
 """
@@ -35,8 +35,8 @@ A client that connects in a loop must not fill the disk.
 LOOKED_AT: Final = 16
 """Idle connections examined per call, so that no call takes long.
 
-Some may have output that their clients do not read, or a request that is not received yet; they
-are not closed. The next call continues with the connections after them.
+Connections with unsent output, or with an unread request in the socket, are not closed. They move
+to the end of `idle`, so that the next call examines other connections.
 """
 
 
@@ -44,13 +44,15 @@ class ConnectionQuotas:
     """Counts the connections of one server, and tracks which of them are idle.
 
     Args:
-        counts: number of open connections; shared by all servers of a node.
+        counts: numbers of open connections; shared by all servers of a node.
+        counters: the broker's counters.
         now: returns seconds on a monotonic clock.
         listener: name of the listener.
 
     Attributes:
         listener: name of the listener.
-        idle: connections with no request in work, queued or received in part; idle longest first.
+        idle: connections without a request that is being handled, queued or partly received; the
+            connection that has been idle longest is first.
     """
 
     def __init__(
@@ -72,10 +74,15 @@ class ConnectionQuotas:
         counts.join(self)
 
     def admit(self, peer: str, host: str, make_room: Callable[[], bool] | None) -> bool:
-        """Return whether a new connection may stay; if so, count it until `leave`.
+        """Admit or refuse a new connection; return whether it was admitted.
+
+        An admitted connection is counted until `leave`.
 
         Args:
-            make_room: closes an idle connection to free a descriptor; None if enough are left.
+            peer: address and port of the client, for the log.
+            host: address of the client, in brackets if it is IPv6.
+            make_room: closes an idle connection to free a descriptor, and returns whether it did;
+                None if enough descriptors are free.
         """
         counters = self._counters
         refusal = self._counts.refusal(self.listener, host)
@@ -129,9 +136,8 @@ class ConnectionQuotas:
             if connection.transport.unsent or connection.transport.unread:
                 idle[connection] = None
                 continue
-            # The connection has no unsent output, and no request that the system has acknowledged
-            # to the client, so aborting it loses nothing. With TLS, an orderly close could wait for
-            # the client.
+            # The connection has no unsent output, and its socket has no unread request, so that
+            # aborting it loses nothing. With TLS, an orderly close could wait for the client.
             reason = "the process has no free file descriptor" if limit is None else limit
             connection.transport.fail(Closed(f"closed while idle: {reason}"))
             self._leaving.add(connection)
@@ -146,13 +152,13 @@ class ConnectionQuotas:
     def leave(self, connection: AcceptedConnection, host: str) -> None:
         """Stop counting a connection that was admitted and has ended."""
         self.idle.pop(connection, None)
-        if connection in self._leaving:  # its socket closes at the end of this iteration
+        if connection in self._leaving:  # asyncio closes the socket later in this turn of the loop
             asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
         self._counts.closed(self.listener, host)
         self._counters.connections.value -= 1
 
     def report(self) -> None:
-        """Log what happened since the last lines; called periodically."""
+        """Log the events since the last lines; called periodically."""
         self._limited.report()
         self._scarce.report()
         self._full.report()
@@ -164,7 +170,7 @@ class ConnectionQuotas:
 
 
 class _Line:
-    """A warning logged at once, then once a minute with the counts since the last line."""
+    """A warning that is logged at most once a minute, with counts since the last line."""
 
     __slots__ = ("_counts", "_detail", "_logged_at", "_now", "_text")
 
@@ -186,7 +192,7 @@ class _Line:
         self.report()
 
     def report(self) -> None:
-        """Log the events since the last line if that line is a minute old."""
+        """Log the events since the last line, if that line is at least a minute old."""
         if not self._counts:
             return
         now = self._now()

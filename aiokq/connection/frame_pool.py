@@ -1,10 +1,12 @@
 """FramePool: buffers for large frames, reused when nothing refers to their memory.
 
-Allocating a fresh megabyte costs more than receiving into it: the system zeroes its pages one fault
-at a time and reclaims them at once. Under uvloop that took 0.8 s of CPU per GB received, where
-everything else takes 0.17 (benchmarks/micro/connection.py). The pool does not track which buffers
-are free, because any code may hold views of them. It asks Python instead: a bytearray cannot be
-resized while a view of it exists.
+Allocating a fresh megabyte costs more than receiving into it: the system zeroes the pages one page
+fault at a time, and unmaps the pages when the memory is freed. Under uvloop, allocation took 0.8 s
+of CPU per GB received, and all other work 0.17 s (benchmarks/micro/connection.py).
+
+The pool does not track which buffers are free, because any code may hold views of them. Before a
+buffer is reused, the pool tries to resize it: Python does not resize a bytearray while a view of it
+exists.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ POOL_BYTES: Final = 16 * 1024 * 1024
 
 
 class FramePool:
-    """The buffers of the latest frames, up to `max_bytes` together.
+    """The buffers that were used last for large frames.
 
-    A buffer that stays in use, as by records that an application keeps, is dropped from the pool
-    when newer buffers need its place.
+    The total size of the buffers is at most `max_bytes`. When it is exceeded, the buffers that were
+    taken longest ago are removed from the pool, even if they are in use.
     """
 
     __slots__ = ("_buffers", "_held", "_ready", "max_bytes")
@@ -37,7 +39,7 @@ class FramePool:
         return self._held
 
     def ready(self, size: int) -> memoryview:
-        """Return memory of `size` bytes to receive into; it stays the same until `claim` is called.
+        """Return memory of `size` bytes to receive into; the same memory until `claim` is called.
 
         A hundred readers that wait for large frames thus share one buffer. A reader must not return
         to the loop between this call and `claim`.
@@ -49,11 +51,11 @@ class FramePool:
         return view
 
     def claim(self) -> None:
-        """Forget the memory that `ready` returned last: it belongs to the caller now."""
+        """Let the caller keep the memory that `ready` returned last."""
         self._ready = None
 
     def take(self, size: int) -> bytearray:
-        """Return a buffer of at least `size` bytes, any content; reused when no view is left."""
+        """Return a buffer of at least `size` bytes, new or reused, with any content."""
         buffers = self._buffers
         for index in range(len(buffers) - 1, -1, -1):
             buffer = buffers[index]

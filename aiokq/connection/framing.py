@@ -1,11 +1,12 @@
 """FrameReader: splits the received byte stream into frames, for client and server, without sockets.
 
-A frame is a 4-byte big-endian size and that many bytes. Frames that arrive complete are copied out
-of a receive buffer, several per read; the rest of a larger frame is received directly into the
-buffer that becomes the frame. After a large frame more large ones are expected. The next read is
-then small, so that little is copied, or, if memory is ample, goes into memory prepared for as many
-large frames as the last read brought. Frames are writable memoryviews of memory that nothing else
-uses.
+A frame is a 4-byte big-endian size and that many bytes. Small frames are copied out of a receive
+buffer, several per read. The part of a larger frame that is not in the receive buffer yet is
+received directly into the memory of the frame.
+
+After a large frame, more large frames are expected. If memory is ample, the next read fills memory
+prepared for about as many large frames as the last read brought. If not, the next read is small, so
+that few bytes are copied. Frames are writable memoryviews; nothing else uses the bytes of a frame.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -41,12 +42,13 @@ RECEIVE_BUFFER_BYTES: Final = 65_536
 # Size of the first read after a frame that was larger than the receive buffer.
 _START_BYTES: Final = 4096
 
-# Maximum bytes of large frames received in one read: as many batches of 128 KB as may be queued on
-# a server's connection.
+# Maximum bytes of large frames received in one read. As much as a server's connection may queue,
+# with room for eight requests of 128 KB.
 _TOGETHER_BYTES: Final = 1152 * 1024
 
-# With every client's defaults Produce requests are at most 1 MB, and are received without a copy.
-# Memory for larger frames is never prepared: it is allocated in steps as their bytes arrive.
+# Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
+# bytes arrive, but never more than the size of the frame. With every client's defaults Produce
+# requests are at most 1 MB, and are therefore received without a copy.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
@@ -56,7 +58,7 @@ _HTTP_STARTS: Final = (
 
 
 class Spare(Protocol):
-    """The part of the memory budget that a `FrameReader` reads: whether memory is free."""
+    """The part of the memory budget that a `FrameReader` uses."""
 
     @property
     def ample(self) -> bool:
@@ -65,7 +67,7 @@ class Spare(Protocol):
 
 
 class FrameReader:
-    """Splits what a transport receives into frames.
+    """Splits the bytes that a transport receives into frames.
 
     Designed for `asyncio.BufferedProtocol`: `get_buffer` returns the memory to receive into,
     `buffer_updated` takes the number of bytes received. The size of a frame is checked before
@@ -73,21 +75,22 @@ class FrameReader:
 
     Args:
         max_frame_bytes: largest accepted frame, without its size field.
-        trusted: allocate the peer's announced size at once, after the check. For other peers the
-            memory is doubled in steps as bytes arrive, so that a hostile size allocates nothing.
+        trusted: whether all memory of a frame is allocated as soon as its size is checked. For an
+            untrusted peer the memory is doubled in steps as bytes arrive, so that a hostile size
+            allocates at most 2 MiB.
         scratch: receive buffer that readers of one loop share, so that an idle connection holds no
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop, as all but Windows' proactor do.
         pool: source of the memory of large frames; may be shared under the same condition.
-        spare: while it is ample, the read after a large frame receives one or more frames of the
-            same size, with their size fields, into memory taken without asking the budget. Only
+        spare: the memory budget. While it is ample, the read after a large frame receives one or
+            more frames of the same size into memory that is taken without asking the budget. Only
             used with a shared `scratch` and `pool`.
 
     Attributes:
-        max_frame_bytes: as given.
-        together: whether the frames returned last share one block of memory, which is free when
-            none of them is in use; small frames at the end may have their own.
-        slack: bytes of that block that belong to no frame; 0 if there are none.
+        max_frame_bytes: largest accepted frame, without its size field.
+        together: whether the large frames returned last share one block of memory. The block is
+            free when none of these frames is in use.
+        slack: bytes of that block that belong to no frame; 0 if `together` is False.
         error: error in the bytes after the frames returned last, or None; nothing may be received
             after an error.
     """
@@ -134,18 +137,18 @@ class FrameReader:
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._start = self._scratch  # the part that the next read may fill
         self._partial = b""  # the first bytes of a size field, at most 3
-        # Memory of the partial frame. A view that is held all the time: otherwise the pool would
-        # consider the buffer free between two reads.
+        # Memory of the partial frame. The view is kept between two reads: without a view, the pool
+        # would consider the buffer free.
         self._frame: memoryview | None = None
-        self._room = 0  # bytes of it for this frame, at most the whole frame
+        self._room = 0  # bytes of `_frame` allocated so far for the frame
         self._frame_size = 0
-        self._allocated = 0  # bytes of memory that other users cannot have
+        self._allocated = 0  # bytes of the block that `_frame` keeps in use
         self._filled = 0
         self._checked_first = False
 
     @property
     def allocated(self) -> int:
-        """The bytes of memory allocated for a frame received in part."""
+        """The bytes of memory allocated for a partly received frame; 0 if there is none."""
         return self.needs[0]
 
     @property
@@ -158,7 +161,7 @@ class FrameReader:
 
     @property
     def needs(self) -> tuple[int, int]:
-        """`allocated` and `wanted`."""
+        """The pair (`allocated`, `wanted`)."""
         if self._frame is None:
             return 0, 0
         if self._filled < self._room:
@@ -167,11 +170,11 @@ class FrameReader:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether a frame has been received in part."""
+        """Whether a frame has been partly received."""
         return self._frame is not None or bool(self._partial)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Return non-empty memory to receive into, valid until the next call of this object."""
+        """Return non-empty memory to receive into, valid until the next method call."""
         frame = self._frame
         if frame is None:
             spare = self._spare
@@ -188,12 +191,12 @@ class FrameReader:
         return frame[filled : self._room]
 
     def buffer_updated(self, nbytes: int) -> list[memoryview]:
-        """Count `nbytes` received into the last buffer; return the frames that are now complete.
+        """Count `nbytes` received into the last buffer; return the frames that became complete.
 
         Raises:
             ProtocolError: a size is negative or above the limit, or the bytes are not Kafka's
-                protocol. If frames came before the error, they are returned, and the error is in
-                `error`.
+                protocol. If complete frames precede the error, they are returned instead, and the
+                error is stored in `error`.
         """
         frame = self._frame
         self.together = False
@@ -240,7 +243,7 @@ class FrameReader:
 
     # hot: one pass per read of large frames, benchmarks/raw_load.py
     def _take_expected(self, nbytes: int) -> list[memoryview]:
-        """Return the frames received into the prepared memory: usually just the expected ones."""
+        """Return the frames received into the prepared memory, usually the expected frames."""
         received = self._pool.ready(self._expected)
         frames: list[memoryview] = []
         position = left = one = 0
@@ -250,7 +253,7 @@ class FrameReader:
                 break
             one = SIZE_BYTES + size
             begin, end = position + SIZE_BYTES, position + one
-            if end > nbytes:  # `get_buffer` makes room if the memory left is too small
+            if end > nbytes:  # `get_buffer` allocates more if this memory is too small
                 self._frame = received[begin:end]
                 self._room = len(self._frame)
                 self._frame_size = size
@@ -265,11 +268,11 @@ class FrameReader:
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
-        if self._frame is None:  # otherwise the partial frame holds the memory
+        if self._frame is None:  # otherwise, the partial frame holds the memory
             self.together = True
             self.slack = len(received) - left
-        # Expect as much again, or more if the memory was full. If the next frame is too large to be
-        # expected, `buffer_updated` corrects this when the frame is complete.
+        # Expect as many bytes again, or twice as many if the memory was full. If the partial frame
+        # is too large to be expected, `buffer_updated` resets this when the frame is complete.
         ahead = 2 * nbytes if nbytes == len(received) else nbytes
         self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:
@@ -318,7 +321,7 @@ class FrameReader:
                 return frames
 
     def _check(self, size_field: bytes | memoryview) -> int:
-        """Return the size in the field; on the first frame, check that the peer speaks Kafka."""
+        """Return the size in `size_field`; in the first frame, check that the peer speaks Kafka."""
         if not self._checked_first:
             self._checked_first = True
             foreign = foreign_protocol(bytes(size_field))
@@ -330,7 +333,7 @@ class FrameReader:
         return size
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """Keep the start of a frame received in part."""
+        """Store the start of a frame that was partly received."""
         self._frame_size = size
         self._filled = len(start)
         self._start = self._scratch[:_START_BYTES] if size > RECEIVE_BUFFER_BYTES else self._scratch
@@ -350,10 +353,10 @@ class FrameReader:
 
 
 def foreign_protocol(start: bytes) -> str | None:
-    """Return the protocol that the first 4 bytes suggest; `None` if it may be Kafka.
+    """Return advice if the first 4 bytes suggest another protocol; `None` if they may be Kafka.
 
-    Read as a size, the bytes that suggest another protocol mean at least 320 MB, which no first
-    frame has.
+    As a size field, the bytes that suggest another protocol would mean at least 320 MB, which no
+    first frame has.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

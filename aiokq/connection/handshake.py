@@ -1,4 +1,4 @@
-"""Opening of a connection: connect, TLS, ApiVersions, SASL; each error says what to do.
+"""Opening of a connection: connect, TLS, ApiVersions, SASL; each error gives advice.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 """
@@ -47,7 +47,8 @@ TOO_OLD = (
 class ClosedOnApiVersions(ConnectionLost):
     """The peer closed the connection instead of answering ApiVersions.
 
-    This may be a broker that is shutting down; a caller that gets the error again raises `too_old`.
+    The peer may be a broker that is shutting down. A caller that gets this error repeatedly raises
+    the error that `too_old` returns.
     """
 
 
@@ -67,7 +68,9 @@ async def open_connection(
     on_throttle: Callable[[float], None] | None = None,
     pool: FramePool | None = None,
 ) -> Connection:
-    """Connect to one address and complete the handshake. Has no timeout; may be cancelled.
+    """Connect to one address and complete the handshake.
+
+    The call may be cancelled. It has no timeout of its own, except for each handshake request.
 
     Args:
         address: numeric address.
@@ -77,7 +80,8 @@ async def open_connection(
         environment: network and clock.
         counters: counters of the traffic.
         on_throttle: called with the throttle time in seconds that the broker asks for (KIP-219).
-        pool: memory for large responses, shared with other connections.
+        pool: memory for large responses, shared with other connections; None for memory of this
+            connection alone.
 
     Raises:
         ConnectionLost: the peer is unreachable, or closed the connection during the handshake.
@@ -85,8 +89,8 @@ async def open_connection(
         AuthenticationFailed: certificate or credentials are refused.
         UnsupportedVersion: no version of an API is common to both sides.
         ProtocolError: the peer does not speak Kafka.
-        BrokerError: the broker refused a request of the handshake: it has not enabled SASL, or not
-            this mechanism.
+        BrokerError: the broker refused a request of the handshake, for example because SASL or the
+            mechanism is not enabled.
     """
     security = options.security
     connection = Connection(
@@ -124,7 +128,7 @@ async def open_connection(
         reason = error if isinstance(error, KafkaError) else ConnectionLost("handshake abandoned")
         connection.abort(reason)
         if isinstance(error, ConnectionLost):
-            # An error in what the peer sent is more specific than the loss of the connection.
+            # An error in the peer's bytes is more specific than the loss of the connection.
             cause = await connection.wait_closed()
             if isinstance(cause, ProtocolError):
                 raise cause from None
@@ -138,7 +142,7 @@ async def open_connection(
 
 
 async def _negotiate(connection: Connection) -> None:
-    """Send ApiVersions in our newest version, then in the one that the broker names, then in 0."""
+    """Send ApiVersions in aiokq's newest version; if refused, in the broker's newest, or in 0."""
     request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:
@@ -174,7 +178,7 @@ async def _ask_versions(
 
 
 async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> None:
-    """Log in: select the mechanism, then exchange messages until the mechanism has none left."""
+    """Log in: select the mechanism, then exchange messages until the mechanism is done."""
     from aiokq.wire.sasl_authenticate import SaslAuthenticateRequest
     from aiokq.wire.sasl_handshake import SaslHandshakeRequest
 
@@ -225,14 +229,14 @@ async def _authenticate(connection: Connection, mechanism: SaslMechanism) -> Non
         lifetime_ms = answer.session_lifetime_ms
         token = mechanism.step(answer.auth_bytes)
     if lifetime_ms > 0:
-        # As in Java, replace the connection well before the broker closes it; both times count from
-        # the login.
+        # As in Java, replace the connection well before the session expires and the broker closes
+        # the connection. The lifetime counts from the login.
         spent = connection.last_used - started
         connection.retire_after(max(0.0, lifetime_ms / 1000 * 0.85 - spent))
 
 
 def _os_reason(error: OSError) -> str:
-    """Return the system's text: asyncio's own loop replaces it by "Connect call failed"."""
+    """Return the system's error text, which asyncio's loop replaces by "Connect call failed"."""
     if error.errno:
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__

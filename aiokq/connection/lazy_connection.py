@@ -1,4 +1,4 @@
-"""`LazyConnection`, a connection to a node that is opened on first use and reopened when lost."""
+"""LazyConnection: a connection to a node that is opened on first use and reopened when lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class LazyConnection:
     async def get(self) -> Connection:
         """Return the open connection; if there is none, open one after the node's backoff.
 
-        Cancelling one caller does not cancel the attempt for the others.
+        If the open connection is retiring, the call waits until it is closed. Cancelling one caller
+        does not cancel the attempt for the others.
 
         Raises:
             ConnectionLost: this attempt failed; the next call starts another one.
@@ -64,7 +65,7 @@ class LazyConnection:
                 break
             if not connection.retiring:
                 return connection
-            # Wait for the requests in flight: two connections would not preserve the order.
+            # Wait for the requests in flight: two open connections would not preserve the order.
             await connection.wait_closed()
         attempt = self._attempt
         if attempt is None:
@@ -76,7 +77,7 @@ class LazyConnection:
             raise copy_error(error) from error.__cause__
 
     def shut(self, reason: str) -> None:
-        """Start closing, without waiting for the end."""
+        """Start to close the connection or cancel the attempt, without waiting."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -84,7 +85,7 @@ class LazyConnection:
             self._connection.shut(reason)
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Close the connection, or give up the attempt. May be called twice."""
+        """Close the connection or cancel the attempt. May be called twice."""
         self.shut(reason)
         if self._connection is not None:
             await self._connection.close(reason)
@@ -135,17 +136,17 @@ class LazyConnection:
     @staticmethod
     def _fail(attempt: asyncio.Future[Connection], error: KafkaError) -> None:
         attempt.set_exception(error)
-        attempt.exception()  # marked as retrieved: all waiters may have been cancelled
+        attempt.exception()  # mark as retrieved: all waiters may have been cancelled
 
     def _closed_error(self) -> Closed:
         return Closed(f"connections to node {self.node.name} are closed")
 
 
 class DedicatedConnection(LazyConnection):
-    """A connection of one owner, such as a consumer's fetches or a group member.
+    """A connection that only its owner uses, such as a group member or the fetches of a consumer.
 
-    It shares only the backoff and state of the node, so that a blocked request delays only its
-    owner.
+    The connection shares only the backoff and the state of the node, so that a blocked request
+    delays only its owner.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:

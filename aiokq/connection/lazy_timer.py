@@ -1,4 +1,4 @@
-"""LazyTimer: a timer of a connection that is cheap to arm for each request."""
+"""LazyTimer: a timer that a connection can arm cheaply for each request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["LazyTimer"]
 class LazyTimer:
     """A timer that is rescheduled only if it must fire earlier.
 
-    Each request arms it with its deadline. Deadlines mostly increase, so that this is one
-    comparison and no new timer. When the timer fires, `check(now)` does what is due and returns the
-    next time to fire.
+    Each request arms the timer with the deadline of the request. Deadlines mostly increase, so that
+    arming usually takes one comparison and creates no asyncio timer. When the timer fires, it calls
+    `check`.
 
     Args:
         loop: the running loop; its `time()` is the clock.
@@ -31,7 +31,7 @@ class LazyTimer:
         self._when = 0.0
 
     def arm(self, when: float) -> None:
-        """Make `check` run at `when` or earlier."""
+        """Schedule `check` for `when`, unless it is already scheduled for an earlier time."""
         if self._handle is not None:
             if self._when <= when:
                 return

@@ -1,8 +1,8 @@
 """TcpListener: accepts connections and creates a transport for each.
 
 The acceptor decides which connections stay. The accept loops of asyncio and uvloop are not used:
-when the process has no descriptor left, asyncio's tries a thousand times per iteration of the loop
-and logs each failure, and uvloop's leaves clients waiting.
+when the process has no free descriptor, asyncio's loop tries to accept a thousand times in each
+iteration and logs each failure, and uvloop's loop leaves clients waiting.
 
 Tests: tests/fault/test_listener.py, tests/fault/test_descriptors.py.
 """
@@ -68,11 +68,11 @@ class TcpListener:
     Forked children close their copies of the sockets.
 
     Args:
-        sockets: bound and not yet listening; closed by `close`.
-        acceptor: decides about each connection.
+        sockets: bound sockets that are not listening yet; `close` closes them.
+        acceptor: decides which connections are accepted.
         reserve: reports when descriptors are scarce.
-        ssl: context of a TLS listener.
-        backlog: connections that the system queues until they are accepted.
+        ssl: context of a TLS listener; None without TLS.
+        backlog: number of connections that the system queues until they are accepted.
 
     Attributes:
         port: the port number, also if port 0 was requested.
@@ -92,7 +92,7 @@ class TcpListener:
         self.hosts = tuple(str(sock.getsockname()[0]) for sock in sockets)
         self._sockets = sockets
         self._inherited = [forks.Descriptor(sock.fileno()) for sock in sockets]
-        # Frees the port when the object is collected, for a listener whose loop was closed first.
+        # Frees the port when the object is collected, if the loop was closed before the listener.
         weakref.finalize(self, _close_in, os.getpid(), sockets).atexit = False
         self._acceptor = acceptor
         self._reserve = reserve
@@ -101,9 +101,10 @@ class TcpListener:
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor("listener")
         self._connecting: set[asyncio.Task[Exception | None]] = set()
-        # When no other descriptor is free, it is closed to accept a connection, which is then
-        # refused. A client left in the system's queue would not be told of the refusal, and the
-        # socket would stay readable.
+        # When the process has no free descriptor, the spare descriptor is closed to accept a
+        # connection. The connection is refused unless an idle connection can be closed. If the
+        # client stayed in the system's queue, it would not learn of the refusal, and the socket
+        # would stay readable.
         self._spare = _Spare()
         self._resumption: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -127,7 +128,7 @@ class TcpListener:
         self._reserve.add(self._acceptor)
 
     def close(self) -> None:
-        """Stop accepting; close connections that have no transport yet. May be called twice."""
+        """Stop accepting, and close connections without a transport. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -143,7 +144,7 @@ class TcpListener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until all sockets and tasks of the listener are closed."""
+        """Wait until all tasks of the listener have ended."""
         await self._supervisor.close()
 
     # -- accepting
@@ -205,7 +206,7 @@ class TcpListener:
     async def _connect(
         self, connection: socket.socket, protocol: asyncio.BaseProtocol
     ) -> Exception | None:
-        """Create a transport; return the error if that fails, as in a TLS handshake."""
+        """Create a transport; return the error if this fails, for example in the TLS handshake."""
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._ssl)
         except Exception as error:  # noqa: BLE001 - it ends only this connection
@@ -233,7 +234,7 @@ class TcpListener:
         self._reserve.restore()
 
     def _pause(self, reason: str) -> None:
-        """Stop accepting for a while, because otherwise every iteration of the loop would retry."""
+        """Stop accepting during a pause: without one, every iteration of the loop would retry."""
         now = self._loop.time()
         if self._logged_at is None or now - self._logged_at >= _LOG_AGAIN:
             self._logged_at = now
@@ -254,7 +255,7 @@ class TcpListener:
 
 
 class _Spare:
-    """A descriptor that is kept open, to be closed when the process has no other one left."""
+    """A descriptor that is kept open, and closed when the process has no other free descriptor."""
 
     __slots__ = ("_fd",)
 
@@ -286,10 +287,14 @@ def _close_in(pid: int, sockets: Sequence[socket.socket]) -> None:
 
 
 async def bind(host: str | None, port: int, options: SocketOptions) -> list[socket.socket]:
-    """Return bound sockets for all addresses of a host (None or "": all interfaces), with one port.
+    """Create bound sockets with one port for all addresses of a host.
+
+    Args:
+        host: name or address; None or "" for all interfaces.
+        port: port number; 0 for a free port.
 
     Raises:
-        OSError: the port is in use, the address is not local, or the host unknown
+        OSError: the port is in use, the address is not local, or the host is unknown
             (`socket.gaierror`).
     """
     if host and _is_ipv4(host):  # the resolver would delay the broker's start by milliseconds

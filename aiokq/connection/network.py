@@ -23,10 +23,10 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class TcpNetwork:
-    """TCP on the running loop, asyncio's or uvloop's, with TLS if a context is given."""
+    """TCP on the running loop of asyncio or uvloop; connections use TLS if a context is given."""
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """Return all addresses of a name, in the resolver's order (RFC 6724: mostly IPv6 first).
+        """Resolve a name; return all addresses in the resolver's order (RFC 6724).
 
         Raises:
             OSError: the host is unknown.

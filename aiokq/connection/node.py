@@ -1,7 +1,7 @@
-"""Node: the connections to one broker, their attempts and backoff, and whether the broker is up.
+"""Node: the connections to one broker, with the backoff and the state of the broker.
 
-The cluster decides which node to ask, and what the loss of a node means. Nodes are independent: an
-unreachable node delays no other.
+The cluster decides which node receives a request, and how to react to the loss of a node. Nodes are
+independent: an unreachable node delays no other.
 
 Source: KIP-144 (reconnect backoff), KIP-601 (setup timeout), KIP-302 (all addresses), KIP-219.
 """
@@ -45,13 +45,13 @@ logger = logging.getLogger("aiokq.connection")
 
 R = TypeVar("R", bound="Response")
 
-# After wrong credentials Kafka's clients may give up for good. aiokq retries at this long interval,
+# After wrong credentials, Kafka's clients may never try again. aiokq retries at this long interval,
 # because the broker may be corrected, and because frequent attempts can lock an account.
 _REFUSED_BACKOFF: Final = 10.0
 
 
 class Purpose(Enum):
-    """Use of a shared connection; each purpose has its own connection."""
+    """Purpose of a shared connection; there is one shared connection for each purpose."""
 
     PRODUCE = "produce"
     """Produce requests only, because they may wait for replicas and carry megabytes."""
@@ -61,7 +61,7 @@ class Purpose(Enum):
 
 @frozen
 class NodeUp:
-    """Event: a connection was opened, including its handshake."""
+    """Event: a connection was opened, and its handshake was completed."""
 
     node_id: int
     host: str
@@ -70,7 +70,7 @@ class NodeUp:
 
 @frozen
 class NodeDown:
-    """Event: an attempt failed, or a connection was lost that the client did not close."""
+    """Event: a connection attempt failed, or a connection was lost unexpectedly."""
 
     node_id: int
     host: str
@@ -82,28 +82,29 @@ NodeState: TypeAlias = NodeUp | NodeDown
 
 
 class Node:
-    """One broker, by id and address; negative ids are bootstrap addresses.
+    """One broker, identified by its id and address; negative ids are bootstrap addresses.
 
     Args:
         node_id: id of the broker.
         host: advertised name or address.
         port: advertised port.
-        options: options of its connections.
+        options: options of the node's connections.
         environment: network, clock and random numbers.
-        supervisor: supervisor of the node's owner, which runs the attempts.
+        supervisor: supervisor of the node's owner, which runs the connection attempts.
         counters: the client's counters.
         state: map in which NodeUp and NodeDown are emitted under the node id when the state
             changes; may be shared by many nodes.
         on_throttle: called with the node and seconds when the broker throttles the client.
         pool: memory for large responses; may be shared by many nodes.
-        outages: logs when the node becomes unreachable and reachable; None for a node whose
-            failures are logged for other nodes.
+        outages: logs when the node becomes unreachable and reachable. None if the node's failures
+            need no log line of their own, because the failures of other nodes are logged.
         spoken: addresses that have answered a Kafka request; may be shared by many nodes. If such
             an address closes a connection on ApiVersions, the failure is temporary: the broker
             restarts, or a proxy is in front of it.
 
     Attributes:
         last_error: error of the last failed attempt or lost connection; `None` after a success.
+        throttle_until: the loop's time until which the broker throttles the client.
     """
 
     def __init__(
@@ -166,21 +167,24 @@ class Node:
 
     @property
     def up(self) -> bool | None:
-        """Whether the latest event was a success; `None` before the first attempt."""
+        """Whether the latest event was a success, not a failed attempt or a lost connection.
+
+        `None` before the first attempt has ended.
+        """
         return self._up
 
     @property
     def in_flight(self) -> int:
-        """The number of requests in flight on all its connections."""
+        """The number of requests in flight on all connections of the node."""
         return sum(connection.in_flight for connection in self._open)
 
     @property
     def backing_off(self) -> float:
-        """The seconds until the next attempt may begin; 0 if it may begin now."""
+        """The seconds until the next attempt may begin; 0 if the backoff is over."""
         return max(0.0, self._retry_at - asyncio.get_running_loop().time())
 
     def connected(self, purpose: Purpose) -> Connection | None:
-        """Return the open shared connection, or None, without opening one."""
+        """Return the shared connection if it is open and not retiring, else None."""
         connection = self._shared[purpose].current
         return None if connection is None or connection.retiring else connection
 
@@ -201,7 +205,10 @@ class Node:
         return await self._shared[purpose].get()
 
     def dedicated(self, name: str) -> DedicatedConnection:
-        """Return a connection of the caller's own, opened on first use; the caller closes it."""
+        """Create a connection that only the caller uses; it is opened on first use.
+
+        The caller closes the connection.
+        """
         dedicated = DedicatedConnection(self, name)
         self._dedicated[dedicated] = None
         return dedicated
@@ -211,7 +218,8 @@ class Node:
 
         Args:
             message: the request.
-            timeout: seconds for the response, once connected; default `request_timeout_ms`.
+            timeout: seconds to wait for the response; default `request_timeout_ms`. The time
+                begins when the node is connected and does not throttle the client.
 
         Raises:
             KafkaError: as `connection` and `Connection.request`.
@@ -221,7 +229,7 @@ class Node:
         return await connection.request(message, timeout=timeout)
 
     def throttled(self, milliseconds: float) -> None:
-        """Record that the broker throttles the client for this many milliseconds (KIP-219)."""
+        """Record that the broker throttles the client for `milliseconds` (KIP-219)."""
         seconds = milliseconds / 1000
         until = asyncio.get_running_loop().time() + seconds
         self._counters.throttle_seconds += seconds
@@ -256,14 +264,14 @@ class Node:
         logger.info("broker moved: node=%s from=%s to=%s:%s", self.name, before, host, port)
 
     def shut(self) -> None:
-        """Start closing, without waiting for the end."""
+        """Start to close all connections and cancel all attempts, without waiting."""
         self._closed = True
         for slot in (*self._shared.values(), *self._dedicated):
             slot.shut("closed by this client")
 
     async def close(self) -> None:
-        """Close all connections and end attempts; waiters get `Closed`. May be called twice."""
-        self.shut()  # starts closing all of them before waiting for each
+        """Close all connections and cancel attempts; waiters get `Closed`. May be called twice."""
+        self.shut()  # starts to close all connections before waiting for each
         for slot in (*self._shared.values(), *self._dedicated):
             await slot.close()
 
@@ -314,7 +322,7 @@ class Node:
     # -- inside
 
     async def _unless_moved(self, attempt: Coroutine[Any, Any, Connection]) -> Connection | None:
-        """Return the result of an attempt; None if it was interrupted because the broker moved."""
+        """Await an attempt and return its result; None if the broker moved during the attempt."""
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -349,7 +357,7 @@ class Node:
             await asyncio.sleep(remaining)
 
     async def _try_addresses(self, host: str, port: int) -> Connection:
-        """Return a connection to the first address that works; the error names every address."""
+        """Connect to the first address that works; an error names every address."""
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
@@ -383,8 +391,8 @@ class Node:
                 self._spoken.add(address)
                 return connection
             except TimeoutError as error:
-                # Either a request of the handshake timed out, as its message says, or the whole
-                # setup did.
+                # If a request of the handshake timed out, the error has a message; if not, the
+                # timeout of the attempt expired.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
                     f"{address}: {told or f'no answer within {timeout:.3g} s'}: a firewall, not "

@@ -12,19 +12,20 @@ __all__ = ["ConnectionOptions"]
 
 @frozen
 class ConnectionOptions:
-    """How connections to brokers are opened and kept. Durations are seconds; defaults are Kafka's.
+    """How connections to brokers are opened and kept. Durations are seconds, with Kafka's defaults.
 
     Attributes:
-        client_id: sent with every request.
+        client_id: name of the client, sent with every request.
         request_timeout: `request_timeout_ms`, for requests without a timeout of their own.
-        setup_timeout: `socket_connection_setup_timeout_ms`: limit of one attempt on one address,
-            with TLS and handshake; doubled with every failure in a row (KIP-601).
-        setup_timeout_max: maximum of that limit.
-        reconnect_backoff: `reconnect_backoff_ms`: delay after a first failure.
-        reconnect_backoff_max: `reconnect_backoff_max_ms`: maximum delay.
-        max_idle: `connections_max_idle_ms`; 0 for no limit.
-        max_frame_bytes: largest response accepted.
-        security: TLS and SASL.
+        setup_timeout: `socket_connection_setup_timeout_ms`: timeout of an attempt to connect to one
+            address, including TLS and handshake. Each consecutive failure doubles it (KIP-601).
+        setup_timeout_max: maximum of `setup_timeout` after failures.
+        reconnect_backoff: `reconnect_backoff_ms`: delay after the first failure.
+        reconnect_backoff_max: `reconnect_backoff_max_ms`: maximum delay after failures.
+        max_idle: `connections_max_idle_ms`: time after which an idle connection is closed; 0 for no
+            limit.
+        max_frame_bytes: largest response that is accepted, in bytes.
+        security: TLS and SASL configuration.
         software_name: name of the client, for the broker's metrics (KIP-511).
         software_version: version of the client.
     """

@@ -1,7 +1,7 @@
 """ClientProtocol: the client's side of the protocol without I/O; matches responses to requests.
 
-It receives frames, which `framing.py` splits, and returns fragments to send. The caller sends them,
-waits for responses, and enforces deadlines.
+It takes frames, which `framing.py` splits from the stream, and returns fragments to send. The
+caller sends the fragments, waits for responses, and enforces deadlines.
 
 Source: Kafka protocol guide; KIP-511 (ApiVersions fallback).
 """
@@ -33,13 +33,13 @@ class PendingRequest(Generic[R]):
     """A request that was sent and not answered.
 
     Attributes:
-        correlation_id: first field of the response.
+        correlation_id: number of the request, which the response repeats in its first field.
         request_class: class of the request.
         version: version of the request and of its response.
         future: future of the response; `None` in tests of the protocol alone.
-        timeout: its timeout in seconds.
-        deadline: the loop's time at which it fails.
-        sent_at: monotonic seconds, for latency.
+        timeout: timeout of the request in seconds.
+        deadline: the loop's time at which the request fails.
+        sent_at: time of sending in monotonic seconds, for the latency.
     """
 
     __slots__ = (
@@ -86,16 +86,19 @@ class ClientProtocol:
     def send(
         self, request: Request[R], version: int, *, expect_response: bool = True
     ) -> tuple[PendingRequest[R], list[Buffer]]:
-        """Return a pending request and its fragments, to be sent unchanged.
+        """Encode a request, and add it to `pending` if a response is expected.
 
         Args:
             request: the message.
             version: the negotiated version.
             expect_response: False for Produce with acks=0, which has no response.
 
+        Returns:
+            The pending request, and the fragments that the caller has to send unchanged.
+
         Raises:
             FieldNotSupported: the request sets a field that the version does not have.
-            ProtocolError: the version or a value cannot be encoded; nothing was sent.
+            ProtocolError: the version or a value cannot be encoded.
         """
         correlation_id = self._next_correlation_id
         fragments = encode_request(
@@ -117,7 +120,8 @@ class ClientProtocol:
             and brokers derived from it send.
 
         Raises:
-            ProtocolError: no request is pending, or the response belongs to another one.
+            ProtocolError: the frame is too short, no request is pending, or the response belongs to
+                another request than the oldest.
         """
         if len(frame) < 4:
             raise ProtocolError(f"a response of {len(frame)} bytes has no correlation id")
@@ -154,7 +158,7 @@ class ClientProtocol:
         return cast("R", decode_response(sent.request_class.RESPONSE, frame, sent.version)[1])
 
     def receive(self, frame: memoryview) -> tuple[PendingRequest[Response], Response]:
-        """Call `match` and `decode`.
+        """Match and decode a frame; return the pending request and its response.
 
         Raises:
             ProtocolError: `match` or `decode` raised it, or no response was expected.
@@ -176,7 +180,7 @@ class ClientProtocol:
 
 
 def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:
-    """Return an error response; it has no versions unless the frame is in version 0."""
+    """Return an error response; unless the frame is in version 0, the response has no versions."""
     try:
         return decode_response(ApiVersionsResponse, frame, 0)[1]
     except ProtocolError:  # librdkafka's mock cluster mixes the encodings of versions 0 and 3

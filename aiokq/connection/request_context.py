@@ -1,4 +1,4 @@
-"""RequestContext and RequestHandler: the arguments and the results of request handlers."""
+"""RequestContext and RequestHandler: the interface between a server and its request handlers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class SessionState(enum.Enum):
 
 
 class Session:
-    """What handlers know about a client while its connection is open.
+    """The data of a client that handlers store while its connection is open.
 
     Attributes:
-        software_name: the name in ApiVersions; "" before that request.
-        software_version: the version in ApiVersions; "" before that request.
-        principal: authenticated name; `None` without authentication.
+        software_name: the client's name from its ApiVersions request; "" before that request.
+        software_version: the client's version from its ApiVersions request; "" before that request.
+        principal: name of the authenticated client; `None` without authentication.
         sasl: state of a SASL exchange, owned by the handler of SaslAuthenticate.
-        state: determines which requests are admitted.
+        state: state of the authentication, which determines the requests that are admitted.
     """
 
     __slots__ = ("principal", "sasl", "software_name", "software_version", "state")
@@ -53,16 +53,18 @@ class Session:
 
 
 class RequestContext:
-    """The origin of requests. There is one per connection, which handles one request at a time.
+    """The connection that requests come from, as handlers see it.
+
+    There is one object per connection. A connection handles one request at a time.
 
     Attributes:
-        connection_id: number of the connection, for logs; other listeners have the same numbers.
+        connection_id: number of the connection on its listener, for logs.
         peer: address of the client, "host:port".
-        peer_host: host of that address.
+        peer_host: host of the client's address, in brackets if it is IPv6.
         listener: name of the listener that accepted the connection.
-        session: state of the client.
-        mute_until: the loop's time until which this connection is not read; set by handlers that
-            throttle (KIP-219), checked after the response is sent.
+        session: data of the client.
+        mute_until: the loop's time until which this connection is not read. Handlers that throttle
+            (KIP-219) set it, and the connection checks it after the response is sent.
         connected: whether the client is still connected.
     """
 
@@ -91,14 +93,14 @@ class RequestContext:
         return f"<RequestContext {self.connection_id} of {self.peer} on {self.listener}>"
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the client disconnects, or at once if it has. It must not raise."""
+        """Call `callback` when the client disconnects, or at once if it has disconnected."""
         if self.connected:
             self._disconnect_callbacks.append(callback)
         else:
             callback()
 
     def disconnected(self) -> None:
-        """Call the callbacks, because the client has disconnected."""
+        """Call the callbacks once, because the client has disconnected."""
         self.connected = False
         callbacks, self._disconnect_callbacks = self._disconnect_callbacks, []
         for callback in callbacks:

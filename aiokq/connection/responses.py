@@ -1,12 +1,13 @@
-"""ResponseWriter: sends responses of buffers and file ranges, and gives up stalled clients.
+"""ResponseWriter: sends responses of buffers and file ranges, and disconnects stalled clients.
 
-A file range goes from the page cache to the socket by `os.sendfile` if that is a plain TCP socket.
-For ranges of 1 MB that took 0.35 s of CPU per GB, against 0.56 for reading and writing under
-asyncio; 0.51 against 0.60 under uvloop (medians of seven interleaved rounds on a busy machine;
-single rounds scatter widely; benchmarks/micro/connection.py). `os.sendfile` is called on the
-transport's own descriptor while the transport has nothing to send: uvloop implements none of its
-`sendfile` calls, and asyncio's takes the socket from the transport. Without such a socket (TLS, the
-simulation) ranges are read and written in chunks.
+On a plain TCP socket, `os.sendfile` sends a file range from the page cache. For ranges of 1 MB,
+`os.sendfile` took 0.35 s of CPU per GB under asyncio, and 0.51 s under uvloop. Reading and writing
+the ranges took 0.56 s and 0.60 s. These are medians of seven interleaved rounds on a busy machine;
+single rounds scatter widely (benchmarks/micro/connection.py).
+
+`os.sendfile` is called on the transport's own descriptor while the transport has no unsent output:
+uvloop implements none of its `sendfile` calls, and asyncio's takes the socket from the transport.
+Without a plain TCP socket (TLS, the simulation), ranges are read and written in chunks.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _IOV_MAX: Final = 1024
 _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN)
 
 SERVER_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
-"""Unsent output at which writing pauses; a slow client can hold at most one chunk more."""
+"""Bytes of unsent output at which writing pauses; a slow client can hold one more chunk."""
 
 
 class ResponseWriter:
@@ -55,8 +56,8 @@ class ResponseWriter:
 
     Args:
         transport: transport of the connection.
-        write_stall: seconds after which a client that receives nothing is disconnected.
-        turn: the node's turn; limits what is sent before other tasks run.
+        write_stall: seconds after which a client that receives no bytes is disconnected.
+        turn: the node's turn; limits the bytes that are sent before other tasks run.
     """
 
     __slots__ = ("_stall", "_transport", "_turn", "_writable")
@@ -70,8 +71,8 @@ class ResponseWriter:
     def write_small(self, fragments: Sequence[Fragment]) -> int | None:
         """Send a small response without waiting; return its size.
 
-        Returns `None`, with nothing sent, if the response is large or has file ranges, or if the
-        transport is not ready or has failed: `write` must send it.
+        Returns `None` if nothing was sent, because the response is large or has file ranges, or
+        because the transport is not ready or has failed. `write` must send this response.
         """
         # hot: benchmarks/micro/produce.py; a coroutine per response costs more than everything else
         size = 0
@@ -82,10 +83,11 @@ class ResponseWriter:
         return size if self._transport.hold(cast("Sequence[Buffer]", fragments), size) else None
 
     async def write(self, fragments: Sequence[Fragment]) -> int:
-        """Send a response; return its size when the transport can take the next one.
+        """Send a response; return its size when the transport can take the next response.
 
         Raises:
-            ConnectionLost: the client is gone, or receives nothing.
+            ConnectionLost: the client is gone, or has received no bytes for `write_stall` seconds,
+                or a file ends before the end of its range.
         """
         size, in_files = 0, False
         for fragment in fragments:
@@ -117,7 +119,7 @@ class ResponseWriter:
         return size
 
     def lost(self) -> None:
-        """Wake up a waiting write, because the connection is gone."""
+        """Wake up a waiting write; called when the connection is gone or the socket is writable."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
@@ -148,7 +150,11 @@ class ResponseWriter:
         return data
 
     async def _drain(self, *, empty: bool = False) -> None:
-        """Wait until little output is unsent, or none if `empty`; give up a stalled client."""
+        """Wait until unsent output is below the low-water mark, or all is sent if `empty` is set.
+
+        Raises:
+            ConnectionLost: the client is gone, or has received no bytes for `write_stall` seconds.
+        """
         transport = self._transport
         while True:
             before = self._unsent()
@@ -178,7 +184,7 @@ class ResponseWriter:
         if transport.unsent:
             await self._drain(empty=True)
         buffers: list[memoryview] = []
-        # Limited per turn: a client that reads as fast as this sends would occupy the loop.
+        # Limited per turn: a client that reads as fast as this method sends would occupy the loop.
         share = self._turn.share(SENT_BYTES_PER_TURN)
         for fragment in fragments:
             if not isinstance(fragment, FileRange):
@@ -265,7 +271,14 @@ class ResponseWriter:
             raise ConnectionLost(f"connection to {self._transport.peer} closed during a response")
 
     def _check_progress(self, before: tuple[int, int]) -> None:
-        """Give up the client if it has received nothing since `before`."""
+        """Close the connection and raise if the client has received nothing since `before`.
+
+        Args:
+            before: an earlier return value of `_unsent`.
+
+        Raises:
+            ConnectionLost: the client has received nothing.
+        """
         if not self._transport.closing and self._unsent() == before:
             raise self._give_up(
                 ConnectionLost(
@@ -291,7 +304,7 @@ class ResponseWriter:
         return lost
 
     def _shrunk(self, fragment: FileRange) -> NoReturn:
-        """Close the connection, because the file is shorter than the announced response."""
+        """Close the connection and raise: the file is closed or shorter than the sent size says."""
         raise self._give_up(
             ConnectionLost(
                 f"{fragment.file.path} ends before the end of the {fragment.length} bytes at "

@@ -1,4 +1,4 @@
-"""`Security`: the TLS context and SASL mechanism of a connection."""
+"""Security: the TLS and SASL configuration of a client's connections."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @frozen
 class Security:
-    """TLS and SASL of a connection.
+    """The TLS and SASL configuration of a client's connections.
 
     Attributes:
-        ssl_context: for TLS; `None` for plain TCP.
+        ssl_context: context of TLS connections; `None` for plain TCP.
         mechanism: returns a new SASL mechanism for each connection; `None` for no SASL.
         server_hostname: name to verify the certificate against, if it is not the host's name.
     """
@@ -46,15 +46,18 @@ def security(
     ssl_context: ssl.SSLContext | None = None,
     mechanism: MechanismFactory | None = None,
 ) -> Security:
-    """Return the security for the given settings.
+    """Return the `Security` for the given settings.
 
     Args:
         security_protocol: one of `SECURITY_PROTOCOLS`.
-        ssl_context: for SSL and SASL_SSL; without one the system's authorities are used.
-        mechanism: for SASL_PLAINTEXT and SASL_SSL.
+        ssl_context: context for SSL and SASL_SSL; the default context, which trusts the system's
+            certificate authorities, if not given.
+        mechanism: returns a SASL mechanism for each connection; required for SASL_PLAINTEXT and
+            SASL_SSL.
 
     Raises:
-        ConfigError: the protocol is unknown, or an argument does not belong to it.
+        ConfigError: the protocol is unknown, `mechanism` is missing, or an argument does not belong
+            to the protocol.
     """
     if security_protocol not in SECURITY_PROTOCOLS:
         known = ", ".join(SECURITY_PROTOCOLS)
@@ -81,7 +84,8 @@ def security(
 def tls_error(error: ssl.SSLError, peer: str) -> KafkaError:
     """Return the error for a failed TLS handshake, with advice.
 
-    A certificate that cannot be verified is `AuthenticationFailed`, because a retry does not help.
+    If this side does not accept the peer's certificate, or the peer refuses the handshake, the
+    error is `AuthenticationFailed`, because a retry does not help.
     """
     result: KafkaError
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -62,17 +62,19 @@ class Server:
     Args:
         network: network to listen on.
         host: address to listen on; `None` for all.
-        port: 0 for a free port.
+        port: port to listen on; 0 for a free port.
         handler: handles the requests.
-        clock: clock that measures latencies; equal to the loop's time.
+        clock: clock for latencies and for the intervals between log lines.
         counters: the broker's counters.
-        limits: limits of clients.
-        ssl: context of a TLS listener.
+        limits: limits of clients; None for the defaults.
+        ssl: context of a TLS listener; None without TLS.
         listener: name of the listener, for handlers and logs.
-        turn: the node's turn, shared by its servers.
-        counts: the node's connection counts, shared by its servers; None for its own.
-        budget: memory for requests, shared by the node's servers; None for its own.
-        sockets: options of the listening sockets.
+        turn: the node's turn, shared by its servers; None for a turn of this server alone.
+        counts: the node's connection counts, shared by its servers; None for counts of this server
+            alone.
+        budget: memory for requests, shared by the node's servers; None for a budget of this server
+            alone.
+        sockets: options of the listening sockets; None for the defaults.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Server:
         self._complaints = WarningBackoff(clock.monotonic)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
-        # All readers of the loop share one buffer, except on Windows; see FrameReader.
+        # All readers of this server share one buffer, except on Windows; see FrameReader.
         self._pool = FramePool()
         self._scratch = None if sys.platform == "win32" else bytearray(RECEIVE_BUFFER_BYTES)
 
@@ -157,7 +159,7 @@ class Server:
         except BaseException:
             await self.supervisor.close()
             raise
-        if self._closing:  # closed during the await, when it had no listener to close
+        if self._closing:  # closed during the await, when there was no listener to close
             listener.close()
             await listener.wait_closed()
             raise Closed("the server was closed while it started")
@@ -165,7 +167,7 @@ class Server:
         self.supervisor.spawn(self._sweep(), name="sweep")
 
     def stop(self) -> None:
-        """Stop accepting connections and reading requests. May be called twice."""
+        """Stop accepting; close each connection after its current request. May be called twice."""
         self._closing = True
         if self._listener is not None:
             self._listener.close()
@@ -173,13 +175,13 @@ class Server:
             connection.stop()
 
     async def close(self, drain: float | None = None) -> None:
-        """Stop accepting, finish the requests in work, and close all connections.
+        """Stop accepting, finish the requests that are being handled, and close all connections.
 
         May be called twice and concurrently.
 
         Args:
-            drain: seconds to wait for requests in work before they are cancelled; default: the
-                limits'.
+            drain: seconds to wait for requests that are being handled before they are cancelled;
+                default: the `drain` of the limits.
         """
         self.stop()
         try:
@@ -197,7 +199,13 @@ class Server:
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None
     ) -> FrameTransport | None:
-        """Return the transport of an accepted connection; None if it is refused."""
+        """Admit or refuse a connection; return the transport of an admitted connection, else None.
+
+        Args:
+            peer: address of the client.
+            make_room: closes an idle connection to free a descriptor, and returns whether it did;
+                None if enough descriptors are free.
+        """
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
         if self._closing or not self._quotas.admit(str(peer), host, make_room):
             return None
@@ -216,7 +224,9 @@ class Server:
         return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
-        """Return since when a connection has been idle; see `ConnectionQuotas.idle_since`.
+        """Return the loop's time since which a connection has been idle; None if there is none.
+
+        See `ConnectionQuotas.idle_since`.
 
         Context: any thread.
         """
@@ -239,8 +249,8 @@ class Server:
     def complain(self, api: str, peer: str, error: Exception) -> None:
         """Log that a connection is closed because of its client's input or a bug in the handler.
 
-        The first failure of a kind is logged at once, later ones at growing intervals with a count,
-        so that a client that sends garbage in a loop does not fill the disk.
+        The first failure of each kind is logged at once. Later failures are logged at growing
+        intervals with a count, so that a client that sends garbage in a loop cannot fill the disk.
 
         Args:
             api: name of the API, as part of the kind; "none" for input that is not a request.
@@ -263,7 +273,7 @@ class Server:
     # -- inside
 
     async def _sweep(self) -> None:
-        """Check periodically for connections that are idle or stalled."""
+        """Periodically close idle and stalled connections, and log the counts of refused ones."""
         limits = self.limits
         durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
         interval = min(max(min(durations) / 4, 0.05), 30.0)
@@ -294,7 +304,7 @@ class Server:
             self._emptied = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.shield(self._emptied)  # other callers may wait for it too
+                await asyncio.shield(self._emptied)  # other callers may wait for this future, too
         except TimeoutError:
             if self._connections:
                 logger.warning(

@@ -17,20 +17,23 @@ class ServerLimits:
     """Limits of one client and of all clients of a server. Durations are seconds.
 
     Attributes:
-        max_frame_bytes: `socket.request.max.bytes`.
-        queued_max_request_bytes: `queued.max.request.bytes`: memory for requests until they are
-            answered, over all connections. Kafka's default is no limit.
-        max_connections: `max.connections`, over all listeners.
-        max_connections_per_ip: `max.connections.per.ip`, over all listeners.
-        max_connections_of_host: `max.connections.per.ip.overrides` by client address, IPv6 in
-            brackets.
-        max_connections_of_listener: `listener.name.<name>.max.connections` by name in capitals.
-        max_idle: `connections.max.idle.ms`; 0 for no limit.
-        read_stall: time after which a client that has sent part of a request and then nothing is
-            disconnected. (Kafka waits for `max_idle`.)
-        write_stall: time after which a client that receives nothing of a response is disconnected.
-            (Kafka waits for `max_idle`.)
-        drain: time that `Server.close` waits for requests in work.
+        max_frame_bytes: largest request in bytes (`socket.request.max.bytes`).
+        queued_max_request_bytes: memory in bytes for the unanswered requests of all connections
+            (`queued.max.request.bytes`). Kafka's default is no limit.
+        max_connections: largest number of connections on all listeners (`max.connections`).
+        max_connections_per_ip: largest number of connections of one client address on all listeners
+            (`max.connections.per.ip`).
+        max_connections_of_host: exceptions from `max_connections_per_ip` by client address, IPv6 in
+            brackets (`max.connections.per.ip.overrides`).
+        max_connections_of_listener: largest number of connections by listener name in capitals
+            (`listener.name.<name>.max.connections`).
+        max_idle: time after which an idle client is disconnected (`connections.max.idle.ms`); 0
+            for no limit.
+        read_stall: time without data after which a client is disconnected in the middle of a
+            request. Kafka waits for `max_idle`.
+        write_stall: time without progress after which a client is disconnected in the middle of a
+            response. Kafka waits for `max_idle`.
+        drain: time that `Server.close` waits for requests that are being handled.
     """
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -48,14 +51,15 @@ class ServerLimits:
 class FrameBudget:
     """Memory for requests, shared by the connections of a server.
 
-    When it is used up, connections that have received part of a request stop reading, except one.
-    That one may exceed the limit by at most one frame, so that some request is always completed and
-    frees its memory.
+    When the memory is used up, connections that have received part of a request stop reading,
+    except one connection. This connection may exceed the limit by at most one frame, so that one
+    request is always completed and frees its memory.
 
     Attributes:
-        limit: size in bytes.
+        limit: size of the memory in bytes.
         used: bytes in use.
-        ample: whether more than half is free, so that readers may read ahead without asking.
+        ample: whether more than half of the memory is free; if so, readers may read ahead without
+            calling `may_take`.
     """
 
     __slots__ = ("_overdrawn", "_waiting", "ample", "limit", "used")
@@ -68,14 +72,17 @@ class FrameBudget:
         self._waiting: deque[tuple[object, int, Callable[[], None]]] = deque()
 
     def charge(self, nbytes: int) -> None:
-        """Count allocated memory, or with a negative number freed memory."""
+        """Count `nbytes` of allocated memory; a negative number counts freed memory."""
         self.used += nbytes
         self.ample = self.used * 2 < self.limit
         if nbytes < 0 and self._waiting:
             self._wake()
 
     def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
-        """Return whether `owner` may take `nbytes` more; if not, call `resume` once when it may."""
+        """Return whether `owner` may allocate `nbytes` more bytes.
+
+        If not, `resume` is called once, when `owner` may allocate them.
+        """
         if self.used + nbytes <= self.limit or self._overdrawn is owner:
             return True
         if self._overdrawn is None:
@@ -85,7 +92,7 @@ class FrameBudget:
         return False
 
     def answered(self, owner: object, nbytes: int) -> None:
-        """Free the memory of a request that `owner` finished: `settle` and `charge` in one call."""
+        """Free the memory of an answered request of `owner`, as `settle` and `charge` do."""
         # hot: once per request, mostly without waiters
         if self._overdrawn is owner:
             self.settle(owner)
@@ -95,7 +102,7 @@ class FrameBudget:
             self._wake()
 
     def settle(self, owner: object) -> None:
-        """Let another connection exceed the limit, if `owner` did and has finished its request."""
+        """If `owner` was allowed to exceed the limit, let another connection exceed it."""
         if self._overdrawn is owner:
             self._overdrawn = None
             self._wake()

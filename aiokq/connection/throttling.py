@@ -1,7 +1,7 @@
-"""`throttle_seconds`: the throttle times that the client itself has to wait for.
+"""`throttle_seconds`: the time that a client has to wait because a broker throttles it.
 
 Since KIP-219 a broker answers at once and states how long it will not read from the connection. In
-older versions it waited before it answered, so the client need not wait.
+API versions before KIP-219 the broker waits before it answers, so the client need not wait.
 
 Source: KIP-219; Kafka `AbstractResponse.shouldClientThrottle` and its overrides.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["throttle_seconds"]
 
-# Version from which the client waits, by API key. APIs that are newer than KIP-219 have no entry.
+# First version in which the client waits, by API key. APIs newer than KIP-219 have no entry.
 _SINCE: Final = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2,
     18: 2, 19: 3, 20: 2, 21: 1, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2,
@@ -24,7 +24,7 @@ _SINCE: Final = {
 
 
 def throttle_seconds(response: Response, version: int) -> float:
-    """Return the seconds for which nothing may be sent to the node now; mostly 0."""
+    """Return the seconds for which the client must not send to the node; usually 0."""
     milliseconds = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < _SINCE.get(response.API_KEY, 0):
         return 0.0

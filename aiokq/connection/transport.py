@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 
 # Smaller output is held until the end of the loop's iteration, to share a system call (10 us) with
-# other output; larger output is sent at once and not copied.
+# other output. Larger output is sent at once, without a copy.
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
@@ -44,7 +44,7 @@ class FrameReceiver(Protocol):
         """Handle the receipt of bytes that completed no frame."""
 
     def lost(self, error: KafkaError) -> None:
-        """Handle the end of the connection; the last call, made once."""
+        """Handle the end of the connection. This callback is called once, after all others."""
 
 
 class FrameTransport(asyncio.BufferedProtocol):
@@ -53,7 +53,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     Attributes:
         bytes_in: bytes received.
         bytes_out: bytes passed to the transport or the socket.
-        hung_up: whether the peer closed the connection in order, without being asked to.
+        hung_up: whether the peer closed the connection without an error, before this side did.
         write_high_water: bytes of unsent output above which `drain` waits.
     """
 
@@ -98,14 +98,14 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._error: KafkaError | None = None
         self._lost = False
-        self._ended = False  # closed by either side; the transport may not have noticed
+        self._ended = False  # closed by either side; the transport may not know yet
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport; enable TCP_NODELAY and keepalive on its socket."""
+        """Store the transport, and enable TCP_NODELAY and keepalive on the transport's socket."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = _address_text(transport.get_extra_info("peername"))
         sock = transport.get_extra_info("socket")
@@ -114,11 +114,12 @@ class FrameTransport(asyncio.BufferedProtocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # Keepalive detects a peer whose machine is gone even if nothing is sent to it.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                # An open copy in a forked child would hide from the peer that we closed ours.
+                # A forked child closes its copy of the socket. An open copy would keep the
+                # connection open for the peer after this process has closed it.
                 self._descriptor = forks.Descriptor(sock.fileno())
             except OSError as error:  # already reset; connection_lost follows
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
-        if self._ended:  # perhaps during the TLS handshake, without a transport to abort
+        if self._ended:  # perhaps closed during the TLS handshake
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self.write_high_water)
@@ -129,7 +130,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on the frames that are complete now."""
+        """Pass complete frames to the receiver; fail the connection if the bytes are invalid."""
         self.bytes_in += nbytes
         if self._error is not None:
             return
@@ -146,21 +147,24 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._receiver.bytes_received()
 
     def eof_received(self) -> bool:
-        """Close the connection, because Kafka has no half-closed connections."""
+        """Make the transport close: Kafka has no half-closed connections."""
         self._ended = True
         return False
 
     def pause_writing(self) -> None:
-        """Note that unsent output is above the high-water mark."""
+        """Make `drain` wait, because unsent output is above the high-water mark."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Wake up drain(), because unsent output is below the low-water mark."""
+        """Wake up `drain`, because unsent output is below the low-water mark."""
         self._paused = False
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the end with its best known cause, also if the connection was never made."""
+        """Report the end of the connection once, with its first known cause.
+
+        The call also reports the end of a connection that was never made.
+        """
         if self._lost:
             return
         self._lost = self._ended = True
@@ -190,17 +194,17 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     @property
     def made(self) -> bool:
-        """Whether the asyncio transport exists: it does not before the end of a TLS handshake."""
+        """Whether the asyncio transport exists; with TLS, it exists after the TLS handshake."""
         return self._transport is not None
 
     @property
     def closing(self) -> bool:
-        """Whether the connection is closed or closing."""
+        """Whether the connection is closed or closing, or has no asyncio transport yet."""
         return self._lost or self._transport is None or self._transport.is_closing()
 
     @property
     def unsent(self) -> int:
-        """The bytes written that the system has not accepted yet."""
+        """The bytes of output that the system has not accepted yet."""
         if self._transport is None:
             return 0
         return self._held_bytes + self._transport.get_write_buffer_size()
@@ -239,7 +243,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     def write(self, fragments: Sequence[Buffer], size: int) -> None:
         """Send buffers of `size` bytes in total; never blocks, and copies only small output.
 
-        Small output is sent at the end of this iteration of the loop, all of it together.
+        Small output is collected and sent at the end of this iteration of the loop.
         """
         self.bytes_out += size
         held = self._held
@@ -259,7 +263,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.writelines(fragments)
 
     def push(self) -> None:
-        """Pass small output to the transport now, not at the end of the iteration."""
+        """Pass held output to the transport immediately, not at the end of the iteration."""
         held = self._held
         if held:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))
@@ -271,7 +275,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._held_bytes = 0
 
     async def drain(self) -> None:
-        """Wait until output may be written again.
+        """If unsent output is above the high-water mark, wait until it is below the low-water mark.
 
         Raises:
             ConnectionLost: the connection is gone.
@@ -316,7 +320,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Close after all output is sent; `error` is reported as the cause."""
+        """Close after all output is sent; `error` is the reported cause, unless one is set."""
         self._ended = True
         if self._error is None:
             self._error = error
@@ -325,7 +329,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._transport.close()
 
     def fail(self, error: KafkaError) -> None:
-        """Close at once, dropping unsent output; `error` is reported as the cause."""
+        """Close at once, dropping unsent output; `error` is the cause, unless one is set."""
         self._ended = True
         if self._error is None:
             self._error = error
@@ -340,7 +344,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
 
 def _readable(fd: int) -> bool:
-    """Return whether a read would not block."""
+    """Return whether a read of the descriptor would not block."""
     if sys.platform == "win32":
         return bool(select.select([fd], [], [], 0)[0])
     poll = select.poll()  # select() takes no descriptor above 1023

@@ -1,8 +1,8 @@
-"""Fairness between tasks of one event loop: how much work a node does before other tasks run.
+"""Fairness between tasks of one event loop: limits a node's work before other tasks run.
 
 asyncio does not preempt: a client that pipelines requests, a request of many batches and a peer
-that reads as fast as the server sends would each keep the loop to themselves. All of them ask the
-node's ``Turn``.
+that reads as fast as the server sends would each keep the loop to themselves. The code that serves
+them therefore asks the node's ``Turn`` when to let other tasks run.
 
 Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/test_dispatch.py``,
 ``tests/unit/connection/test_server.py``, ``tests/unit/broker/handlers/test_produce.py``.
@@ -28,7 +28,7 @@ REQUESTS_PER_TURN: Final = 64
 RECEIVED_BYTES_PER_TURN: Final = 512 * 1024
 """Bytes of one connection's requests that are handled before other tasks run.
 
-The request that passes the limit is handled whole.
+The request that exceeds the limit is handled completely.
 """
 
 APPENDED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
@@ -47,9 +47,10 @@ class Turn:
         self._left = REQUESTS_PER_TURN
 
     def spend(self, requests: int, nbytes: int = 0) -> bool:
-        """Count requests; return whether to await ``next`` before they are begun.
+        """Count requests; return whether the caller must await ``next`` before it begins them.
 
         Args:
+            requests: number of requests that the caller is about to begin.
             nbytes: ignored, because a ``Share`` limits the bytes of one activity.
         """
         # hot: benchmarks/micro/produce.py
@@ -63,7 +64,7 @@ class Turn:
         await asyncio.sleep(0)
 
     def share(self, nbytes: int) -> Share:
-        """Return a limit of `nbytes` per turn for one activity of this node."""
+        """Return a new Share, which limits one activity of this node to `nbytes` per turn."""
         return Share(self, nbytes)
 
     def _begin(self) -> None:
@@ -84,7 +85,7 @@ class Share:
         self._left = limit
 
     def spend(self, requests: int, nbytes: int) -> bool:
-        """Count work that is done; return whether to await ``next`` before any more."""
+        """Count finished work; return whether the caller must await ``next`` to continue."""
         # hot: benchmarks/micro/produce.py
         if requests:
             self._turn.spend(requests)
@@ -92,10 +93,10 @@ class Share:
         return self._left <= 0
 
     def renew(self) -> None:
-        """Start again with the whole limit, because other tasks have run meanwhile."""
+        """Reset the share to its limit, because other tasks have run."""
         self._left = self._limit
 
     async def next(self) -> None:
-        """Let other tasks run, and start again with the whole limit."""
+        """Let other tasks run, and reset the share to its limit."""
         self._left = self._limit
         await self._turn.next()

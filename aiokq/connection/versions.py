@@ -24,11 +24,11 @@ def common_versions(
 
     Args:
         request_class: class of the request.
-        theirs: the broker's versions by API key.
+        theirs: the broker's (oldest, newest) version by API key.
         node: the broker, for the error.
 
     Raises:
-        UnsupportedVersion: there is no such version.
+        UnsupportedVersion: both sides have no version in common.
     """
     found = theirs.get(request_class.API_KEY)
     if found is None:

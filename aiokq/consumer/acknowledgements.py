@@ -1,7 +1,7 @@
 """Acknowledgements: delivered records that are not acknowledged yet (``ack_mode="explicit"``).
 
-Per partition, the offset of the first record without an acknowledgement limits what may be
-committed, in whatever order records are acknowledged.
+The offset of a partition's first unacknowledged record limits the offset that may be committed, in
+whatever order records are acknowledged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Acknowledgements:
     """The unacknowledged records, by partition and offset.
 
     Args:
-        changed: called when something was acknowledged.
+        changed: called after records were acknowledged or forgotten.
         topic_id: returns the id of the topic to which a partition's records belong; zeros if it is
             unknown.
     """
@@ -55,21 +55,22 @@ class Acknowledgements:
     ) -> None:
         self._changed = changed
         self._topic_id = topic_id
-        # The offset of each partition's first item limits what may be committed.
+        # The offset of each partition's first item limits the offset that may be committed.
         self._open: dict[TopicPartition, _Work] = {}
-        # The unacknowledged items at the time when the partition was last forgotten. If another
-        # topic has taken the name since, an acknowledgement may still mean a record of the old
-        # topic.
+        # Items that were unacknowledged when their partition was last forgotten (revoked, or its
+        # position changed). They are kept in case the topic is deleted and recreated under the same
+        # name: an acknowledgement of an old record must not acknowledge the new topic's record at
+        # that offset.
         self._former: dict[TopicPartition, _Work] = {}
         self._warned = False
 
     def handed(self, record: Record) -> None:
-        """Note the delivery of a record, or of the error that its deserializer raised."""
+        """Register a delivered record, or a record whose deserializer raised an error."""
         tp = TopicPartition(record.topic, record.partition)
         self._hand(tp, record.offset, record.timestamp_ms)
 
     def handed_batch(self, batch: RecordBatch[Record]) -> None:
-        """Note the delivery of a batch, which is acknowledged as a whole."""
+        """Register a delivered batch; its records are acknowledged together."""
         base = batch.base_offset
         self._hand(TopicPartition(batch.topic, batch.partition), base, _OpenBatch(batch, base))
 
@@ -88,9 +89,9 @@ class Acknowledgements:
     def done(self, item: Record | RecordBatch[Record]) -> None:
         """Acknowledge a record or a batch.
 
-        The call has no effect if the item was acknowledged before, or its partition or topic is
-        gone. If reading a batch stopped at an error, the batch is acknowledged up to its
-        `next_offset`.
+        The call has no effect if the item was acknowledged before, or if its partition was revoked
+        or its topic deleted. If reading a batch stopped at an error, the batch is acknowledged up
+        to its `next_offset`.
 
         Raises:
             TypeError: `item` is neither a record nor a batch.
@@ -100,7 +101,7 @@ class Acknowledgements:
             if is_batch := isinstance(item, RecordBatch):
                 offset, left = item.base_offset, open_from(item)
                 if item.next_offset == offset and left is None:
-                    return  # no record of it was read: all are delivered again, in other batches
+                    return  # no record was read: all are delivered again, in other batches
             else:
                 offset = item.offset
         except AttributeError as error:
@@ -147,7 +148,7 @@ class Acknowledgements:
         item: Record | RecordBatch[Record],
         left: int | None,
     ) -> bool:
-        """Acknowledge an item delivered before the partition was forgotten; return whether it was.
+        """Acknowledge `item` if it belongs to `_former`; return whether it does.
 
         Deserialized records are new objects, so a record is identified by its timestamp. If the
         records of the old and the new topic at this offset have the same timestamp, the first
@@ -162,17 +163,17 @@ class Acknowledgements:
                 return False
         elif isinstance(item, RecordBatch) or item.timestamp_ms != open_:
             return False
-        if left is None:  # otherwise the rest of the batch may be acknowledged later
+        if left is None:  # if not None, the remaining records may be acknowledged later
             del former.items[offset]
         if not former.items:
             del self._former[tp]
         return True
 
     def taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
-        """Note that the rest of an unacknowledged batch is delivered again from `position` on.
+        """Handle a batch whose remaining records are delivered again, from `position` on.
 
         If the part before `position` was acknowledged, or is empty, the batch is removed, because
-        nothing of it is left to acknowledge.
+        it has no more records to acknowledge.
         """
         work = self._open.get(tp)
         open_ = None if work is None else work.items.get(base)
@@ -184,14 +185,17 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """Discard the items of a partition that was revoked or whose position changed."""
+        """Stop waiting for the items of a partition that was revoked, or whose position changed.
+
+        The items are kept in `_former`, to recognize late acknowledgements.
+        """
         work = self._open.pop(tp, None)
         if work is not None and work.items:
             self._former[tp] = work
             self._changed()
 
     def first_open(self, tp: TopicPartition) -> int | None:
-        """The offset of the first unacknowledged record; None if there is none."""
+        """Return the offset of the first unacknowledged record; None if there is none."""
         work = self._open.get(tp)
         if work is None or not work.items:
             return None

@@ -28,12 +28,13 @@ The deserializer calls the given function with a record before it raises an erro
 class RecordBatch(Generic[R]):
     """Records of one partition in offset order, from one fetch.
 
-    Each iteration decodes the records again; `records` decodes them once and keeps them. The
-    fetched bytes live as long as the batch does.
+    Each iteration decodes the records again; `records` decodes them once and keeps them. The batch
+    keeps the fetched bytes in memory.
 
-    An exception of a deserializer concerns one record. Iterating further, or once again, continues
-    after that record; `records` then leaves the record out. If the next batch is requested instead,
-    this batch ends before the remaining records, and they are delivered as the next batch.
+    An exception of a deserializer concerns one record. Iterating further, or starting a new
+    iteration, continues after that record. If `records` raised the exception, the next access
+    leaves the record out. If the next batch is requested instead, this batch ends before the
+    remaining records, and they are delivered as the next batch.
 
     Records that an iteration returned before the error count as delivered. `list(batch)` and
     comprehensions lose them, because the unfinished list is discarded. Append to a list in a loop,
@@ -43,7 +44,7 @@ class RecordBatch(Generic[R]):
         topic: the topic.
         partition: the partition number.
         base_offset: the position before the batch; no record has a smaller offset.
-        size: bytes as fetched.
+        size: the size of the batch's data in memory, in bytes.
     """
 
     __slots__ = (
@@ -89,19 +90,19 @@ class RecordBatch(Generic[R]):
 
     @property
     def next_offset(self) -> int:
-        """The position after the batch, or where delivery stopped if reading raised an error.
+        """The position after the batch, or the position at which an error stopped the delivery.
 
-        If an iteration raised for a record, the position is after that record.
+        If an iteration raised an error for a record, the position is after that record.
         """
         return self._progress.position
 
     @property
     def records(self) -> Sequence[R]:
-        """All records; decoded once.
+        """All records of the batch, decoded once.
 
         Raises:
             CorruptRecord: a batch of the log cannot be decoded. The next access returns the records
-                before it.
+                before that batch.
             Exception: a deserializer raised this error. The next access leaves the record out.
         """
         if self._records is None:
@@ -165,7 +166,7 @@ class RecordBatch(Generic[R]):
 
         Raises:
             CorruptRecord: a batch of the log cannot be decoded. The next call returns the records
-                before it.
+                before that batch.
             ValueError: `columns` contains an unknown name.
         """
         cursor = self._cursor(self.base_offset, self._progress.stop)
@@ -185,7 +186,10 @@ class RecordBatch(Generic[R]):
 
 
 def open_from(batch: RecordBatch[R]) -> int | None:
-    """Return the first offset not delivered because reading stopped at an error, or None."""
+    """Return the position at which an error stopped the reading of the batch, or None.
+
+    None means that the batch has no more records to deliver.
+    """
     progress = batch._progress
     return None if progress.whole else progress.position
 

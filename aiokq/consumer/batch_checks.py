@@ -1,4 +1,4 @@
-"""Checks of fetched batches: checksums, record counts, and where readable data ends."""
+"""Checks of fetched batches: checksums, record counts, and the end of readable data."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class SoundPrefix(NamedTuple):
     """The undamaged batches at the start of a chunk.
 
     Attributes:
-        size: the size of these batches in bytes; that of the whole chunk if no batch is damaged.
+        size: the size of these batches in bytes; the size of the chunk if no batch is damaged.
         next_offset: the position after the last undamaged batch.
-        records: the number of records according to the headers; None if the headers do not tell it,
-            or the start offset lies within a batch.
-        checked: the checksums were verified.
+        records: the number of records according to the headers; None if a batch has an old format
+            or an invalid header, or begins before the start offset.
+        checked: whether the checksums were verified.
         beyond: the position after the damaged batch, according to its header; -1 if no batch is
             damaged.
     """
@@ -51,7 +51,7 @@ class SoundPrefix(NamedTuple):
 
 
 class RemainingRecords(NamedTuple):
-    """The number of records that a cursor has left.
+    """The number of a cursor's remaining records.
 
     Attributes:
         records: the number, up to the first batch that cannot be decoded.
@@ -69,9 +69,8 @@ def sound_prefix(data: memoryview, start_offset: int, *, check_crcs: bool) -> So
 
     Batches of old formats and batches with invalid headers are not checked here: the Cursor that
     reads them reports their errors.
-
-    # hot: once per batch, benchmarks/micro/consumer.py
     """
+    # hot: once per batch, benchmarks/micro/consumer.py
     position, end, records, next_offset = 0, len(data), 0, start_offset
     exact = True
     while end - position >= _HEADER.size:
@@ -113,9 +112,9 @@ def count_remaining(cursor: Cursor) -> RemainingRecords:
 
 
 class RecordOffsets:
-    """The offsets of the records that a cursor has left, up to undecodable data.
+    """The offsets of a cursor's remaining records, up to undecodable data.
 
-    Reading them exhausts the cursor.
+    The constructor reads all records, which exhausts the cursor.
     """
 
     __slots__ = ("_first", "_offsets", "_reached")

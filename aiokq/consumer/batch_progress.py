@@ -1,7 +1,7 @@
-"""BatchProgress: how far a batch was read, which decides what of the batch counts as delivered.
+"""BatchProgress: the progress of reading a batch, which decides which records count as delivered.
 
-A batch counts as delivered as a whole, unless reading it raised an error. Nothing is recorded per
-record: positions are read from the cursors of the iterations on demand.
+All records of a batch count as delivered, unless reading the batch raised an error. No state is
+kept per delivered record: positions are read from the cursors of the iterations on demand.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["BatchProgress", "UnreadRest", "TakenChunk", "Unreadable"]
 
 
 _MANY: Final = 16
-"""The number of iterations of one batch from which on unused iterations are removed."""
+"""The number of iterations of a batch above which unused iterations are removed."""
 _UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
-"""What `getrefcount` in a comprehension returns for an object that only one list refers to."""
+"""The result of `getrefcount` in a comprehension for an object that only one list refers to."""
 
 
 class Unreadable(NamedTuple):
@@ -55,7 +55,7 @@ class BatchProgress:
         begin: a cursor at `base` that is only forked and never moved; None if there is none.
 
     Attributes:
-        cut: the end of the batch after its unread rest was taken back; None before.
+        cut: the end of the batch after `close` has removed the unread part; None before.
     """
 
     __slots__ = (
@@ -77,7 +77,8 @@ class BatchProgress:
         self._base = base
         self._end = end
         self._all = False
-        # Every cursor, because any iteration may be the furthest, or reach undecodable data.
+        # The cursors of several iterations, because each iteration may be the furthest, or may have
+        # reached undecodable data.
         self._iterations: list[Cursor] = []
         self._begin = begin
         self._behind_error: Cursor | None = None
@@ -89,7 +90,7 @@ class BatchProgress:
         self.cut: int | None = None
 
     def covers(self, offset: int) -> bool:
-        """Whether the batch contains `offset`, and the record was not raised as an error."""
+        """Whether the batch contains `offset`, and no error was raised for the record there."""
         return self._base <= offset < self._end and offset not in self._raised
 
     # -- progress
@@ -107,7 +108,7 @@ class BatchProgress:
         unreadable = self.unreadable
         if unreadable is not None:
             return min(self._reached(), unreadable.offset)
-        # An iteration that continued after the error will deliver the rest of the batch.
+        # An iteration that continued after the error will deliver the remaining records.
         stopped = self._stopped
         return self._end if stopped is None or self._reached() > stopped else stopped
 
@@ -122,12 +123,12 @@ class BatchProgress:
 
     @property
     def whole(self) -> bool:
-        """Whether the batch has nothing left to deliver."""
+        """Whether the batch has no more records to deliver."""
         return self.position >= (self._end if self.cut is None else self.cut)
 
     @property
     def stop(self) -> int | None:
-        """The offset at which cursors over the batch must stop; None for the end of the bytes."""
+        """The offset at which cursors over the batch must stop; None for the end of the data."""
         if self.cut is not None:
             return self.cut
         unreadable = self.unreadable
@@ -146,7 +147,7 @@ class BatchProgress:
     # -- called by the reader
 
     def start(self) -> int:
-        """Return where a new iteration starts: after errors raised since the last start."""
+        """Return the first offset of a new iteration, after errors raised since the last call."""
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
         if newest is not None and newest.raised is not None:
@@ -167,7 +168,7 @@ class BatchProgress:
         """Return the furthest iteration, those that raised, and those that are still referenced.
 
         An iteration can advance only through a reference from outside, which its reference count
-        shows. An excess reference only keeps the cursor longer.
+        shows. An unrelated reference only keeps the cursor in the list for longer.
         """
         kept = max(self._iterations, key=lambda cursor: cursor.position)
         return [
@@ -177,7 +178,7 @@ class BatchProgress:
         ]
 
     def record_raised(self, iteration: Cursor, record: Record) -> None:
-        """Note that an iteration raised in place of delivering `record`."""
+        """Handle an error that an iteration raised instead of delivering `record`."""
         self._raised.append(record.offset)
         self._behind_error = iteration.fork()
         self._resume = max(self._resume, iteration.position)
@@ -185,18 +186,18 @@ class BatchProgress:
             self._stopped = iteration.position
 
     def whole_read_raised(self, cursor: Cursor, record: Record) -> None:
-        """Note that `RecordBatch.records` raised for `record`, so that it delivered none."""
+        """Handle an error of `RecordBatch.records` for `record`; no record was delivered."""
         self._raised.append(record.offset)
         self._behind_error = cursor.fork()
         self._stopped = self._reached()
 
     def met_unreadable(self, cursor: Cursor) -> None:
-        """Note that a read of the whole batch stopped where `cursor` cannot decode the data."""
+        """Handle the end of a read of all records at data that `cursor` cannot decode."""
         assert cursor.raised is not None
         self._unreadable = Unreadable(cursor.position, cursor.raised)
 
     def read_completely(self, cursor: Cursor) -> None:
-        """Note that all records of `cursor` were delivered at once."""
+        """Count all records of `cursor` as delivered."""
         if self.stop is None:
             self._all = True
         else:
@@ -205,7 +206,7 @@ class BatchProgress:
     # -- called by the record source
 
     def close(self) -> UnreadRest | None:
-        """End the batch at its position, and return what was not delivered, if anything."""
+        """End the batch at its position, and return the part that was not delivered, if any."""
         position, unreadable = self.position, self.unreadable
         if position >= self._end:
             return None
@@ -225,9 +226,9 @@ class TakenChunk(NamedTuple):
     """A chunk that was delivered as one batch.
 
     Attributes:
-        stop: the offset at which cursors must stop; None for the end of the bytes.
+        stop: the offset at which cursors must stop; None to read to the end of the data.
         records: the number of records; None if not counted.
-        checked: the checksums were verified.
+        checked: whether the checksums were verified.
         progress: the progress of the batch's reader.
         frame: the memory that contains the chunk.
     """

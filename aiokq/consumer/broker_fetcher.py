@@ -1,6 +1,6 @@
 """BrokerFetcher: the fetch loop of one broker, with its own connection and one request in flight.
 
-The Fetcher decides what to fetch of each partition, and receives the responses.
+The Fetcher selects the partitions and offsets to fetch, and handles the responses.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ If the request is lost, the broker evicts the session later.
 
 
 class Want(NamedTuple):
-    """What to fetch of a partition now; without `ask`, the reason to fetch nothing."""
+    """The decision whether to fetch a partition now; it is not fetched if `ask` is None."""
 
     ask: Ask | None = None
     full: bool = False
-    """Enough data of the partition is buffered."""
+    """Whether nothing is fetched because enough data of the partition is buffered."""
     at: float = 0.0
-    """Loop time at which to look at the partition again; 0 to wait for a change."""
+    """Loop time at which to check the partition again; 0 to wait for a change."""
 
 
 class FetchOwner(Protocol):
@@ -135,7 +135,7 @@ class BrokerFetcher:
         self.touch(tp)
 
     def touch(self, tp: TopicPartition) -> None:
-        """Look at the partition before the next request, because something about it changed."""
+        """Check the partition before the next request, because its state changed."""
         self._dirty[tp] = None
         self._wake.set()
 
@@ -144,7 +144,7 @@ class BrokerFetcher:
         self._wake.set()
 
     def touch_all(self) -> None:
-        """Look at all partitions before the next request."""
+        """Check all partitions before the next request."""
         self._dirty.update(dict.fromkeys(self.states))
         self._wake.set()
 
@@ -249,7 +249,7 @@ class BrokerFetcher:
                 pass
 
     async def _fetch_once(self) -> bool:
-        """Send one request and handle its response; return whether the response had no data."""
+        """Send one request and handle its response; return whether the response was empty."""
         connection = await self._connect()
         self._look(asyncio.get_running_loop().time())
         session = self.session
@@ -260,7 +260,7 @@ class BrokerFetcher:
         if by_ids and any(ask.topic_id == ZERO_ID for ask in session.wanted.values()):
             version, by_ids = TOPIC_IDS_SINCE - 1, False
         plan = session.next(by_ids=by_ids, sessions=version >= SESSIONS_SINCE)
-        # No long poll while some partitions have enough buffered: they may want more soon.
+        # No long poll while some partitions have enough buffered: they may need a fetch soon.
         max_wait_ms = 0 if self._full else self._settings.fetch_max_wait_ms
         self.in_flight = True
         try:

@@ -36,7 +36,7 @@ _LEAST_HEADER: Final = 17
 
 
 class Extent(NamedTuple):
-    """Where fetched batches end, according to the header of the last batch."""
+    """The end of fetched batches, according to the header of the last complete batch."""
 
     end_offset: int
     """The offset after the last complete batch; -1 if there is none or its header is invalid."""
@@ -45,7 +45,7 @@ class Extent(NamedTuple):
 
 
 def from_offset(data: memoryview, offset: int) -> memoryview:
-    """Return `data` without the leading whole batches whose offsets are all before `offset`."""
+    """Return `data` without the leading complete batches whose offsets are all before `offset`."""
     position, end = 0, len(data)
     while end - position >= _LEAST_HEADER:
         size = _OVERHEAD + _LENGTH(data, position + 8)[0]
@@ -59,7 +59,7 @@ def from_offset(data: memoryview, offset: int) -> memoryview:
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the end offset and the leader epoch of the whole batches in `data`."""
+    """Return the end offset and the leader epoch of the last complete batch in `data`."""
     # hot: once per batch, benchmarks/micro/consumer.py
     position, last, end = 0, -1, len(data)
     while end - position >= _LEAST_HEADER:
@@ -90,19 +90,20 @@ class Whole(NamedTuple):
     records: int | None
     """The number of records; None if the part has records that were not counted."""
     checked: bool
-    """The checksums were verified."""
+    """Whether the checksums were verified."""
     error: KafkaError | None
-    """Why the data after the part cannot be read; None at the end of the chunk."""
+    """The error of the data after the part; None if the part ends with the chunk."""
 
 
 class Frame:
     """The memory of one response, which counts as used until its last chunk is released.
 
     Attributes:
-        size: bytes of records.
+        size: the size of the response's batches in bytes.
         chunks: the number of chunks that are not released.
-        own: the frame is a copy of one chunk, or of parts of one chunk.
-        offsets: the offsets of the records of such a copy, once its records were counted.
+        own: whether the frame is a copy of one chunk, or of parts of one chunk.
+        offsets: the offsets of the records, if the frame is a copy whose records were counted; else
+            None.
     """
 
     __slots__ = ("chunks", "offsets", "own", "size")
@@ -119,16 +120,17 @@ class Chunk:
 
     Attributes:
         data: batches; the last batch may be truncated.
-        size: bytes of `data`.
-        end_offset: the position after the last whole batch, or an earlier position where the chunk
-            ends.
-        cut: the chunk is the rest of a batch that its reader gave back. It ends at `end_offset`,
-            within its data, and its records have already been counted as received.
-        checked: the checksums were verified.
-        cursor: reads the data. Its position is the position of the partition while the chunk is the
-            first in the queue.
-        failed: the offset of the next record and the exception of its deserializer, which is still
-            to be raised.
+        size: the length of `data` in bytes.
+        end_offset: the position after the last complete batch; if the chunk is `cut`, the position
+            at which it ends.
+        cut: whether the chunk is an unread part of a delivered batch whose reading stopped at an
+            error. A cut chunk ends at `end_offset`, within its data, and its records have already
+            been counted as received.
+        checked: whether the checksums were verified.
+        cursor: reads the data. The position of the cursor is the position of the partition while
+            the chunk is the first in the queue.
+        failed: the offset of the next record and the exception of its deserializer, if that
+            exception was not raised to the reader yet; else None.
     """
 
     __slots__ = (
@@ -172,7 +174,7 @@ class Chunk:
 
     @property
     def stop(self) -> int | None:
-        """The offset at which cursors must stop; None for the end of the bytes."""
+        """The offset at which cursors must stop; None to read to the end of the data."""
         return self.end_offset if self.cut else None
 
 
@@ -180,13 +182,14 @@ class Buffers:
     """All chunks of a consumer, and the memory they use.
 
     Args:
-        limit: the number of used bytes from which on a partition is fetched only if it has nothing
-            buffered.
+        limit: the number of used bytes at which the buffers are full. While the buffers are full, a
+            partition is fetched only if it has nothing buffered and a reader waits.
 
     Attributes:
         used: bytes of the frames that are not released.
-        full: the limit was reached, and `used` has not fallen to three quarters of it since.
-            Without this hysteresis, fetching would start and stop with each chunk that is read.
+        full: whether the limit was reached and `used` has not fallen to three quarters of the limit
+            since. Without this hysteresis, fetching would start and stop with each chunk that is
+            read.
     """
 
     def __init__(self, limit: int, *, codecs: Codecs, check_crcs: bool) -> None:
@@ -199,7 +202,7 @@ class Buffers:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be fetched, at least 0."""
+        """The number of bytes that may still be fetched; at least 0."""
         return max(0, self._limit - self.used)
 
     def frame(self, size: int) -> Frame:
@@ -239,8 +242,8 @@ class Buffers:
         """Return a cursor over fetched batches, with the settings of this consumer.
 
         Args:
-            stop_offset: the offset at which to stop, if that is before the end of the bytes.
-            checked: the checksums were verified.
+            stop_offset: the offset at which to stop; None to read to the end of the data.
+            checked: whether the checksums were verified.
         """
         return Cursor(
             topic,
@@ -287,7 +290,7 @@ class Buffers:
         *,
         checked: bool = False,
     ) -> Cursor:
-        """Return a new cursor over a chunk, which starts at `position`.
+        """Return a new cursor over a chunk. The cursor starts at `position`.
 
         Args:
             data: a part of the chunk; all of it by default.
@@ -304,7 +307,7 @@ class Buffers:
         )
 
     def move(self, chunk: Chunk, position: int) -> int:
-        """Continue a chunk at `position`; return how many uncounted records were delivered."""
+        """Set a chunk's position; return the number of its delivered records not counted yet."""
         received = chunk.received
         chunk.cursor = self.again(chunk, position)
         return received
@@ -313,7 +316,7 @@ class Buffers:
         """Return a new cursor over a chunk that was delivered as a batch.
 
         Args:
-            stop: the offset at which to stop, if that is before the chunk's own end.
+            stop: the offset at which to stop; None for the chunk's own end.
         """
         known = taken.progress.at(position)
         if known is not None:
@@ -330,11 +333,12 @@ class Buffers:
     def count(self, taken: TakenChunk, position: int, stop: int | None) -> int:
         """Return the number of decodable records of a delivered batch from `position` on.
 
-        The record offsets of a copied frame are decoded once and kept: a reader that fails at every
-        record gives parts back every time, and `list(batch)` asks for the length of each part.
+        If reading fails at every record, each failure leaves a new batch of the remaining records,
+        and `list(batch)` requests the length of each. Therefore the record offsets of a copied
+        frame are decoded once and kept.
 
         Args:
-            stop: the offset at which to stop, if that is before the chunk's own end.
+            stop: the offset at which to stop; None for the chunk's own end.
         """
         frame = taken.frame
         if not frame.own:
@@ -349,8 +353,8 @@ class Buffers:
     def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
         """Return chunks for the unread parts of a batch, in memory of their own.
 
-        The data is copied only once, because a reader that fails at every record gives parts back
-        every time.
+        The data of a batch is copied only once, even if reading fails at every record and each
+        failure leaves a new batch of the remaining records.
         """
         # The cursor needs the batches before the unread part to know which transactions are
         # aborted.
@@ -407,9 +411,9 @@ class Buffers:
 
 
 def _left(chunk: Chunk) -> Whole:
-    """Return the rest of a chunk that was given back; it is empty if its next batch is unreadable.
+    """Return the readable part of a `cut` chunk; the part may be empty.
 
-    The records are not counted, because that would decode them every time the reader fails.
+    The records are not counted, because that would decode them after each failure of the reader.
     """
     records: int | None = None
     error: KafkaError | None = None

@@ -1,4 +1,4 @@
-"""ChunkQueue: adds and removes the buffered chunks of partitions, and updates the counts."""
+"""ChunkQueue: adds and removes the buffered chunks of partitions, and counts delivered records."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ChunkQueue:
 
     Args:
         buffers: the buffers of the consumer.
-        consumed: called when a partition has less buffered than before.
+        consumed: called with a partition that has less data buffered than before.
         counted: called with the number of records that were delivered from a chunk.
         opened: called when the buffers have room again.
-        rotation: the rotation, which a partition without chunks leaves.
+        rotation: the rotation, from which a partition is removed when all its chunks are dropped.
     """
 
     __slots__ = ("_buffers", "_consumed", "_counted", "_opened", "_rotation")
@@ -89,7 +89,7 @@ class ChunkQueue:
         state.queued_bytes += sum(chunk.size for chunk in chunks)
 
     def refetch_from(self, state: PartitionState, position: int) -> None:
-        """Continue fetching a partition without chunks at `position`."""
+        """Fetch the partition from `position` on; it must have no chunks."""
         state.fetch_offset = position
         self._consumed(state)
 

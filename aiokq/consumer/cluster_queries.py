@@ -1,4 +1,4 @@
-"""ClusterQueries: lists topics, partitions and log ends, also of topics that are not being read."""
+"""ClusterQueries: queries about topics, partitions and offsets, whether they are read or not."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class CommitQueue:
         self._last: asyncio.Future[None] | None = None
 
     def join(self) -> CommitTurn:
-        """Return a place behind all earlier places; the caller must end it."""
+        """Add a place at the end of the queue and return it; the caller must end the place."""
         last = self._last
         turn = CommitTurn(None if last is None or last.done() else last)
         self._last = turn.ended
@@ -41,7 +41,7 @@ class CommitTurn:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float, overdue: Callable[[float], KafkaError]) -> float:
-        """Wait until all earlier places have ended; return the seconds that are left.
+        """Wait until all earlier places have ended; return the remaining seconds.
 
         Args:
             overdue: returns the error to raise after `seconds`.
@@ -51,7 +51,7 @@ class CommitTurn:
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         async with TimeLimit(seconds, overdue):
-            await asyncio.wait([self._before])  # cancelling wait() leaves it alone
+            await asyncio.wait([self._before])  # cancelling this wait does not cancel the future
         return max(0.0, deadline - now())
 
     def end(self) -> None:

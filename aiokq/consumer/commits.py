@@ -45,7 +45,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class _Gone(NamedTuple):
-    """A partition lost or revoked with records in work, and the reader's progress at that time."""
+    """A partition that was lost or revoked with unfinished records."""
 
     source: RecordSource
     progress: tuple[int, int]
@@ -67,12 +67,12 @@ class Commits:
     Args:
         stored: the group's offsets.
         acks: the unacknowledged records; None if records are not acknowledged.
-        allowed: returns whether a commit can succeed now; automatic commits are sent only then.
+        allowed: returns whether a commit can succeed now; if not, no automatic commit is sent.
         topic_id: returns the id of the topic to which a partition's offsets belong.
         spawn: starts a task of the consumer.
 
     Attributes:
-        error: why the last automatic commit failed; None after a success.
+        error: why the last automatic or background commit failed; None after a success.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Commits:
         """Whether a record of the partition is being worked on and may still be finished.
 
         Args:
-            by: a task whose records do not count, because this task itself waits for the result.
+            by: a task that waits until no record is being worked on. Its own records are ignored,
+                except with ``ack_mode="explicit"``.
         """
         if self._acks is not None:
             return self._acks.first_open(state.tp) is not None
@@ -148,11 +149,11 @@ class Commits:
         return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
     def found(self, tp: TopicPartition, offset: int) -> None:
-        """Note an offset that is committed already."""
+        """Store the committed offset of a partition."""
         self._known[tp] = offset
 
     def forget(self, tp: TopicPartition) -> None:
-        """Forget a partition that is no longer read, for which other members may commit."""
+        """Forget the committed offset of a partition that other members may read now."""
         self._known.pop(tp, None)
 
     def replaced(self, state: PartitionState) -> None:
@@ -218,7 +219,7 @@ class Commits:
         turn = self._queue.join()
 
         def ended(_: object) -> None:
-            turn.end()  # the task does not, if it is cancelled before its first step
+            turn.end()  # the task does not end the turn if it is cancelled before its first step
             if not done.done():
                 _fail(
                     done,
@@ -253,18 +254,21 @@ class Commits:
             turn.end()
 
     async def commit_finished(self, timeout: float) -> bool:
-        """Commit the offsets of finished records. A failure is logged and kept, not raised.
+        """Commit the offsets of finished records. Log a failure, and store it in `error`.
 
         An offset that is refused because its topic was deleted and created again is not a failure.
 
         Returns:
             Whether all other offsets are committed.
+
+        Raises:
+            Closed: the cluster was closed.
         """
         turn = self._queue.join()
         claims: dict[TopicPartition, _Claim] = {}
         try:
             left = await turn.wait(timeout, _overdue)
-            offsets = self.all_finished()  # determined only now that earlier commits have ended
+            offsets = self.all_finished()  # read only after the earlier commits have ended
             claims = {tp: self._claim(tp, self._positions.get(tp)) for tp in offsets}
             await self._send(offsets, claims, left)
         except Closed:
@@ -300,7 +304,7 @@ class Commits:
         return _Claim(owner, 0 if state is None else state.incarnation, self._topic_id(tp))
 
     def _refusal(self, tp: TopicPartition, claim: _Claim) -> KafkaError | None:
-        """Return why the offset must not be committed any more, or None."""
+        """Return an error if the offset must not be committed any more, else None."""
         if self._positions.get(tp) is not claim.owner:
             return UnknownMemberId(topic_partition=tp)
         return topic_replaced(tp) if self._is_replaced(tp, claim) else None

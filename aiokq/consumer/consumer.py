@@ -48,7 +48,7 @@ __all__ = ["Consumer", "Partition"]
 logger = logging.getLogger("aiokq.consumer")
 
 P = TypeVar("P", bound=tuple[str, int])
-"""A type variable, because the key type of a Mapping is invariant."""
+"""The type of partition keys; a type variable, because the key type of a Mapping is invariant."""
 
 
 class Consumer:
@@ -58,28 +58,34 @@ class Consumer:
     cluster; `cluster.consumer("orders")` shares an existing Cluster. Read with
     `async for record in consumer`.
 
-    Records are fetched ahead while others are processed. The position moves when a record is
-    delivered: a cancelled wait loses nothing, and after `break` another loop continues with the
-    next record. Only one task may read at a time; to read in several tasks, use `streams(n)`. If a
-    second task reads, a RuntimeError is raised: in the second task while the first waits, or in the
-    first task after it has read its current chunk of fetched records. `async for` ends when
-    `close()` is called.
+    Records are fetched in advance while the application processes earlier records. The position
+    moves when a record is delivered: a cancelled wait loses nothing, and after `break` another loop
+    continues with the next record. Only one task may read at a time; to read in several tasks, use
+    `streams(n)`. If a second task reads, a RuntimeError is raised: in the second task while the
+    first waits, or in the first task after it has read its current chunk of fetched records.
+    `async for` ends when `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. A
     partition with an error that is not retriable, such as a corrupt batch, waits for `seek()`;
-    `position()` returns the offset at which it stopped. A record for which a deserializer raises
-    counts as delivered, and reading continues after it; the exception has the record as received in
-    its attribute `record`. A subscribed topic that does not exist is waited for, and logged. For an
-    assigned partition that does not exist, `UnknownTopicOrPartition` is raised every
-    `default_api_timeout_ms`.
+    `position()` returns the offset at which reading stopped. A record for which a deserializer
+    raises an error counts as delivered, and reading continues after it; the exception has the
+    record as received in its attribute `record`. If a subscribed topic does not exist, the consumer
+    logs a warning and waits for the topic. For an assigned partition that does not exist,
+    `UnknownTopicOrPartition` is raised every `default_api_timeout_ms`.
 
     With a `group_id` the partitions are shared among the members of the group, and reading starts
-    at the group's committed offsets. In a rebalance only the revoked partitions are given up. Their
-    records in work are finished, the offsets are committed and `on_revoked` is called before
-    another member gets the partitions.
+    at the group's committed offsets. In a rebalance, an eager assignor (the default) revokes all
+    partitions of a member. A cooperative assignor and the consumer protocol revoke only the
+    partitions that move to another member. Before another member gets the partitions, the consumer
+    waits for the records that are being processed, commits the offsets (`enable_auto_commit`), and
+    calls `on_revoked`.
 
-    The handlers `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. Each call has
-    a third of the rebalance timeout. Exceptions of handlers are raised to the reader.
+    The handlers `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. Each call may
+    take a third of the rebalance timeout. Exceptions of handlers are raised to the reader.
+
+    `subscribe`, `add_topic`, `assign` and `unsubscribe` may be called before `start`. Methods that
+    read, pause, seek, commit or query the cluster raise `Closed` before `start` and after `close`,
+    and `WrongLoop` on another event loop.
 
     Args:
         topics: topics to subscribe to, or one TopicFilter; without them call `subscribe` or
@@ -87,14 +93,15 @@ class Consumer:
         settings: a settings object to start from; defaults if not given.
         on_assigned: called with newly assigned partitions before any of their records is delivered;
             it may call seek().
-        on_revoked: called with partitions that are given up; it may call commit().
+        on_revoked: called with partitions that are revoked; it may call commit().
         on_lost: called with partitions that were lost, which another member may own already. If it
             is not given, `on_revoked` is called.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Raises:
-        ConfigError: a setting is unknown, out of range, or contradicts another; an address is
-            given instead of a topic.
+        ConfigError: a setting is unknown, out of range, or contradicts another; an address is given
+            instead of a topic; a handler is given without a `group_id`.
+        InvalidTopic: a name is not valid for a topic.
     """
 
     def __init__(
@@ -135,10 +142,11 @@ class Consumer:
     async def start(self) -> None:
         """Bind to the running loop, and wait for the first metadata of the cluster and the topics.
 
-        Topics that do not exist are not waited for. Harmless if already started.
+        Does not wait for topics that do not exist. Does nothing if the consumer is already started.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
+            ConfigError: `bootstrap_servers` is not set.
             Closed: the consumer was closed.
             WrongLoop: the consumer was started on another loop.
         """
@@ -149,15 +157,19 @@ class Consumer:
 
         May be called again and concurrently.
 
-        `async for` loops end; other waiting calls raise `Closed`. In a group, records in work in
-        other tasks are waited for, finished records are committed, and the group is left. The last
-        record of the calling task counts as finished, unless an exception is being handled. With
-        ``ack_mode="explicit"`` nothing is waited for: unacknowledged records are delivered again.
-        Cancellation does not stop closing. No effect in a forked child.
+        `async for` loops end; other waiting calls raise `Closed`. In a group, `close` waits for the
+        records that other tasks are processing, commits finished records (`enable_auto_commit`),
+        and leaves the group. The last record of the calling task counts as finished, unless an
+        exception is being handled. With ``ack_mode="explicit"`` `close` does not wait for records:
+        unacknowledged records are delivered again. Cancellation does not stop closing. No effect in
+        a forked child.
 
         Args:
             timeout: the maximum seconds for these steps, even if the coordinator is unreachable.
                 Tasks and sockets may need a few more seconds to end.
+
+        Raises:
+            WrongLoop: the consumer was started on another loop.
         """
         limits.seconds(timeout)
         await self._lifecycle.close(timeout)
@@ -205,7 +217,8 @@ class Consumer:
             Closed: the consumer was closed.
             RuntimeError: another task is reading, or streams of this consumer are open.
             ConfigError: nothing is subscribed to, or a given partition is not assigned.
-            KafkaError: a partition cannot be read; raised once, then the others are read.
+            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
+            Exception: a deserializer or a rebalance handler raised this error.
         """
         self._check_readable()
         return await self._reader.one(self._assigned_of(partitions))
@@ -228,7 +241,8 @@ class Consumer:
             RuntimeError: another task is reading, or streams of this consumer are open.
             ConfigError: nothing is subscribed to, or a given partition is not assigned;
                 `max_records` is out of range.
-            KafkaError: a partition cannot be read; raised once, then the others are read.
+            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
+            Exception: a deserializer or a rebalance handler raised this error.
         """
         self._check_readable()
         limits.seconds(timeout)
@@ -238,16 +252,22 @@ class Consumer:
         return await self._reader.many(self._assigned_of(partitions), timeout, limit)
 
     def batches(self) -> BatchStream:
-        """Return an iterator over batches of records, for `async for batch in`.
+        """Return an iterator over batches of records, for `async for`.
 
         A batch has `topic`, `partition`, `len()`, `next_offset` and `to_arrow(columns)`; iterate
-        over it for its records. It contains at most what one fetch returns of a partition
+        over it for its records. It contains at most the data that one fetch returns for a partition
         (`max_partition_fetch_bytes`, or one batch of the log if that is larger). The position moves
         to the end of a batch when the batch is delivered. If reading a batch stops at an error, the
-        position is where reading stopped, and the next batch contains the remaining records, unless
-        the same batch is read further.
+        position is the offset at which reading stopped. The next batch then contains the remaining
+        records, unless the application continues to read the same batch.
 
-        Raises (each step): the errors of `getone`.
+        Each step raises the errors of `getone`, except `Closed`: the loop ends when the consumer is
+        closed.
+
+        Raises:
+            Closed: the consumer was closed.
+            RuntimeError: streams of this consumer are open.
+            ConfigError: nothing is subscribed to.
         """
         self._check_readable()
         return BatchStream(self._reader)
@@ -280,14 +300,14 @@ class Consumer:
         on_revoked: RebalanceHandler | None = None,
         on_lost: RebalanceHandler | None = None,
     ) -> None:
-        """Subscribe to all partitions of these topics; replaces an earlier subscription.
+        """Subscribe to all partitions of these topics, and replace an earlier subscription.
 
         Topics need not exist yet. New partitions, and new topics that match, are read from their
         beginning (setting `new_partitions`).
 
         Args:
             topics: names, one TopicFilter, or a compiled regular expression as for `pattern`.
-            pattern: a regular expression that must match the whole topic name; given instead of
+            pattern: a regular expression that must match the complete topic name; given instead of
                 `topics`.
             regex: a regular expression in RE2's syntax, which the broker evaluates (Java's
                 SubscriptionPattern); given instead of `topics`, in groups of the consumer protocol.
@@ -295,10 +315,12 @@ class Consumer:
                 that is not given is kept. See the class.
 
         Raises:
-            ConfigError: partitions are assigned; no topic, or names and patterns together; an
-                address is given instead of a topic; `regex` outside a group of the consumer
-                protocol; a handler without a `group_id`.
+            ConfigError: partitions are assigned; no topic is given, or names and patterns together;
+                an address is given instead of a topic; a pattern cannot be compiled; `regex` is
+                given without a group or with the classic protocol; a handler is given without a
+                `group_id`.
             InvalidTopic: a name is not valid for a topic.
+            TypeError: a topic, `regex` or a handler has the wrong type.
         """
         self._lifecycle.check_declaring()
         if regex is not None and (
@@ -314,16 +336,18 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
-        """Read one more topic, or one more partition, in addition to what is read already.
+        """Add a topic, or a single partition, to those that the consumer reads.
 
-        In a group, a topic's partitions are shared by the members. A single partition is not: this
-        consumer reads it whatever the others do, and no rebalance affects it. Its offsets are
-        committed with the others; if several consumers read the partition, the last commit counts.
+        In a group, a topic's partitions are shared by the members. A single partition is not
+        shared: this consumer reads it regardless of the other members, and no rebalance affects it.
+        The offset of a single partition is committed with the other offsets; if several consumers
+        read the partition, the last commit applies.
 
         Raises:
-            ConfigError: a pattern is subscribed to, or partitions were passed to assign().
+            ConfigError: an address is given instead of a topic; or `partition` is not given, and a
+                pattern is subscribed to or partitions were passed to assign().
             InvalidTopic: the name is not valid for a topic.
-            TypeError: the partition is not a number.
+            TypeError: the topic is not a str, or the partition is not an int.
             ValueError: the partition is out of range.
         """
         self._lifecycle.check_declaring()
@@ -342,7 +366,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
-        """Return the subscribed topics: those named, or those found by a pattern."""
+        """Return the topics subscribed to by name; with a pattern, those of assigned partitions."""
         if self._subscription.mode is Mode.TOPICS:
             return self._subscription.names
         if self._subscription.topics_wanted:
@@ -350,11 +374,13 @@ class Consumer:
         return frozenset()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions; those that were read before keep their positions.
+        """Read exactly these partitions; partitions that were assigned before keep their positions.
 
         Raises:
-            ConfigError: topics are subscribed to.
+            ConfigError: topics are subscribed to, or an address is given instead of a topic.
             TypeError: a value is not a partition.
+            ValueError: a partition number is out of range.
+            InvalidTopic: a name is not valid for a topic.
         """
         self._lifecycle.check_declaring()
         self._subscription.assign([checked_partition(tp) for tp in partitions])
@@ -366,12 +392,12 @@ class Consumer:
         return self._positions.partitions
 
     def pause(self, *partitions: Partition) -> None:
-        """Stop delivering these partitions until `resume`; fetched records are kept."""
+        """Stop delivering records of these partitions until `resume`; fetched records are kept."""
         for state in self._states(partitions):
             self._pipeline.pause(state)
 
     def resume(self, *partitions: Partition) -> None:
-        """Deliver these partitions again."""
+        """Deliver records of these partitions again."""
         for state in self._states(partitions):
             self._pipeline.resume(state)
 
@@ -402,12 +428,13 @@ class Consumer:
         """Set the positions of these partitions (all by default) to the first record.
 
         Args:
-            timeout: seconds to find the first records; default `default_api_timeout_ms`. After
-                that, or after a cancellation, the positions are still set as soon as possible.
+            timeout: seconds to find the first records; default `default_api_timeout_ms`. A timeout
+                or a cancellation ends only the wait: the positions are still set as soon as
+                possible.
 
         Raises:
             RequestTimeout: a position was not found in time; the cause says why.
-            UnknownTopicOrPartition: a partition did not exist in time.
+            UnknownTopicOrPartition: a partition did not exist within the timeout.
             ConfigError: a partition is not assigned.
         """
         await self._seek_to(Start.EARLIEST, partitions, timeout)
@@ -427,8 +454,9 @@ class Consumer:
 
         Raises:
             RequestTimeout: the position was not found in time; the cause says why.
-            UnknownTopicOrPartition: the partition did not exist in time.
+            UnknownTopicOrPartition: the partition did not exist within the timeout.
             NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
+            KafkaError: the lookup failed with an error that is not retriable.
             ConfigError: the partition is not assigned.
         """
         limits.optional_seconds(timeout)
@@ -453,11 +481,12 @@ class Consumer:
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
-            CommitFailed: some offsets were refused; `errors` says why, `lost` which partitions
-                another member owns now. Offsets are also refused for a partition that the cluster
-                has lacked for 5 s (Java retries until its timeout), and for a topic that was
-                deleted and created again (`UnknownTopicId`).
-            RequestTimeout: not in time; the commit may have succeeded.
+            CommitFailed: some offsets were refused. Its attribute `errors` says why, and `lost`
+                names the partitions that another member may own now. Offsets are also refused for a
+                partition that has been missing from the cluster for 5 s (Java retries until its
+                timeout), and for a topic that was deleted and created again (`UnknownTopicId`).
+            RequestTimeout: no result in time; the commit may have succeeded.
+            KafkaError: the request failed with an error that is not retriable.
             ConfigError: there is no `group_id`; an offset is out of range.
         """
         limits.optional_seconds(timeout)
@@ -468,8 +497,8 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit offsets in the background.
 
-        A failure is logged, and raised when the result is awaited. Commits are sent in the order of
-        the calls.
+        A failure is logged, and raised when the returned future is awaited. Commits are sent in the
+        order of the calls.
 
         Raises:
             ConfigError: there is no `group_id`; an offset is out of range.
@@ -480,9 +509,9 @@ class Consumer:
         """Acknowledge a record or a batch, in any order. Needs ``ack_mode="explicit"``.
 
         Records of `batches()` are acknowledged with their batch, `ack(batch)`. Acknowledging a
-        single record of a batch has no effect, and is logged once. If reading a batch stopped at an
-        error, the batch is acknowledged up to its `next_offset`. For a record that could not be
-        deserialized, pass the attribute `record` of the exception.
+        single record of a batch has no effect, and logs a warning once. If reading a batch stopped
+        at an error, the batch is acknowledged up to its `next_offset`. For a record that could not
+        be deserialized, pass the attribute `record` of the exception.
 
         The committed offset of a partition is that of its first unacknowledged record.
         Acknowledging has no effect if the record was acknowledged before, if another member owns
@@ -498,7 +527,7 @@ class Consumer:
         """Return the group's committed offset of a partition; None if there is none.
 
         Raises:
-            RequestTimeout: not in time; the cause says why.
+            RequestTimeout: no answer in time; the cause says why.
             BrokerError: the coordinator refused the request, for example with GroupAuthorization.
             ConfigError: there is no `group_id`.
         """
@@ -514,12 +543,12 @@ class Consumer:
         If a partition has no committed offset, `auto_offset_reset` applies.
 
         Args:
-            timeout: seconds; default `default_api_timeout_ms`. After that, or after a cancellation,
-                the positions are still set as soon as possible.
+            timeout: seconds; default `default_api_timeout_ms`. A timeout or a cancellation ends
+                only the wait: the positions are still set as soon as possible.
 
         Raises:
             RequestTimeout: a position was not found in time; the cause says why.
-            UnknownTopicOrPartition: a partition did not exist in time.
+            UnknownTopicOrPartition: a partition did not exist within the timeout.
             NoOffsetForPartition: there is no committed offset, and auto_offset_reset is "none".
             ConfigError: there is no `group_id`; a partition is not assigned.
         """
@@ -539,7 +568,8 @@ class Consumer:
     def lag(self, partition: Partition) -> int | None:
         """Return the number of records between the position and the end visible to this consumer.
 
-        As of the latest fetch response; None before the first response.
+        The end is that of the latest fetch response. The result is None before the first response,
+        or while the position is unknown.
         """
         (state,) = self._positions.named([partition])
         return state.lag(committed_only=self._settings.committed_only)
@@ -574,8 +604,8 @@ class Consumer:
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
         """Return the known partitions of a topic, which need not be subscribed to.
 
-        None if the topic is unknown. Its metadata is then requested, and a later call may return
-        the partitions; `await cluster.refresh(topic)` waits for the response.
+        The result is None if the topic is unknown. In that case its metadata is requested, and a
+        later call may return the partitions; `await cluster.refresh(topic)` waits for the response.
 
         Raises:
             InvalidTopic: the name is not valid for a topic.
@@ -589,9 +619,9 @@ class Consumer:
         """Return the offset of the first record of each partition.
 
         Raises:
-            RequestTimeout: not in time; the cause says why.
-            UnknownTopicOrPartition: a topic did not exist in time; raised at once if the topic
-                exists without the partition.
+            RequestTimeout: no answer in time; the cause says why.
+            UnknownTopicOrPartition: a topic did not exist within the timeout; raised at once if the
+                topic exists without the partition.
             KafkaError: the error of the first partition that has one.
         """
         limits.optional_seconds(timeout)
@@ -614,7 +644,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return offset and timestamp of each partition's first record at or after a time.
 
-        None for a partition whose records are all older.
+        The value is None for a partition whose records all have earlier timestamps.
 
         Args:
             timestamps: milliseconds since 1970, by partition.

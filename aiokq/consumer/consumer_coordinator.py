@@ -42,7 +42,7 @@ logger = logging.getLogger("aiokq.consumer")
 P = TypeVar("P", bound=tuple[str, int])
 
 SHARE = 1 / 3
-"""The part of the close timeout that is allowed for records in work, and again for the commit."""
+"""The fraction of the close timeout that each step before leaving the group may take."""
 
 
 class ConsumerCoordinator:
@@ -127,25 +127,26 @@ class ConsumerCoordinator:
 
     @property
     def member(self) -> Member:
-        """The membership; exists after `start`."""
+        """The membership of this consumer; available after `start`."""
         assert self._member is not None
         return self._member
 
     @property
     def commits(self) -> Commits:
-        """The commits; exist after `start`."""
+        """The object that sends this consumer's commits; available after `start`."""
         assert self._commits is not None
         return self._commits
 
     async def close(self, timeout: float, *, normal: bool, by: asyncio.Task[Any] | None) -> None:
-        """Wait for records in work, commit, and leave the group, within `timeout` in all.
+        """Wait for unfinished records, commit, and leave the group, within `timeout` in all.
 
         Reading must have ended.
 
         Args:
             timeout: seconds.
-            normal: no exception ended the work, so the last delivered records count as finished.
-            by: the task that closes, whose records are not waited for.
+            normal: whether `close` is called while no exception is being handled; if so, the last
+                delivered records count as finished.
+            by: the task that calls `close`, whose records are not waited for.
         """
         pipeline = self._pipeline
         if pipeline is None:
@@ -168,7 +169,7 @@ class ConsumerCoordinator:
             logger.debug("group not left: group=%s error=%s", self._group_id, error)
 
     async def disconnect(self) -> None:
-        """Stop watching topics, and close the connection to the coordinator."""
+        """Stop watching topics and close the coordinator connection, without leaving the group."""
         if self._member is not None:
             self._member.forget()
             await self._member.driver.close()
@@ -203,7 +204,7 @@ class ConsumerCoordinator:
     # -- calls of the user
 
     def asked(self) -> None:
-        """Note that the consumer is being read.
+        """Rejoin the group if necessary, because the consumer is being read.
 
         Raises:
             KafkaError: the membership ended with this error.
@@ -249,12 +250,12 @@ class ConsumerCoordinator:
         return self._member.metadata
 
     def health(self) -> GroupHealth:
-        """Return the state of the membership."""
+        """Return the state of the membership and of the commits."""
         driver = self.member.driver
         metadata = self.metadata
         beat = driver.heartbeat_at
         ago = None if beat is None else self._engine.now() - beat
-        # No heartbeats are sent while a join or sync waits for the rest of the group.
+        # No heartbeats are sent while a join or sync waits for the other members.
         waits = driver.state in (MemberState.JOINING, MemberState.SYNCING)
         silent = ago is not None and not waits and ago > self._settings.session_timeout_ms / 1000
         error = self.commits.error
@@ -275,7 +276,7 @@ class ConsumerCoordinator:
 
     @property
     def _subscribed(self) -> bool:
-        """Whether the consumer is, or wants to be, a member; manual assignment needs none."""
+        """Whether the consumer is, or wants to be, a member; False if it only assigns manually."""
         return bool(self._subscription.topics_wanted) or (
             self._member is not None and self._member.driver.state is not MemberState.OUT
         )
@@ -293,7 +294,7 @@ class ConsumerCoordinator:
         return self.commits.handed_over() if offsets is None else checked_offsets(offsets)
 
     def _topic_id(self, tp: TopicPartition) -> UUID:
-        """Return the topic id of an assigned partition, or else the id in the metadata."""
+        """Return the topic id of an assigned partition; if unknown, the id in the metadata."""
         state = None if self._pipeline is None else self._pipeline.positions.get(tp)
         if state is not None and state.topic_id != ZERO_ID:
             return state.topic_id

@@ -40,7 +40,7 @@ _ATTRIBUTES: Final = 22
 def needs_decompression(data: memoryview) -> bool:
     """Whether decompressing any of the batches would block the event loop for long.
 
-    The codec of the first batch is taken for that of all: producers rarely mix codecs.
+    All batches are assumed to have the codec of the first one, because producers rarely mix codecs.
     """
     if len(data) < GZIP_THRESHOLD or data[_MAGIC] != 2:
         return False

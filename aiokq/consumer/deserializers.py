@@ -67,7 +67,7 @@ _CONTINUES: Final = "; reading continues without it"
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
 
 Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
-"""Type of functions that make the record that the user receives."""
+"""Type of functions that convert a fetched record to the record for the user."""
 
 MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
 """Type of functions that make a deserializer.

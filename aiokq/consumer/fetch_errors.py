@@ -85,10 +85,10 @@ Source: Kafka's FetchCollector.handleInitializeErrors.
 def fetch_action(code: int) -> FetchAction:
     """Return the action for an error code.
 
-    A code that is not in the table is raised if its error is known and not retriable, such as
-    INVALID_REQUEST. For a retriable or unknown error the partition pauses and metadata is
-    refreshed. In both cases the fetch is repeated after a pause, so there is no hot loop, and
-    fetching never stops for good.
+    If a code is not in the table, but belongs to a known error that is not retriable, such as
+    INVALID_REQUEST, the error is raised. For a retriable or unknown error the partition pauses and
+    metadata is refreshed. In both cases the fetch is repeated after a pause, so there is no hot
+    loop, and fetching never stops for good.
     """
     action = FETCH_ACTIONS.get(code)
     if action is not None:

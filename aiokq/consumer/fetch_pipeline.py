@@ -58,7 +58,7 @@ class FetchPipeline:
         committed_at: called with a partition and the committed offset that was found for it.
         replaced: called before the state of a partition is discarded because another topic has
             taken its name.
-        starved: called when a reader waits and nothing is buffered.
+        starved: called when the first reader of a source begins to wait for records.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FetchPipeline:
 
     @property
     def discovery(self) -> PartitionDiscovery:
-        """The partition discovery, which keeps the assignment; exists after `start`."""
+        """The partition discovery, which updates the assignment; available after `start`."""
         assert self._discovery is not None
         return self._discovery
 
@@ -119,8 +119,8 @@ class FetchPipeline:
         """Start the tasks that keep the assignment and the positions up to date.
 
         Args:
-            topics: called with the subscribed topics; the group then decides which partitions are
-                read. None without a group.
+            topics: called with the subscribed topics. The group assigns the partitions of these
+                topics to its members. None without a group.
         """
         self._discovery = PartitionDiscovery(
             self._settings,
@@ -167,7 +167,7 @@ class FetchPipeline:
             state.refused(failure)
 
     def closed_error(self) -> Closed:
-        """Return the error to raise when the consumer is used after its end."""
+        """Return the error to raise when the consumer is used after it was closed."""
         if self._engine.ending:
             return Closed(
                 "the Cluster of this consumer is closed: create a new Cluster and consumer"
@@ -197,7 +197,7 @@ class FetchPipeline:
         self._forget_work(state)
 
     def pause(self, state: PartitionState) -> None:
-        """Deliver nothing more; copy buffered chunks out of memory shared with other partitions."""
+        """Stop delivering the partition, and copy its buffered chunks out of shared frames."""
         if state.paused:
             return
         state.paused = True
@@ -211,17 +211,18 @@ class FetchPipeline:
         self.fetcher.update(state)
 
     def resume(self, state: PartitionState) -> None:
-        """Deliver records again."""
+        """Resume delivering the records of a paused partition."""
         if state.paused:
             state.paused = False
             state.source.arrived(state)
             self.fetcher.update(state)
 
     def close_stream(self, source: RecordSource, failed: bool) -> None:
-        """End a stream.
+        """Close a stream.
 
         Args:
-            failed: the stream's record in work was not finished, and must not be committed.
+            failed: whether the processing of the stream's last record failed; its offset must not
+                be committed.
         """
         if failed and self._stored is not None:
             for state in list(source.states.values()):
@@ -232,21 +233,24 @@ class FetchPipeline:
     # -- requests of the group
 
     def withhold(self, state: PartitionState) -> None:
-        """Stop delivering records at once; records in work stay unfinished."""
+        """Stop delivering records at once; records that are being processed stay unfinished."""
         if not state.withheld:
             state.withheld = True
             state.source.interrupt(state)
             self.fetcher.update(state)
 
     def release(self, state: PartitionState) -> None:
-        """Deliver records from now on."""
+        """Resume delivering the records of a withheld partition."""
         if state.withheld:
             state.withheld = False
             state.source.arrived(state)
             self.fetcher.update(state)
 
     def let_go(self, state: PartitionState) -> None:
-        """Stop reading a revoked partition, unless it is also assigned manually."""
+        """Stop reading a revoked or lost partition, unless it is also assigned manually.
+
+        A manually assigned partition is read from its committed offset instead.
+        """
         if state.tp in self._subscription.partitions:
             self.reset(state, Start.COMMITTED)
             self.release(state)
@@ -292,7 +296,7 @@ class FetchPipeline:
         """Return the present state of partitions and brokers. Context: any thread.
 
         Args:
-            works: the consumer is open, and none of its tasks has failed.
+            works: whether the consumer is open, and none of its tasks has failed.
             group: the state of the membership.
         """
         now = self._engine.environment.clock.timestamp_ms()
@@ -358,7 +362,7 @@ class FetchPipeline:
         self.positions.remove(state.tp)
 
     def _in_group(self, start: Start) -> Start:
-        """Return where to start: in a group at the committed offset if any, else at `start`."""
+        """Return `start`; in a group, the committed offset, with `start` as its fallback."""
         if self._stored is None:
             return start
         return Start.COMMITTED if start is Start.POLICY else Start.COMMITTED_NEW
@@ -390,7 +394,7 @@ class FetchPipeline:
     # -- inside
 
     async def _end_with_cluster(self) -> None:
-        """Raise the error that the cluster ended with, since nothing more can be fetched."""
+        """Wait for the end of the cluster and raise its error, which ends the consumer."""
         await self._engine.changes.wait_for(lambda key, event: False)
 
     def _make_source(self) -> RecordSource:

@@ -1,6 +1,7 @@
 """FetchSession: the client's side of a fetch session with one broker.
 
-Sans-IO: the fetcher says what it wants, asks for a plan, and reports the outcome of the request.
+Sans-IO: the fetcher sets the wanted partitions, gets a plan of the request, and reports its
+outcome.
 
 Source: KIP-227, Kafka's FetchSessionHandler.
 """
@@ -27,7 +28,7 @@ SESSION_ID_NOT_FOUND: Final = 70
 
 
 class Ask(NamedTuple):
-    """What to fetch of one partition, and the state of the partition."""
+    """The fetch of one partition, and the state of the partition."""
 
     offset: int
     leader_epoch: int
@@ -38,7 +39,7 @@ class Ask(NamedTuple):
     state: PartitionState
 
     def same(self, other: Ask) -> bool:
-        """Whether both ask the same of a broker."""
+        """Whether the broker gets the same values; `generation` and `state` are not sent."""
         return self[:5] == other[:5]
 
 
@@ -78,7 +79,8 @@ class FetchSession:
             before is None
             or not before.same(ask)
             or before.generation != ask.generation
-            # After a revocation and a new assignment, the response must go to the new state.
+            # If the partition was revoked and assigned again, the response must go to the new
+            # state.
             or before.state is not ask.state
         ):
             self._changed[tp] = None
@@ -92,8 +94,8 @@ class FetchSession:
         """Return the next request.
 
         Args:
-            by_ids: topics are identified by id (version 13 and higher).
-            sessions: the broker supports sessions (version 7 and higher).
+            by_ids: whether topics are identified by id (version 13 and higher).
+            sessions: whether the broker supports sessions (version 7 and higher).
         """
         wanted = self.wanted
         self._full = not sessions or self._epoch == INITIAL_EPOCH or by_ids != self._by_ids
@@ -103,7 +105,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
             self.sent = dict(wanted)
             epoch = INITIAL_EPOCH if sessions else FINAL_EPOCH
-            # The id of the earlier session lets the broker replace that session by the new one.
+            # The id of the earlier session lets the broker replace that session with the new one.
             return Plan(self.session_id if sessions else 0, epoch, True, list(wanted.items()), [])
         asks: list[tuple[TopicPartition, Ask]] = []
         forgotten: list[tuple[TopicPartition, UUID]] = []
@@ -130,7 +132,7 @@ class FetchSession:
         elif session_id == self.session_id:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
         else:
-            # 0: the broker has evicted the session to make room for others.
+            # The id is 0: the broker has evicted the session to make room for other sessions.
             self.session_id = session_id
             self._epoch = INITIAL_EPOCH
 
@@ -141,7 +143,7 @@ class FetchSession:
             self.session_id = 0
 
     def lost(self) -> None:
-        """Start a new session, because it is unknown whether the broker saw the request."""
+        """Start a new session, because it is unknown whether the broker received the request."""
         self._epoch = INITIAL_EPOCH
 
     def close(self) -> Plan | None:
@@ -158,7 +160,7 @@ def fetch_topics(asks: Iterable[tuple[TopicPartition, Ask]], *, epochs: bool) ->
     """Return the topics of a request, in the order of their first partitions.
 
     Args:
-        epochs: the version has the field LastFetchedEpoch.
+        epochs: whether the version has the field LastFetchedEpoch.
     """
     topics: dict[str, FetchTopic] = {}
     for tp, ask in asks:

@@ -54,9 +54,9 @@ class Fetcher:
     """Fetches records of the assigned partitions into the buffers.
 
     Args:
-        out_of_range: called when a position is not in the log any more.
-        diverged: called with the offset up to which the leader's log equals the log that was read;
-            -1 if unknown.
+        out_of_range: called with a partition whose position is not in the log, and the error.
+        diverged: called with a partition, and the offset up to which the leader's log equals the
+            log that was read.
         spawn: starts a task of the consumer.
 
     Attributes:
@@ -102,7 +102,7 @@ class Fetcher:
         loops, self._loops = self._loops, {}
         if loops:
             await asyncio.wait([task for _, task in loops.values()])
-        # Run by tasks of the cluster, because a failed consumer cannot start tasks.
+        # The cluster's supervisor runs these tasks, because a failed consumer cannot start tasks.
         try:
             await concurrently(
                 self._engine.supervisor,
@@ -110,7 +110,7 @@ class Fetcher:
                 name="end fetches",
             )
         except Closed as error:
-            # The cluster has ended, and with it all connections.
+            # The cluster is closed, and has closed all connections.
             logger.debug(
                 "fetch connections not closed, because the cluster is closed: error=%s", error
             )
@@ -137,7 +137,7 @@ class Fetcher:
         self.outages.recovered(REFUSED, state.tp)
 
     def consumed(self, state: PartitionState) -> None:
-        """Fetch more if little of the partition is buffered."""
+        """Fetch more if less than `max_partition_fetch_bytes` of the partition is buffered."""
         if state.queued_bytes < self._partition_bytes:
             self._touch(state)
 
@@ -179,7 +179,7 @@ class Fetcher:
 
     # hot: per partition and fetch, benchmarks/micro/consumer.py
     def want(self, state: PartitionState, node_id: int, now: float) -> Want:
-        """Return what to fetch of the partition from this broker now, if anything."""
+        """Decide whether to fetch the partition from this broker now."""
         if state.stage is not Stage.FETCHING or state.paused or state.node != node_id:
             return NOT_NOW
         if state.withheld:
@@ -222,7 +222,7 @@ class Fetcher:
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
-        """Decompress, in the executor, the batches that would block the event loop for long."""
+        """Decompress, in the executor, batches that would block the event loop for a long time."""
         size = 0
         room = MOST_BYTES
         for topic in response.responses:
@@ -244,7 +244,7 @@ class Fetcher:
     def received(
         self, node_id: int, asked: dict[TopicPartition, Ask], response: FetchResponse
     ) -> bool:
-        """Handle a response; return whether it had data.
+        """Handle a response; return whether the response contains any partition.
 
         Raises:
             ProtocolError: the response has only partitions that were not requested. Without an
@@ -282,7 +282,7 @@ class Fetcher:
         return bool(response.responses)
 
     def unreachable(self, node_id: int, states: list[PartitionState], error: KafkaError) -> None:
-        """Handle the failure of a whole request."""
+        """Handle a request that failed for all its partitions."""
         engine = self._engine
         self._counters.retries["Fetch"] += 1
         told: set[RecordSource] = set()
@@ -352,7 +352,7 @@ class Fetcher:
             frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
         )
         if end <= state.fetch_offset:
-            # The data has no whole batch, or invalid headers.
+            # The data has no complete batch, or a batch has an invalid header.
             self._spoiled(state, chunk, end, now)
             return
         state.chunks.append(chunk)

@@ -28,10 +28,11 @@ class PartitionHealth:
 
     Attributes:
         position: offset of the next record to deliver; None while it is unknown.
-        lag: records between the position and the end visible to readers; None while it is unknown.
+        lag: the number of records between the position and the end visible to readers; None while
+            it is unknown.
         state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
             for the partition, and it waits for seek()).
-        node: the broker that the partition is read from; None if there is none now.
+        node: the node id of the broker that the partition is read from; None if there is none.
         buffered_bytes: bytes that were fetched and not delivered.
         fetched_ago: seconds since the latest fetch response for the partition; None before the
             first.
@@ -67,16 +68,18 @@ class GroupHealth:
     """The state of a consumer's group membership.
 
     Attributes:
-        member_id: "" until the group has assigned one.
+        member_id: the id of the member; "" while it has none.
         generation: the generation of the group, or the member's epoch; -1 outside a group.
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
-        joined: the group knows this member, or no membership is needed. False if no heartbeat was
-            answered for `session_timeout_ms`, because other members may have its partitions then.
-        heartbeat_ago: seconds since the coordinator last answered a heartbeat; None if it never
-            did.
+        joined: whether the group knows this member, or no membership is needed. False if no
+            heartbeat was answered for `session_timeout_ms`, because then other members may own the
+            partitions of this member.
+        heartbeat_ago: seconds since the coordinator's last successful response; None before the
+            first and after leaving the group.
         pending_commits: the number of partitions with finished records that are not committed.
-        commit_error: why the last automatic commit failed; None after a success.
+        commit_error: why the last automatic commit or `commit_nowait()` failed; None after a
+            success.
         error: why the consumer is not a member, or why the coordinator rejects it; None otherwise.
     """
 
@@ -96,9 +99,9 @@ class ConsumerHealth:
     """The state of a consumer at one moment.
 
     Attributes:
-        ok: the consumer is open, no partition has an error or lacks a broker, the brokers answered
-            the last requests, all topics subscribed to by name exist, and the group knows the
-            member.
+        ok: whether the consumer is open, no partition has an error or lacks a broker, the brokers
+            answered the last requests, all topics subscribed to by name exist, and the group knows
+            the member.
         buffered_bytes: bytes of memory that fetched data occupies.
         missing_topics: topics subscribed to by name that do not exist.
         group: the state of the group membership; None without a group.

@@ -131,7 +131,8 @@ class ConsumerLifecycle:
             await asyncio.shield(self._closing)
             return
         self._closing = asyncio.get_running_loop().create_future()
-        # exc_info() also returns an exception that is leaving through a `finally` block.
+        # exc_info() is also set if close() is called in a `finally` block while an exception
+        # propagates.
         normal = sys.exc_info()[0] is None
         steps = self._shut_down(self._closing, timeout, normal, asyncio.current_task())
         await shielded(steps, name="close consumer")

@@ -46,18 +46,20 @@ class _Left(NamedTuple):
 
 
 class PartitionDiscovery:
-    """Follows the topics of a consumer and keeps its assignment.
+    """Watches the topics of a consumer and updates its assignment.
 
     Without a group, a consumer takes all partitions of the subscribed topics. In a group, the group
     assigns partitions through `take` and `leave`, and is notified of the subscribed topics.
 
     Args:
-        assigned: called with a partition to add, and where to start; returns its state.
+        assigned: called with a partition to add and its `Start`; returns the state of the
+            partition.
         removed: called with a partition that is not read any more.
-        recreated: called when another topic has taken a partition's name, with where to start.
+        recreated: called with a partition and its new `Start`, when another topic has taken the
+            name of the partition's topic.
         moved: called when a partition's leader may have changed.
-        topics: called with the subscribed topics when they change; with None for no subscription.
-            None if there is no group.
+        topics: called with the subscribed topics when they change, and with None when the
+            subscription ends. If there is no group, `topics` is None.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
     """
@@ -110,7 +112,7 @@ class PartitionDiscovery:
         self._changes = engine.changes.subscribe(self._changed, replay=False)
 
     def close(self) -> None:
-        """Stop following topics."""
+        """Stop watching topics."""
         self._changes.close()
         self._watch(frozenset(), everything=False)
 
@@ -200,7 +202,7 @@ class PartitionDiscovery:
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
-        """Whether the group or the user decides that the partition is read."""
+        """Whether the group, or a manual assignment, decides that the partition is read."""
         return self._topics is not None or tp in self._subscription.partitions
 
     def _tell(self) -> None:
@@ -295,7 +297,7 @@ class PartitionDiscovery:
         if info is None:
             return
         self._search.found(topic)
-        for state in self._of(topic):  # assigned manually, or recreated
+        for state in self._of(topic):  # assigned before the topic existed, or kept after deletion
             state.source.forget_errors(state.tp)
             self._look_at(state)
         first = topic in self._unseen or (
@@ -366,7 +368,7 @@ class PartitionDiscovery:
         self._moved(state)
 
     def _renew(self, state: PartitionState) -> None:
-        """Handle a recreated topic, whose partitions are new to a subscriber."""
+        """Handle a partition whose topic was recreated; for a subscriber it is a new partition."""
         logger.warning("topic was deleted and created again: partition=%s", state.tp)
         assigned = state.tp in self._subscription.partitions
         self._recreated(state, Start.POLICY if assigned else self._start_of_new())
@@ -384,7 +386,8 @@ class PartitionDiscovery:
             state = self._assigned(tp, start)
             left = self._left.pop(tp, None)
             if left is not None and left.topic_id == info.topic_id:
-                # The topic was not deleted: a broker did not know it for a while. Continue there.
+                # The topic was not deleted: a broker did not know it for a while. Continue at the
+                # last position.
                 state.jump(left.position, left.epoch)
             self._look_at(state)
 

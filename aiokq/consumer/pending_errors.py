@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["PendingErrors", "Subject"]
 
 Subject: TypeAlias = "TopicPartition | str | None"
-"""The subject of an error: a partition, a topic, or None for all."""
+"""The subject of an error: a partition, a topic, or None for all partitions."""
 
 
 class PendingErrors:
-    """Errors in the order of their arrival, at most one per subject and class."""
+    """Errors in the order of their arrival; `add` keeps at most one per subject and class."""
 
     def __init__(self) -> None:
         self._errors: deque[tuple[Subject, BaseException]] = deque()
@@ -27,8 +27,8 @@ class PendingErrors:
     def add(self, error: KafkaError) -> bool:
         """Add an error, or replace an undelivered error of the same subject and class.
 
-        Without the replacement, an authorization error that is found every second would pile up
-        while user code works for an hour.
+        Without the replacement, an authorization error that occurs every second would accumulate
+        while user code requests no record for an hour.
 
         Returns:
             Whether the error was added.
@@ -56,6 +56,6 @@ class PendingErrors:
         self._errors.append((about, error))
 
     def raise_next(self) -> None:
-        """Remove and raise the first error, if there is one."""
+        """Remove and raise the first error, if any."""
         if self._errors:
             raise self._errors.popleft()[1]

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["PollIntervalMonitor"]
 
 LOOKS: Final = 10
-"""The number of checks per interval, which limits how late a stuck reader is detected."""
+"""The number of checks per interval. A stuck reader is detected up to two checks late."""
 
 
 class PollIntervalMonitor:
-    """Checks the readers of one consumer.
+    """Checks that the readers of one consumer keep requesting records.
 
     Args:
         sources: returns the record sources that can be read now.
-        member: returns whether there is a membership to end.
+        member: returns whether the consumer is a member of its group.
         exceeded: called with the error when the interval is exceeded.
     """
 

@@ -49,21 +49,21 @@ NOT_CHECKED: Final = "position not checked"
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
 _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
-"""Where to start if the group has committed nothing."""
+"""The start of a partition for which the group has committed no offset."""
 
 VALIDATION_SINCE: Final = 3
-"""The first version of OffsetForLeaderEpoch for consumers.
+"""The first version of OffsetForLeaderEpoch that consumers may use.
 
-Earlier versions need the Cluster permission.
+Earlier versions require the permission ClusterAction.
 """
 
 
 class PositionResolver:
-    """Finds a position for every partition without one.
+    """Finds the positions of partitions, and validates them after a leader change.
 
     Args:
-        settled: called when a partition has a valid position, or was parked.
-        dropped: called before a position changes, to discard what is buffered.
+        settled: called after the position or the stage of a partition has changed.
+        dropped: called before a position changes, to discard the partition's buffered chunks.
         stored: the group's offsets; None without a group.
         found: called with a partition and its committed offset.
         spawn: starts a task of the consumer.
@@ -92,7 +92,7 @@ class PositionResolver:
         self._wake = asyncio.Event()
 
     def kick(self) -> None:
-        """Look for partitions that need a lookup or a validation."""
+        """Make `run` look for partitions that need a lookup or a validation."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -161,7 +161,7 @@ class PositionResolver:
             self.reset(state, Start.POLICY)
 
     def reset(self, state: PartitionState, start: Start) -> None:
-        """Look up the position again."""
+        """Discard the position and the buffered chunks, and look up a new position."""
         self._dropped(state)
         state.reset(start)
         self._settled(state)
@@ -373,7 +373,7 @@ class PositionResolver:
                 continue
             answer = answers.get(state.tp)
             if isinstance(failure, UnsupportedVersion):
-                state.validated()  # the broker is too old to be asked
+                state.validated()  # the broker does not support the check
                 self._settled(state)
             elif answer is None:
                 self._check_failed(state, failure)

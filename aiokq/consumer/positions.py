@@ -1,6 +1,6 @@
 """The state of each assigned partition: position, buffered chunks, and why it is not fetched.
 
-Nothing here does I/O: the fetcher and the position resolver act on these states.
+This module does no I/O: the fetcher and the position resolver act on these states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["PartitionState", "Positions", "Stage", "Start"]
 
 
 class Stage(Enum):
-    """What a partition waits for."""
+    """The state of a partition's position."""
 
     RESETTING = "no position yet; the offset is being looked up"
     VALIDATING = "a new leader was elected and is asked whether the position exists in its log"
@@ -41,7 +41,7 @@ class Stage(Enum):
 
 
 class Start(Enum):
-    """Where a position is to be reset to."""
+    """The target of a position reset."""
 
     POLICY = "auto_offset_reset"
     EARLIEST = "earliest"
@@ -62,18 +62,21 @@ class PartitionState:
         fetch_offset: offset of the next record to fetch; -1 without a position.
         fetch_epoch: leader epoch of the record before `fetch_offset`; -1 if unknown.
         leader_epoch: the latest leader epoch in metadata, sent with requests.
-        node: the broker whose fetch loop has this partition; -1 if none.
-        preferred: replica to read from instead of the leader; -1 if none (KIP-392).
+        node: the node id of the broker whose fetch loop has this partition; -1 if none.
+        preferred: the node id of the replica to read from instead of the leader; -1 if none
+            (KIP-392).
         chunks: chunks that are fetched and not delivered, oldest first; a reader may be reading the
             first.
-        paused: whether the user has paused the partition; nothing is delivered or fetched.
-        withheld: whether the group has paused the partition, while it is taken or given up.
-        queued_bytes: size of the chunks, without the chunk that is being read.
-        held: offset of the first delivered record that is not finished; None if the record source
-            tracks that record, or there is no such record.
-        batch: the chunk that was delivered as a batch and is not finished.
+        paused: whether the user has paused the partition, which is then neither delivered nor
+            fetched.
+        withheld: whether the group has paused the partition, while the partition is taken or
+            revoked.
+        queued_bytes: size in bytes of the chunks, without the chunk that is being read.
+        held: offset of the first delivered record that is not finished; None if all are finished,
+            or if the record source tracks that record.
+        batch: the chunk that was delivered as a batch and is not finished; None if there is none.
         retry_at: loop time before which no request is sent for the partition.
-        error: why the partition is parked, or why its last request was refused.
+        error: why the partition is parked, or why its last request was refused; None otherwise.
     """
 
     __slots__ = (
@@ -183,7 +186,7 @@ class PartitionState:
         self._settled()
 
     def reset(self, start: Start) -> None:
-        """Discard the position, which must be looked up."""
+        """Discard the position; a new position must be looked up."""
         self.generation += 1
         self.fetch_offset = -1
         self.fetch_epoch = -1
@@ -192,14 +195,14 @@ class PartitionState:
         self._try_now()
 
     def park(self, error: KafkaError) -> None:
-        """Stop until seek(), because `error` is raised to the reader."""
+        """Stop fetching until seek(), because `error` is raised to the reader."""
         self.generation += 1
         self.stage = Stage.PARKED
         self.error = error
         self._settled()
 
     def replace_topic(self, start: Start) -> None:
-        """Forget all about the topic, because another topic has taken its name.
+        """Discard the state of the old topic, because another topic has taken its name.
 
         `paused` and `withheld` stay as they are.
         """
@@ -262,7 +265,7 @@ class PartitionState:
                 future.set_result(None)
 
     def gone(self) -> None:
-        """Handle the end of the assignment: responses in flight are ignored, waiters woken."""
+        """Handle the end of the assignment: ignore responses in flight, and wake waiters."""
         self.generation += 1
         self.stage = Stage.PARKED
         self._settled()
@@ -293,6 +296,7 @@ class Positions:
         Raises:
             ConfigError: a partition is not assigned.
             TypeError: a value is not a partition.
+            ValueError, InvalidTopic: a partition number or a topic name is not valid.
         """
         states = []
         for partition in partitions:

@@ -39,10 +39,10 @@ class DeserializedStream:
 
 
 class AckedStream:
-    """The records of a stream, each noted as unacknowledged when it is delivered.
+    """The records of a stream, each registered as unacknowledged when it is delivered.
 
-    It wraps the stream before the deserializers do, so that a record whose deserializer raises is
-    noted, too. Nothing is awaited between delivery and note: a cancellation loses no record.
+    A record is registered before it is deserialized, and therefore also if its deserializer raises.
+    Nothing is awaited between delivery and registration, so a cancellation loses no record.
     """
 
     def __init__(self, stream: AsyncIterator[Record], handed: Callable[[Record], None]) -> None:
@@ -114,7 +114,7 @@ class Reader:
         return self.records
 
     def next(self) -> Awaitable[Record]:
-        """Return the next record, for a single await."""
+        """Return an awaitable of the next record."""
         self.check()
         self.source.reader_guard.reads()
         return self.records.__anext__()
@@ -158,8 +158,8 @@ class Reader:
             take = partial(source.take, limit, wanted, self._deserialize, self._handed)
             taken = take()
             if not taken and timeout <= 0:
-                # Yield once: a loop that polls without a timeout would never let the event loop
-                # fetch.
+                # Yield once: otherwise a loop that calls this without a timeout would never let the
+                # event loop fetch.
                 await asyncio.sleep(0)
                 taken = take()
             elif not taken:
@@ -212,4 +212,4 @@ class Reader:
 
 
 def _nothing(record: Record) -> None:
-    """Do nothing: a deserializer error of a single record need not be noted."""
+    """Do nothing: without a batch, an error of a deserializer needs no further handling."""

@@ -15,8 +15,8 @@ class ReaderWaiters:
         starved: called when the first reader begins to wait.
 
     Attributes:
-        hungry: a reader waits and nothing is buffered, so its partitions are fetched even if the
-            buffers are full.
+        hungry: whether a reader is waiting. While a reader waits, the source's partitions without
+            buffered data are fetched even if the buffers are full.
     """
 
     __slots__ = ("_futures", "_starved", "hungry")
@@ -49,7 +49,7 @@ class ReaderWaiters:
 
     @property
     def waiting(self) -> bool:
-        """Whether a reader waits."""
+        """Whether a reader is waiting."""
         return any(not future.done() for future in self._futures)
 
     def _done(self, _: asyncio.Future[None]) -> None:

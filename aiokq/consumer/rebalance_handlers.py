@@ -60,7 +60,7 @@ class RebalanceHandlers:
             setattr(self, f"_{name}", handler)
 
     async def assigned(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
-        """Call on_assigned; no record of the partitions was delivered yet."""
+        """Call on_assigned; no record of the partitions has been delivered yet."""
         await self._call("on_assigned", self._assigned, partitions, seconds)
 
     async def revoked(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
@@ -91,7 +91,7 @@ class RebalanceHandlers:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            self._report(name, error)  # what the handler awaited was cancelled, not this task
+            self._report(name, error)  # the handler's awaitable was cancelled, not this task
         except TimeoutError as error:
             if not limit.expired():
                 self._report(name, error)

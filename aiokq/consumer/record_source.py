@@ -41,22 +41,22 @@ A reader that never awaits anything else would starve fetching and all other tas
 
 
 class RecordSource:
-    """Delivers what its partitions have buffered, in rotation, one chunk at a time.
+    """Delivers the buffered records of its partitions in rotation, one chunk at a time.
 
     Args:
         buffers: the consumer's buffers.
-        consumed: called when a partition has less buffered than before, or stops being read.
-        starved: called when a reader waits and nothing is buffered.
-        counted: called with a number of records that were delivered.
+        consumed: called with a partition that has less data buffered than before, or is parked.
+        starved: called when the first reader begins to wait for records.
+        counted: called with the number of delivered records that were not counted yet.
         opened: called when the buffers have room again.
-        finished_some: called when records delivered as a batch, or taken from the stream, are
-            finished.
-        taken_back: called with the base offset of a batch that its reader did not read completely,
-            and the position from which its records are delivered again.
+        finished_some: called when delivered records are finished; not called for each record of the
+            stream.
+        taken_back: called when a reader did not read a batch completely: with the partition, the
+            base offset of the batch, and the position from which records are delivered again.
 
     Attributes:
-        closed_error: returns the error to raise after the end.
-        stream: iterated by `async for`.
+        closed_error: returns the error to raise when the source is used after `close`.
+        stream: the native stream of the records, for `async for`.
         reader_guard: refuses a second reading task.
     """
 
@@ -99,19 +99,19 @@ class RecordSource:
     # -- called by the stream
 
     def next_cursor(self) -> Cursor | None:
-        """Return the next partition's cursor; None if there is none, or to give the loop a turn.
+        """Return the next partition's cursor; None if there is none or the event loop needs a turn.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
             RuntimeError: another task is reading, or has begun a loop since this task began its
                 own.
-            KafkaError: a partition cannot be read; raised once, then the others are read.
+            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
         """
         if self._busy:
             raise RuntimeError(TWO_READERS)
         self._asked += 1
         if self.reader_guard.doubtful and self.reader_guard.check():
-            self._since_turn = TURN_BYTES  # lets the older reader see the newer one waiting
+            self._since_turn = TURN_BYTES  # the older reader must see that the newer reader waits
         self._finish_current()
         self._unfinished.finish_all()
         self._raise_if_any()
@@ -124,7 +124,7 @@ class RecordSource:
         return chunk.cursor
 
     def wait(self) -> asyncio.Future[None]:
-        """Return a future that is done when a record, an error or the end may have arrived."""
+        """Return a future that is done when the reader should check the source again."""
         self._stream_waits = self.wait_for(())
         return self._stream_waits
 
@@ -152,15 +152,16 @@ class RecordSource:
 
     @property
     def hungry(self) -> bool:
-        """Whether a reader waits and nothing is buffered.
+        """Whether a reader is waiting for records.
 
-        Its partitions are then fetched even if the buffers are full.
+        While a reader waits, the source's partitions without buffered data are fetched even if the
+        buffers are full.
         """
         return self._waiters.hungry
 
     @property
     def turn_due(self) -> bool:
-        """Whether `wait` would give the loop a turn even if records are buffered."""
+        """Whether `wait` would give the event loop a turn even if records are buffered."""
         return self._since_turn >= TURN_BYTES
 
     # -- called by other readers
@@ -202,23 +203,24 @@ class RecordSource:
 
         Raises:
             Closed: the consumer was closed.
-            KafkaError: a partition cannot be read; nothing was taken. Raised once, then the others
-                are read.
+            KafkaError: a partition cannot be read; nothing was taken. Raised once, then other
+                partitions are read.
             Exception: `deserialize` raised it for the first record.
         """
         self._begin_batch()
         return self._taker.take(limit, wanted, deserialize, handed)
 
     def take_chunk(self) -> TakenChunk | None:
-        """Return the rest of the next chunk, to be delivered as a batch; None if there is none.
+        """Return the unread part of the next chunk as a batch; None if there is none.
 
-        None is also returned to give the event loop a turn. The batch ends before data that cannot
-        be read. The error is raised only when that data comes first, so that no readable record is
-        lost.
+        The result is also None if the event loop needs a turn. The batch ends before data that
+        cannot be read. A later call, for which this data comes first, raises the error, so that no
+        readable record is lost.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            KafkaError: a partition cannot be read; raised once, then the others are read.
+            RuntimeError: another task has begun a loop since this task began its own.
+            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
         """
         if self.reader_guard.doubtful:
             self.reader_guard.check()
@@ -286,7 +288,7 @@ class RecordSource:
         self.states.pop(state.tp, None)
 
     def arrived(self, state: PartitionState) -> None:
-        """Add the partition to the rotation, because it has a new chunk or may be read again."""
+        """Add a partition to the rotation, and wake waiting readers, if it can be read."""
         if not state.readable or state.in_hand:
             return
         self._rotation.add(state)
@@ -303,17 +305,20 @@ class RecordSource:
         self._leave_current()
 
     def drop(self, state: PartitionState) -> None:
-        """Discard what is buffered; the position stays."""
+        """Discard the buffered chunks of the partition; its position stays."""
         self.interrupt(state)
         self._chunks.drop_all(state)
 
     def abandon(self, state: PartitionState) -> None:
-        """Discard what is buffered, and treat delivered records as finished."""
+        """Discard the partition's buffered chunks, and treat delivered records as finished."""
         self.drop(state)
         self._unfinished.abandon(state)
 
     def report(self, error: KafkaError) -> None:
-        """Raise `error` to the reader once; replace an undelivered error of the same kind."""
+        """Raise `error` to the reader once.
+
+        The error replaces an undelivered error about the same partition, of the same class.
+        """
         if self._errors.add(error):
             self.wake()
 
@@ -327,7 +332,7 @@ class RecordSource:
         self.wake()
 
     def forget_errors(self, tp: TopicPartition) -> None:
-        """Discard undelivered errors about a partition, because the user changed its position."""
+        """Discard undelivered errors about a partition, which no longer apply."""
         self._errors.forget(tp)
 
     def close(self, failure: KafkaError | None = None) -> None:
@@ -364,7 +369,7 @@ class RecordSource:
         return state.held is not None or (state is self._current and self.stream.in_hand)
 
     def worked_on_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether unfinished records belong to `task`, or to a task that has ended."""
+        """Whether unfinished records belong to `task`, or to no task that is still running."""
         reader = self.reader_guard.reader
         return reader is None or reader is task or reader.done()
 
@@ -400,7 +405,11 @@ class RecordSource:
         return chunk
 
     def _finish_current(self) -> None:
-        """Put the stream's cursor back, whether it is exhausted, has raised, or continues later."""
+        """End the stream's use of the current chunk.
+
+        If the chunk's cursor has raised an error, the partition is parked. Otherwise an exhausted
+        chunk is dropped, and a chunk with unread records stays buffered.
+        """
         state = self._current
         if state is None:
             return

@@ -1,4 +1,4 @@
-"""RecordTaker: takes a number of buffered records at once, deserialized or not (`getmany`)."""
+"""RecordTaker: takes several buffered records at once, and deserializes them if necessary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordTaker:
     """Takes records from the partitions of one record source.
 
     Args:
-        read: called with the size of each chunk that was read to its end.
+        read: called with the size in bytes of each chunk that was read to its end.
     """
 
     __slots__ = ("_chunks", "_read", "_rotation", "_unfinished")
@@ -74,11 +74,11 @@ class RecordTaker:
         return taken
 
     def _take(self, state: PartitionState, limit: int, *, first: bool) -> tuple[list[Record], bool]:
-        """Return at most `limit` records of a partition, and whether to continue with the others.
+        """Return at most `limit` records of a partition, and whether to read other partitions.
 
         Args:
-            first: no record was taken before. An error is then raised; otherwise the next call
-                raises it.
+            first: whether no record was taken before. If so, an error is raised; otherwise the next
+                call raises it.
         """
         before = state.position
         records: list[Record] = []
@@ -145,7 +145,7 @@ class RecordTaker:
         return records, True
 
     def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
-        """Raise the error of a cursor, or renew the cursor so that the next call meets it again."""
+        """Raise a cursor's error, or renew the cursor so that the next call raises the error."""
         if raises:
             raise self._chunks.give_up(state, error) from None
         self._chunks.skip_to(state, state.chunks[0].cursor.position)
@@ -156,7 +156,7 @@ class RecordTaker:
 
 
 def _deserialized(chunk: Chunk, record: Record, deserialize: Callable[[Record], object]) -> Record:
-    """Return the deserialized record; raise the error of an earlier call without a new try."""
+    """Return the deserialized record, or raise the error that an earlier call kept for it."""
     failed, chunk.failed = chunk.failed, None
     if failed is None or failed[0] != record.offset:
         return cast("Record", deserialize(record))

@@ -155,7 +155,7 @@ class ConsumerRules(ClusterRules):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """Milliseconds of a by_duration policy; None for other policies."""
+        """The duration of a by_duration policy in milliseconds; None for other policies."""
         policy = self.auto_offset_reset
         return duration_ms(policy[len(BY_DURATION) :]) if policy.startswith(BY_DURATION) else None
 

@@ -14,9 +14,9 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 class SingleReaderGuard:
     """The tasks that loop over a record source; the latest loop continues, earlier loops raise.
 
-    A loop that was left looks the same as a loop whose body takes long. But a task that continues
-    its loop after another task has begun a loop has never left its own. Single reads (`anext`,
-    `getone`) are not loops, and tell nothing about them.
+    A task that has left its loop looks the same as a task whose loop body takes long. The two
+    differ only once another task has begun a loop: a task that then continues its own loop had not
+    left it. Single reads (`anext`, `getone`) do not count as loops.
 
     Attributes:
         doubtful: whether `check` is necessary; False while one task reads.
@@ -34,7 +34,7 @@ class SingleReaderGuard:
         self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def reads(self) -> None:
-        """Note that the running task reads."""
+        """Register the running task as the reader."""
         task = asyncio.current_task()
         self._reader = None if task is None else weakref.ref(task)
 
@@ -44,7 +44,7 @@ class SingleReaderGuard:
         return None if self._reader is None else self._reader()
 
     def begins(self) -> None:
-        """Note that the running task begins a loop, which counts once it requests a chunk."""
+        """Register a loop of the running task; the loop counts once it requests a chunk."""
         self.reads()
         task = asyncio.current_task()
         if task is not None and (self._latest is None or self._latest() is not task):

@@ -21,17 +21,17 @@ __all__ = ["RecordSources", "Stream"]
 
 
 MAX_STREAMS: Final = 10_000
-"""A limit against mistakes: each stream uses memory, and no consumer has so many tasks."""
+"""A limit that catches mistakes: each stream uses memory, and no consumer has so many tasks."""
 
 
 class Stream:
     """A part of a consumer's partitions, for one task; made by `Consumer.streams`.
 
-    Each partition is in exactly one stream, and its records stay in order when it moves. When a
-    stream is left or closed, its partitions move to the other streams; the partitions of the last
-    stream move back to the consumer. Iterating ends when the stream or the consumer is closed. In a
-    group, if an exception leaves a stream, the record that was being processed is delivered again,
-    by the stream that its partition has moved to.
+    Each partition is in exactly one stream, and its records stay in order when it moves to another
+    stream. When a stream is closed or its `async with` block ends, its partitions move to the other
+    streams; the partitions of the last stream move back to the consumer. Iterating ends when the
+    stream or the consumer is closed. In a group, if an exception leaves a stream, the record that
+    was being processed is delivered again, by the stream that its partition has moved to.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Stream:
         Raises:
             Closed: the stream or the consumer was closed.
             RuntimeError: another task is reading from this stream.
-            KafkaError: a partition cannot be read; raised once, then the others are read.
+            KafkaError: a partition cannot be read. Raised once, then other partitions are read.
+            Exception: a deserializer or a rebalance handler raised this error.
         """
         return await self._reader.one(())
 
@@ -64,7 +65,7 @@ class Stream:
         return frozenset(self._reader.source.states)
 
     def close(self) -> None:
-        """Move the partitions to the other streams. May be called again.
+        """Close the stream; its partitions move to the other streams. May be called again.
 
         No effect in a forked child.
 
@@ -93,7 +94,7 @@ class Stream:
 
 
 class RecordSources:
-    """The record sources of a consumer: a single source, or those of its streams.
+    """The record sources of a consumer: a single source, or one source per stream.
 
     Args:
         make: returns a new source.
@@ -154,7 +155,7 @@ class RecordSources:
             heir.add_error(about, error)
 
     def report(self, error: KafkaError) -> None:
-        """Raise, to the first reader, an error that does not concern a single partition."""
+        """Raise an error that concerns no single partition to the reader of the first source."""
         self.open[0].report(error)
 
     def close(self, failure: Closed | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Subscription: the topics or partitions that a consumer is told to read."""
+"""Subscription: the topics or partitions that a consumer reads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aiokq.core.types import TopicFilter, TopicPartition
 __all__ = ["Mode", "Partition", "Subscription", "checked_partition", "checked_topic"]
 
 Partition: TypeAlias = TopicPartition | tuple[str, int]
-"""A partition as it is passed to methods."""
+"""A partition in the form in which users pass it to methods."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
 
 
 class Mode(Enum):
-    """How the partitions of a consumer are chosen."""
+    """The kind of a subscription."""
 
     NOTHING = "no topics"
     TOPICS = "topics by name, with all their partitions"
@@ -35,12 +35,13 @@ class Mode(Enum):
 class Subscription:
     """The subscription of one consumer; subscribe() and assign() exclude each other.
 
-    A pattern has to match a topic's whole name, as in Java.
+    A pattern has to match the complete name of a topic, as in Java.
 
     Attributes:
         names: the topics subscribed to by name.
         regex: an expression that the broker evaluates, or None.
-        partitions: passed to assign(), or added one by one to a subscription; in order.
+        partitions: the partitions passed to assign(), or added one by one to a subscription, in the
+            order in which they were added.
     """
 
     def __init__(self) -> None:
@@ -60,8 +61,8 @@ class Subscription:
         """Replace the subscription.
 
         Raises:
-            ConfigError: partitions are assigned; names and a pattern at once; no topic at all; an
-                address instead of a topic; an expression that cannot be compiled.
+            ConfigError: partitions are assigned; no topic is given, or names and a pattern
+                together; an address is given instead of a topic; an expression cannot be compiled.
             InvalidTopic: a name is not valid for a topic.
             TypeError: a topic or `regex` has the wrong type.
         """
@@ -113,8 +114,8 @@ class Subscription:
         """Subscribe to one more topic.
 
         Raises:
-            ConfigError: a pattern is subscribed to, or partitions were passed to assign(); an
-                address instead of a topic.
+            ConfigError: a pattern is subscribed to; partitions were passed to assign(); an address
+                is given instead of a topic.
             InvalidTopic: the name is not valid for a topic.
         """
         if self.mode not in (Mode.NOTHING, Mode.TOPICS):
@@ -161,10 +162,10 @@ class Subscription:
         return self.mode is Mode.NOTHING and not self.partitions
 
     def wants(self, topic: str, *, internal: bool) -> bool:
-        """Whether the topic is subscribed to.
+        """Whether the topic is subscribed to by name or by a pattern that the client evaluates.
 
         Args:
-            internal: the topic is internal, and internal topics are left out of patterns.
+            internal: whether the topic is internal and `exclude_internal_topics` is set.
         """
         if self.mode is Mode.TOPICS:
             return topic in self.names
@@ -203,7 +204,7 @@ def checked_partition(tp: Partition) -> TopicPartition:
     """Return a (topic, number) tuple as a TopicPartition.
 
     Raises:
-        TypeError: `tp` is not such a tuple.
+        TypeError: `tp` is not a (topic, number) tuple.
         ValueError: the number is out of range.
         ConfigError: the topic is an address.
         InvalidTopic: the topic's name is not valid.

@@ -41,9 +41,9 @@ class TopicSearch:
     owner must not find an empty topic with default settings.
 
     Args:
-        wanted: returns whether a topic is still of interest.
+        wanted: returns whether a topic is still subscribed to or assigned.
         assigned: returns the assigned partitions of a topic.
-        asked: called when it is known whether a topic exists.
+        asked: called with a topic when a metadata response has shown whether it exists.
         report: raises an error about a topic to the reader.
         spawn: starts a task of the consumer.
 
@@ -80,12 +80,12 @@ class TopicSearch:
             self._spawn(self._search(topic, answered), f"find topic {topic}")
 
     def lost(self, topic: str) -> None:
-        """Search for a topic that was deleted."""
+        """Search for a deleted topic, which may be created again."""
         self._deleted.add(topic)
         self.find(topic)
 
     def found(self, topic: str) -> None:
-        """Note that a topic exists."""
+        """Handle a topic that exists: it is not treated as deleted any more."""
         self._deleted.discard(topic)
 
     def forget(self, kept: Collection[str]) -> None:
@@ -119,7 +119,7 @@ class TopicSearch:
                 except UnknownTopicOrPartition as error:
                     self._tell(topic, error)
                 except KafkaError as error:
-                    # The error may end when rights are granted, so retry with backoff.
+                    # The error may end when permissions are granted, so retry with backoff.
                     engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
                     self._report(error)
                     answered.cancel()

@@ -21,8 +21,8 @@ class UnfinishedRecords:
 
     Args:
         finished: called when records are finished.
-        taken_back: called with the base offset of a batch that its reader did not read completely,
-            and the position from which its records are delivered again.
+        taken_back: called when a reader did not read a batch completely: with the partition, the
+            base offset of the batch, and the position from which records are delivered again.
     """
 
     __slots__ = ("_chunks", "_finished", "_rotation", "_states", "_taken_back")
@@ -41,7 +41,7 @@ class UnfinishedRecords:
         self._states: list[PartitionState] = []
 
     def hold(self, state: PartitionState, offset: int) -> None:
-        """Note the first unfinished offset of a partition, unless the partition has one already."""
+        """Store the first unfinished offset of a partition, unless it already has one."""
         if state.held is None:
             state.held = offset
             self._states.append(state)
@@ -56,7 +56,7 @@ class UnfinishedRecords:
             self._finished()
 
     def release(self, state: PartitionState) -> None:
-        """Finish the records of a partition that leaves the source, and queue the unread rest."""
+        """Finish the records of a partition that leaves the source; queue its unread records."""
         if state.held is not None:
             self.forget(state)
             self._take_back(state)
@@ -82,7 +82,7 @@ class UnfinishedRecords:
             self._chunks.refetch_from(state, position)
 
     def _take_back(self, state: PartitionState) -> None:
-        """Queue the undelivered rest of a batch whose reading raised an exception."""
+        """Queue the undelivered records of a batch; park the partition at undecodable data."""
         batch, state.batch = state.batch, None
         rest = None if batch is None else batch.progress.close()
         if batch is None or rest is None:

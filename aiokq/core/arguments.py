@@ -1,7 +1,7 @@
 """Checks of arguments that hold several items, with errors that name the argument.
 
-Without these checks a wrong argument fails where it is first used, as in "'int' object is not
-iterable".
+Without these checks a wrong argument would fail later, where it is first used, with an error such
+as "'int' object is not iterable".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
         try:
             items = iter(value)
         except TypeError:
-            pass  # raised below: raised here, the error would have this TypeError as its context
+            pass  # raised below, because an error raised here would have this one as context
     if items is None:
         raise TypeError(
             f"{argument} must be a list or another iterable, as in {example}, not "
@@ -67,7 +67,7 @@ def str_argument(value: str, argument: str) -> str:
 
 
 def str_list_argument(value: str | Iterable[str], argument: str, example: str) -> list[str]:
-    """Return the distinct strings of an iterable in their order; a single str gives a list of one.
+    """Return the distinct strings of an iterable, in order; a single str gives a list of one.
 
     Raises:
         TypeError: `value` is neither a str nor an iterable of str.

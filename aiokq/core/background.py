@@ -45,7 +45,8 @@ class BackgroundWork:
     Args:
         counters: the broker's counters.
         now: returns seconds on a monotonic clock.
-        fatal: called with the exception of a bug if `FAIL_ON_BUGS` is set.
+        fatal: called with an exception that is a bug, if the environment variable
+            `AIOKQ_FAIL_ON_BUGS` is 1.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class BackgroundWork:
         self._warnings = WarningBackoff(now)
 
     def task(self, name: str) -> BackgroundTask:
-        """Return a piece of work with its own retries, such as loading one partition.
+        """Return a `BackgroundTask`, which has its own backoff, such as for loading one partition.
 
         Args:
             name: shared by all work of one kind. It is a label of a metric, so there must be
@@ -101,7 +102,8 @@ class BackgroundTask:
         """Report a failure and return the seconds to wait before the next attempt.
 
         Raises:
-            Exception: `error`, if it is a bug and `FAIL_ON_BUGS` is set.
+            Exception: `error`, if it is a bug and the environment variable `AIOKQ_FAIL_ON_BUGS`
+                is 1.
         """
         self._work._failed(self._name, error)
         pause = self._pause

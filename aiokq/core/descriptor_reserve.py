@@ -1,9 +1,9 @@
-"""Freeing of descriptors when few are left: first an open log file, then an idle connection.
+"""Freeing of descriptors when few are available: first of a log file, then of an idle connection.
 
-The limit is per process, so the choice is made for the whole process: if a server has no idle
-connection, another server closes one, possibly on another loop. An aborted connection keeps its
-descriptor until the next iteration of its loop. Such connections are counted as leaving, so that
-servers and opened files do not close more connections for the same shortage.
+The limit is per process, so files and connections are chosen from the whole process. If a server
+has no idle connection, another server closes one, possibly on another loop. An aborted connection
+keeps its descriptor until the next iteration of its loop. Such connections are counted as leaving,
+so that no further connections are closed for the same shortage.
 
 Tests: tests/unit/core/test_descriptor_reserve.py, tests/fault/test_descriptors.py.
 """
@@ -38,7 +38,7 @@ class DescriptorHolder(Protocol):
             behind: the number of connections that have been idle longer than the requested one.
 
         Returns:
-            None if there are not that many idle connections.
+            None if at most `behind` connections are idle.
         """
         ...
 
@@ -81,11 +81,11 @@ class DescriptorReserve:
 
     def forget(self) -> None:
         """Remove all holders and caches."""
-        self._guard = threading.RLock()  # not Lock: its owner may garbage-collect a holder
+        self._guard = threading.RLock()  # not Lock: its thread may garbage-collect a holder
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()
-        self._wanted = 0  # number of connections that threads are about to choose
+        self._wanted = 0  # number of descriptors that calls of `restore` are about to free
 
     def add(self, holder: DescriptorHolder) -> None:
         """Include the connections of a holder, which is referenced weakly. Context: its loop."""
@@ -94,7 +94,7 @@ class DescriptorReserve:
             self._members = (*(each for each in self._members if each.holder()), member)
 
     def add_cache(self, cache: DescriptorCache) -> None:
-        """Ask a cache for descriptors before closing any connection. Keeps a weak reference."""
+        """Add a cache, referenced weakly. Caches free descriptors before connections are closed."""
         with self._guard:
             caches = (each for each in self._caches if each() is not None)
             self._caches = (*caches, weakref.ref(cache))
@@ -106,14 +106,14 @@ class DescriptorReserve:
             self._members = tuple(each for each in members if each.holder() not in (None, holder))
 
     def missing(self) -> int:
-        """Return how many descriptors of the reserve are in use and not about to be freed."""
+        """Return the number of reserved descriptors that are in use and not about to be closed."""
         missing = self.descriptors.missing()
         if missing:
             missing -= self._wanted + sum(each.leaving for each in self._members)
         return max(0, missing)
 
     def taken(self) -> None:
-        """Restore the reserve, because a file was opened and stays open. Context: any thread."""
+        """Restore the reserve. Called after opening a file that stays open. Context: any thread."""
         if self._members or self._caches:
             self.restore()
 
@@ -131,13 +131,13 @@ class DescriptorReserve:
                 self._wanted -= wanted
 
     def make_room(self) -> bool:
-        """Free a descriptor of a cache, or else that of the connection that has been idle longest.
+        """Close a descriptor of a cache; if no cache has one, abort the connection idle longest.
 
         Context: any thread.
 
         Returns:
             False if there is nothing to close. True does not guarantee a free descriptor if the
-            connection is on another loop, because it may become active first.
+            connection is on another loop, because the connection may become active first.
         """
         for each in self._caches:
             cache = each()
@@ -187,10 +187,10 @@ class DescriptorReserve:
 
 
 class _Member:
-    """A holder, and how many of its connections other threads have asked the holder to close.
+    """A holder, and the number of pending requests from other threads to close a connection.
 
-    Refers weakly to holder and loop: a listener whose loop was closed first must not be kept alive,
-    and its port occupied, by this object.
+    The references to holder and loop are weak. A strong reference would keep a listener alive, and
+    its port occupied, if its loop was closed before the listener.
     """
 
     __slots__ = ("asked", "holder", "loop")

@@ -1,8 +1,8 @@
-"""The number of descriptors that this process has left.
+"""The number of open descriptors of this process, and their limit.
 
-`descriptor_reserve.py` closes descriptors when few are left. The number is read from the operating
-system, because an embedded broker shares its process with code that opens files and sockets.
-Tests: tests/unit/core/test_descriptors.py.
+`descriptor_reserve.py` closes descriptors when few are available. The number is read from the
+operating system, because an embedded broker shares its process with code that opens files and
+sockets. Tests: tests/unit/core/test_descriptors.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Descriptors:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._listed = 0
-        self._opened = 0  # since the listing
+        self._opened = 0  # number of descriptors opened since the last listing
         self._stale_at = 0.0
         self._affordable_at = 0.0  # time from which a listing stays within _LISTING_SHARE
 
@@ -64,10 +64,10 @@ class Descriptors:
         return None if limit == resource.RLIM_INFINITY else limit
 
     def used(self) -> int:
-        """Return how many descriptors are open; 0 if the system does not report the number.
+        """Return the number of open descriptors; 0 if the system does not report it.
 
-        On systems where descriptors must be listed, those closed since the last listing still
-        count.
+        On systems where descriptors must be listed, descriptors closed since the last listing are
+        still counted.
         """
         try:
             count = os.stat(_TABLE).st_size
@@ -85,7 +85,7 @@ class Descriptors:
         self._opened += 1
 
     def missing(self) -> int:
-        """Return how many descriptors of the reserve are in use."""
+        """Return the number of reserved descriptors that are in use."""
         limit = self.limit
         if limit is None:
             return 0

@@ -43,13 +43,14 @@ class Acceptor(DescriptorHolder, Protocol):
     ) -> asyncio.BaseProtocol | None:
         """Return the protocol for a new connection; None to close the connection at once.
 
-        `connection_lost` of the protocol is called in any case, even if no transport can be
-        created and `connection_made` was never called.
+        `connection_lost` of the protocol is called in any case, even if no transport can be created
+        and so `connection_made` is never called.
 
         Args:
-            make_room: closes an idle connection of any acceptor in the process; None if enough
-                descriptors are left. The acceptor calls `make_room` just before it accepts the
-                connection, and refuses the connection if the result is False.
+            make_room: closes a file or an idle connection of the process, and returns whether it
+                found one; None if enough descriptors are available. The acceptor calls `make_room`
+                just before it accepts the connection, and refuses the connection if the result is
+                False.
         """
         ...
 
@@ -59,7 +60,7 @@ class SocketOptions:
     """Options of a listening socket, which accepted connections inherit.
 
     Attributes:
-        backlog: connections that the system keeps until they are accepted.
+        backlog: maximum number of connections that wait to be accepted.
         send_buffer: `SO_SNDBUF` in bytes; None leaves the size to the system.
         receive_buffer: `SO_RCVBUF` in bytes; None leaves the size to the system.
     """

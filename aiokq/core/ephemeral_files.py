@@ -1,7 +1,6 @@
-"""Files that are needed only while the process runs: operating system files that are never synced.
+"""Files of the operating system that are never synced, for data that is removed at close.
 
-For data that is removed when its owner is closed. A sync would delay each change to protect it
-from a power failure, after which nobody needs the data.
+Nobody needs such data after a power failure, so syncing each change would only take time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""KafkaError and BrokerError, the bases of all errors; errors.py has the tree of the others."""
+"""KafkaError and BrokerError, the base classes of all errors; errors.py shows the whole tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ErrorContext(TypedDict, total=False):
-    """The circumstances of an error; every KafkaError takes these keywords."""
+    """The context of an error, as keyword arguments that every KafkaError takes."""
 
     node: int | str | None
     topic_partition: TopicPartition | str | None
@@ -25,14 +25,15 @@ class ErrorContext(TypedDict, total=False):
 
 
 class KafkaError(Exception):
-    """Base of every error that aiokq raises on purpose.
+    """Base class of aiokq's own errors.
 
     Attributes:
-        retriable: the same call may succeed later.
-        refresh_metadata: the client's metadata is out of date.
-        fatal: the object that raised the error cannot continue; retrying does not help.
-        may_have_been_written: for a Produce request: the records may be in the log despite the
-            error.
+        retriable: whether the same call may succeed later.
+        refresh_metadata: whether the client's metadata is out of date.
+        fatal: whether the object that raised the error cannot continue, so that retrying does not
+            help.
+        may_have_been_written: for a Produce request: whether the records may be in the log despite
+            the error.
         node: broker id, or "host:port" before the id is known.
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, as in "Produce".
@@ -126,11 +127,11 @@ def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> 
 
 
 def copy_error(error: E) -> E:
-    """Return a copy of `error` for another waiter, with the same cause and its own traceback.
+    """Return a copy of `error` for another waiter, with the same cause but without a traceback.
 
     A failed batch stores one error, which many tasks raise. If all of them raised the same object,
-    its traceback would grow without end and show each task the frames of the others. An exception
-    of a foreign class that cannot be called with its own `args` is returned without a copy.
+    its traceback would grow without end and show each task the frames of the others. If the class
+    is foreign and cannot be called with the exception's `args`, `error` itself is returned.
     """
     try:
         twin = copy.copy(error)

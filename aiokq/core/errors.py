@@ -6,14 +6,14 @@
     ├── BrokerError                   a broker answered with a code: one subclass per code
     │   ├── UnknownTopicOrPartition, NotLeaderOrFollower, OffsetOutOfRange, ...
     │   ├── RequestTimeout            code 7, and the client's own deadline (also TimeoutError)
-    │   └── UnknownBrokerError        a code newer than this table
+    │   └── UnknownBrokerError        a code that aiokq does not know
     ├── BootstrapFailed               no bootstrap address returned metadata; has the reasons
     ├── BufferFull                    buffer_memory is used up
     ├── Closed                        the object was closed
     ├── CommitFailed                  offsets were not committed; says which partitions are lost
     ├── ConfigError                   an invalid setting, or settings in conflict (also ValueError)
     ├── ConnectionLost                the connection ended before a response arrived
-    ├── DeliveryFailed                several records were not delivered
+    ├── DeliveryFailed                one or more records were not delivered
     ├── ForeignMembers                a group has members that aiokq must not remove
     ├── InternalError                 a bug; the cause is the exception
     ├── LogTruncated                  the log lost records that were read already
@@ -84,8 +84,9 @@ class UnknownBrokerError(BrokerError):
 class ConnectionLost(KafkaError):
     """The connection ended, or could not be made, before a response arrived.
 
-    `may_have_been_written` is True unless the code that raises the error knows that the request was
-    not sent: the broker may have acted on it before the connection ended.
+    `may_have_been_written` is True, because the broker may have acted on the request before the
+    connection ended. It is False if the code that raises the error knows that the request was not
+    sent.
     """
 
     retriable = True
@@ -94,7 +95,7 @@ class ConnectionLost(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """Bytes that are not Kafka's protocol: a peer of another kind, a bug, or damage in transit.
+    """Bytes that violate Kafka's protocol: a wrong peer, a bug of the peer, or damage in transit.
 
     Args:
         detail: what was wrong, and what to check.
@@ -131,8 +132,8 @@ class ConfigError(KafkaError, ValueError):
         """Return the error for a name that is not one of `known`, with a suggestion.
 
         Args:
-            complaint: text of the error; the suggestion follows if a known name differs from `name`
-                only by a small slip.
+            complaint: text of the error. A suggestion follows if `nearest_name` finds a known name
+                that is similar to `name`.
         """
         from aiokq.core.nearest_name import nearest_name  # only on the way to an error
 
@@ -159,7 +160,7 @@ class BufferFull(KafkaError):
 
 
 class DeliveryFailed(KafkaError):
-    """Several records were not delivered.
+    """One or more records were not delivered.
 
     Raised by `await deliveries` for the records of one `send_many`, and by `flush()` and the
     regular end of `async with` for failures that nobody has observed.
@@ -211,7 +212,7 @@ class BootstrapFailed(KafkaError):
     """No bootstrap address returned cluster metadata in time.
 
     Attributes:
-        attempts: (address, reason of the failure), one per address tried.
+        attempts: one tuple (address, reason of the failure) per bootstrap address.
     """
 
     retriable = True
@@ -237,14 +238,14 @@ class Closed(KafkaError):
 
 
 class InternalError(KafkaError):
-    """A bug of aiokq, or of a function that it was given; `__cause__` is the exception.
+    """A bug in aiokq or in a function that was passed to it; `__cause__` is the original exception.
 
-    Only the records concerned fail with this error. The log has the traceback, once.
+    Only the affected records fail with this error. The traceback is logged once.
     """
 
 
 class WrongLoop(KafkaError, RuntimeError):
-    """The object was used on another event loop than it was started on, or in a forked child.
+    """The object was used in a forked child, or on a loop other than the one it was started on.
 
     Create one object per loop and process.
     """
@@ -257,7 +258,7 @@ class NoNode(KafkaError, LookupError):
 
 
 class NoOffsetForPartition(KafkaError):
-    """A partition has no position, and `auto_offset_reset` is "none": seek(), or set a reset."""
+    """A partition has no position and `auto_offset_reset` is "none": seek(), or change that."""
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(
@@ -295,12 +296,12 @@ class LogTruncated(KafkaError):
 class ForeignMembers(KafkaError):
     """A group of the consumer protocol has members that are not aiokq's (KIP-848).
 
-    Such members might not rejoin after they are removed. A member of aiokq counts as one of them if
-    its broker assigned its id (before Kafka 4.0), and so does a member of the classic protocol in a
-    group that is being converted.
+    Such members might not rejoin after they are removed. Two kinds of aiokq's own members count as
+    foreign too: a member whose id was assigned by the broker (before Kafka 4.0), and a member of
+    the classic protocol in a group that is being converted.
 
     Attributes:
-        members: the ids of these members.
+        members: the ids of the foreign members.
     """
 
     def __init__(
@@ -320,10 +321,11 @@ class CommitFailed(KafkaError):
     """Offsets were not committed.
 
     Attributes:
-        errors: errors by partition, for partitions that failed; all others are committed.
+        errors: the error of each partition that failed; the offsets of all other partitions were
+            committed.
         lost: failed partitions that this member no longer owns. Their new owner starts at the
-            previously committed offset and may process the same records again. A repeated commit
-            can succeed for the other partitions only.
+            previously committed offset and may process the same records again. Repeating the commit
+            can only succeed for the other failed partitions.
     """
 
     def __init__(
@@ -342,7 +344,7 @@ class CommitFailed(KafkaError):
 
 
 class MaxPollExceeded(KafkaError):
-    """The application did not ask a group member for records within max_poll_interval_ms."""
+    """The application did not request records from its consumer within max_poll_interval_ms."""
 
     retriable = True
 

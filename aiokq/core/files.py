@@ -24,10 +24,13 @@ IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
-"""Distance between samples: Linux's default read-ahead, as uncached ranges are rarely smaller."""
+"""Distance in bytes between the samples of `OsFile.cached`.
+
+It is Linux's default read-ahead, because ranges that are not cached are rarely smaller.
+"""
 
 _WHOLE_BYTES = 16 * 1024
-"""Up to this size the whole range is read, which takes less time than reading two samples."""
+"""Size in bytes up to which `OsFile.cached` reads the complete range: faster than two samples."""
 
 _LOAD_BYTES = 256 * 1024
 
@@ -46,7 +49,7 @@ class File(Protocol):
         ...
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
-        """Read into `buffer`; return the number of bytes, smaller only at the end of the file."""
+        """Fill `buffer`; return the number of bytes read, which is less only at the file's end."""
         ...
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
@@ -59,14 +62,15 @@ class File(Protocol):
     def cached(self, length: int, position: int) -> bool:
         """Return whether these bytes can be read without waiting for the disk.
 
-        An estimate from samples; True on systems that do not report what is cached.
+        The result is an estimate from samples. It is True on systems that do not report what is
+        cached.
         """
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all of `buffers` at `position`; return the number of bytes.
 
-        If it raises, a part may have been written: truncate the file to its previous size.
+        If the call fails, a part may have been written: truncate the file to its previous size.
         """
         ...
 
@@ -75,7 +79,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return once the content and the size of the file would survive a power failure."""
+        """Write the content and the size of the file to the disk; wait until both are durable."""
         ...
 
     def size(self) -> int:
@@ -154,7 +158,7 @@ class Files(Protocol):
     def read_bytes(self, path: Path) -> bytes: ...
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        """Replace a file so that after a crash either the old or the new content is complete.
+        """Replace a file atomically: a crash leaves either the old or the new content, never a mix.
 
         The new content is durable when the call returns.
         """
@@ -169,7 +173,7 @@ class Files(Protocol):
         ...
 
     def disk_usage(self, path: Path) -> tuple[int, int]:
-        """Return the size of the disk of `path` and the bytes available on it."""
+        """Return the size of the disk of `path` and the space available on it, both in bytes."""
         ...
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
@@ -326,7 +330,7 @@ class OsFile:
         if fd >= 0:
             os.close(fd)
 
-    # Closes a shared file with its last user, and a file that an error path leaves open.
+    # Closes a shared file when its last user is gone, and a file that an error path left open.
     __del__ = close
 
     def __repr__(self) -> str:
@@ -395,7 +399,7 @@ class OsFiles:
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
-        temporary = path + ".tmp"  # Kafka's suffix of temporary files; a start removes them
+        temporary = path + ".tmp"  # Kafka's suffix for files that are removed at startup
         file = OsFile(
             os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644),
             temporary,

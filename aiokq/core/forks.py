@@ -1,10 +1,10 @@
-"""The handling of a parent's resources in a forked child, which closes its copies and forgets them.
+"""Handling of inherited resources in a forked child, which closes its copies of descriptors.
 
 A child has copies of its parent's descriptors. As long as they are open, a port accepts connections
 that nobody serves, a ``flock`` stays held, and peers do not see that a connection was closed.
 Closing the copies must not affect the parent: the child releases no lock and removes nothing from
-an epoll set, because parent and child share both. Objects registered with `watch` are notified of
-the fork. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
+an epoll set, because the parent shares both. Objects registered with `watch` are notified of the
+fork. Tests: tests/unit/core/test_forks.py, tests/fault/test_forks.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Inherited(Protocol):
     """An object that a forked child inherits from its parent."""
 
     def forget(self) -> None:
-        """Give up the parent's resources in a child. Must not raise, wait or call an event loop.
+        """Release the child's copies of the parent's resources, without waiting or calling a loop.
 
-        Only the thread that forked exists in the child, so a lock may be held by a missing thread.
+        Must not raise. Only the thread that forked exists in the child, so a lock may be held by a
+        missing thread.
         """
         ...
 
@@ -55,7 +56,8 @@ class Descriptor:
     """An open descriptor of which forked children close their copies.
 
     This object does not own the descriptor. The owner keeps this object while the descriptor is
-    open, and may keep it longer: a child does not close the number if it denotes another file.
+    open, and may keep it longer: if the number has since been reused for another file, a child does
+    not close it.
     """
 
     __slots__ = ("__weakref__", "_fd", "_identity")
@@ -96,7 +98,8 @@ def _put(source: int, fd: int) -> None:
 def _forget_loop(loop: AbstractEventLoop) -> None:
     """Give the child's copy of an asyncio loop its own epoll set and self-pipe.
 
-    A uvloop needs neither: when closed it removes only descriptors that are already closed.
+    A uvloop needs neither: when it is closed, it removes from its epoll set only descriptors that
+    are already closed.
     """
     selector = getattr(loop, "_selector", None)
     if sys.platform != "linux" or not isinstance(selector, selectors.EpollSelector):

@@ -17,8 +17,10 @@ __all__ = ["frozen"]
 T = TypeVar("T")
 
 _COMPILED: Final = ("__repr__", "__eq__", "__hash__", "__init__")
-"""Methods that a class may not define itself. `__init__` is set last, because other threads may use
-an object as soon as `__init__` has created it, and must be able to compare it.
+"""Methods that a class may not define itself, in the order in which they are set.
+
+`__init__` is the last, because other threads may use an object as soon as `__init__` has created
+the object, and must be able to compare it.
 """
 
 
@@ -84,7 +86,7 @@ def _complete(cls: Any) -> None:
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
             if default is not dataclasses.MISSING:
-                # Copy a Field: it belongs to one dataclass, and `cls` may be a subclass of it.
+                # Copy a Field: it can belong to only one dataclass, here possibly a base class.
                 namespace[name] = (
                     copy.copy(default) if isinstance(default, dataclasses.Field) else default
                 )
@@ -95,7 +97,7 @@ def _complete(cls: Any) -> None:
     for name in ("__match_args__", "__dataclass_params__", *_COMPILED):
         setattr(cls, name, pattern.__dict__[name])
     cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    # Set last: other threads consider the class complete when they find it.
+    # Set last: other threads consider the class complete when they find this attribute.
     cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
 
 

@@ -30,7 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 MAX_SECONDS: Final = INT32_MAX / 1000
-"""Longest time to wait, 24.8 days, because Kafka's timeouts are 32-bit milliseconds."""
+"""Longest time to wait, in seconds (24.8 days): Kafka's timeouts are 32-bit milliseconds."""
 
 _POWERS: Final = {
     INT16_MAX: "2**15 - 1",
@@ -51,7 +51,7 @@ def whole(
 
     Raises:
         TypeError: `value` is not an int.
-        ValueError: `value` is outside the range.
+        ValueError: `value` is outside the range; the class is `error`.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {value!r}")
@@ -93,14 +93,15 @@ def optional_seconds(value: float | None, name: str = "timeout", *, positive: bo
 def seconds(value: float, name: str = "timeout", *, positive: bool = False) -> None:
     """Check a time to wait, in seconds.
 
-    Infinity is refused: to wait without a limit, call in a loop.
+    Infinity is refused: to wait without a limit, repeat the call in a loop.
 
     Args:
-        positive: refuse 0 too.
+        positive: whether 0 is refused too.
 
     Raises:
         TypeError: `value` is not a number.
-        ValueError: `value` is NaN, infinite, negative or longer than Kafka's timeouts can be.
+        ValueError: `value` is NaN, infinite, negative or longer than Kafka's timeouts can be, or
+            is 0 although `positive` is set.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")

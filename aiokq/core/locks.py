@@ -21,7 +21,7 @@ class _Held:
     """The files that this process has locked, as (device, inode)."""
 
     def __init__(self) -> None:
-        self.guard = threading.RLock()  # not Lock: its owner may garbage-collect a FileLock
+        self.guard = threading.RLock()  # reentrant: its holder may garbage-collect a FileLock
         self.files: set[tuple[int, int]] = set()
         forks.watch(self)
 

@@ -1,8 +1,8 @@
 """Log lines that cannot interrupt their caller, and limits on the number of similar lines.
 
-Handlers of the standard library report their own failures; a user's handler may raise, which must
-not interrupt a change of state. A failure that concerns many objects is logged as a few lines and a
-count of the others.
+Handlers of the standard library report their own failures, but a user's handler may raise, which
+must not interrupt a change of state. A failure that concerns many objects is logged as a few lines
+and the number of lines left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log_line(
     """Log a line; pass exceptions of handlers to the running loop's exception handler.
 
     Without a running loop such an exception is printed to stderr, as logging does with failures of
-    its own handlers (``logging.raiseExceptions``).
+    its own handlers (``logging.raiseExceptions``). KeyboardInterrupt and SystemExit are raised.
 
     Context: any thread.
     """
@@ -91,7 +91,7 @@ class LineLimit:
             log_line(self._logger, logging.DEBUG, text, *args)
 
     def end(self) -> None:
-        """Log how many lines were left out, and reset the count."""
+        """Log the number of lines left out, and begin to count anew."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

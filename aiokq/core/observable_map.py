@@ -1,9 +1,12 @@
 """ObservableMap: the latest value of each key, reported synchronously to subscribers.
 
-Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core: a new
-subscriber first receives the latest value of every key; a value equal to the latest is suppressed;
-values emitted while subscribers are being called are queued until all have been called (run to
-completion); an exception of a subscriber is logged, and the other subscribers are still called.
+Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core:
+
+- A new subscriber first receives the latest value of every key, unless it asked for no replay.
+- A value equal to the latest is suppressed.
+- Values emitted while subscribers are being called are queued until all have been called (run to
+  completion).
+- An exception of a subscriber is logged, and the other subscribers are still called.
 """
 
 from __future__ import annotations
@@ -52,9 +55,9 @@ class Subscription(Generic[K, V]):
 
 
 class ObservableMap(Generic[K, V]):
-    """The latest value of each key. Used on the loop that owns the state; emit after each change.
+    """The latest value of each key. Context: the loop of the owner, which emits after each change.
 
-    Values are compared with `==`, so use immutable ones.
+    Values must be immutable, because a new value is compared with the latest by `==`.
     """
 
     __slots__ = ("_dispatching", "_emitted", "_failure", "_latest", "_queue", "_subscriptions")
@@ -88,11 +91,11 @@ class ObservableMap(Generic[K, V]):
     def subscribe(
         self, callback: Callable[[K, V], object], *, replay: bool = True
     ) -> Subscription[K, V]:
-        """Call `callback(key, value)` for every value emitted from now on.
+        """Call `callback(key, value)` for every value emitted after this call.
 
         Args:
             callback: must not block; its exceptions are logged.
-            replay: first call it with the latest value of each key.
+            replay: whether the callback is first called with the latest value of each key.
         """
         subscription = Subscription(self, callback, self._emitted)
         self._subscriptions[subscription] = None
@@ -118,7 +121,11 @@ class ObservableMap(Generic[K, V]):
         return dict(self._latest)
 
     def forget(self, key: K) -> None:
-        """Remove a key: it is not replayed, and an equal value is emitted again."""
+        """Remove a key.
+
+        New subscribers do not receive its value, and the next `emit` notifies subscribers even if
+        the value is the same.
+        """
         self._latest.pop(key, None)
 
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
@@ -127,7 +134,7 @@ class ObservableMap(Generic[K, V]):
         Cancellation removes the subscription. Exceptions of the predicate are raised here.
 
         Raises:
-            a copy of the error passed to close().
+            BaseException: a copy of the error passed to `close`.
         """
         for key, value in self._latest.items():
             if predicate(key, value):
@@ -169,8 +176,8 @@ class ObservableMap(Generic[K, V]):
             while queue:
                 number, key, value = queue.popleft()
                 for subscription in list(self._subscriptions):
-                    # A subscriber added since the emit has received this value as replay. A
-                    # subscription that a callback has closed meanwhile is not called any more.
+                    # Skip a subscriber that was added after the emit: its replay, if any, included
+                    # this value. Also skip a subscription that a callback has just closed.
                     if subscription._seen < number and not subscription.closed:
                         subscription._deliver(key, value)
         finally:

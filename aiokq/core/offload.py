@@ -29,8 +29,8 @@ GZIP_THRESHOLD: Final = 32 * 1024
 """Size in bytes from which gzip runs in a thread (about 1 ms of work)."""
 
 THREADS: Final = 12
-"""Maximum number of concurrent functions. A caller with many long functions should leave most
-threads to other callers.
+"""Maximum number of functions that run at the same time. A caller with many long functions should
+leave most threads to other callers.
 """
 
 

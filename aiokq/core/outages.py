@@ -1,7 +1,7 @@
 """Log lines of lasting failures: when a failure begins, once a minute, and when it ends.
 
-The callers decide what a failure is and when it is over: nodes, metadata, producers, consumers and
-groups. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
+The callers (nodes, metadata, producers, consumers and groups) decide what a failure is and when it
+is over. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from aiokq.core.log_lines import BURST, EVERY, log_line
 __all__ = ["Outages", "cause_of"]
 
 FORGOTTEN_AFTER: Final = 600.0
-"""Seconds without another failure after which an outage is dropped without a line about its end,
-because the operation is no longer retried. Pauses between retries are shorter.
+"""Seconds after its latest failure at which an outage is forgotten, without a line about its end.
+
+Pauses between retries are shorter, so the operation is no longer retried.
 """
 
 
@@ -31,6 +32,8 @@ def cause_of(error: KafkaError) -> str:
 class _Run:
     """One cause of failures at one place, since its first failure.
 
+    All times are in seconds on a monotonic clock.
+
     Attributes:
         what, where: the first words of its log lines.
         began: time of the first failure.
@@ -41,7 +44,7 @@ class _Run:
         records: number of failed records, for failures that count them.
         lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
         told: whether the latest line says that the failure lasts.
-        members: affected members, such as partitions; the run is over when none is left.
+        members: failed members, such as partitions. The run is over when all have recovered.
     """
 
     __slots__ = (
@@ -76,7 +79,7 @@ class _Run:
         self.members: dict[Hashable, None] = {}
 
     def begin(self, now: float) -> bool:
-        """Record a failure after a success; return whether to log a line."""
+        """Record the first failure, or the first after a success; return whether to log a line."""
         self.lasting = True
         if len(self.lines) == BURST and now - self.lines[0] < EVERY:
             return False
@@ -94,9 +97,9 @@ class Outages:
 
     Each cause at each place gets one line when it begins, one line a minute while it lasts, and one
     line when it is over. A cause that comes and goes gets at most four lines a minute; the failures
-    in between are counted. All lines are warnings, including the last one, so that a log of
-    warnings shows that the failure is over. Consequences of an unreachable broker are logged at
-    DEBUG.
+    in between are counted. Lines are warnings, or errors if records are lost. The last line is a
+    warning too, so that a log of warnings shows that the failure is over. Consequences of an
+    unreachable broker are logged at DEBUG.
 
     Args:
         now: returns seconds on a monotonic clock.
@@ -108,7 +111,7 @@ class Outages:
         self._logger = logger
         self._runs: dict[tuple[str, Hashable], dict[str, _Run]] = {}
         self._unreachable: dict[int | str, _Run] = {}
-        """Runs of unreachable nodes, present and recent, by name and by address."""
+        """Current and recent runs of unreachable nodes, by the node's name and by its address."""
         self._memberships: dict[tuple[str, Hashable], dict[_Run, None]] = {}
 
     def failed(
@@ -144,7 +147,7 @@ class Outages:
         *,
         records: int,
     ) -> None:
-        """Record the final failure of records, logged as an error whatever its cause.
+        """Record that records are lost; this is logged as an error, whatever the cause.
 
         Args:
             partition: the partition of the records, as passed to `recovered` after a success.
@@ -160,12 +163,13 @@ class Outages:
 
         Args:
             name: node id, or the address if the id is not known; the same as `node` of errors.
+            retry_in: seconds until the next connection attempt.
         """
         where = {"node": name} if name == address else {"node": name, "address": address}
         what, other = "node unreachable", "node refuses"
         if not error.retriable:
             what, other = other, what
-        self._runs.pop((other, address), None)  # the node's state has changed
+        self._runs.pop((other, address), None)  # a node is either unreachable or refuses
         cause = "unreachable" if error.retriable else cause_of(error)
         run = self._note(what, address, cause, error, where, None, 0, logging.WARNING)
         self._unreachable[name] = self._unreachable[address] = run
@@ -173,7 +177,7 @@ class Outages:
         self._write(logging.DEBUG, text, name, retry_in, error)
 
     def reached(self, address: str) -> bool:
-        """Record a response of a node; return whether it had been logged as unreachable."""
+        """Record a response of a node; return whether a line about the end was written."""
         lost = self.ended("node unreachable", address)
         return self.ended("node refuses", address) or lost
 
@@ -291,7 +295,10 @@ class Outages:
         log_line(self._logger, level, text, *args)
 
     def _forget_old(self, now: float) -> None:
-        """Forget runs that are over, and those without failures for `FORGOTTEN_AFTER` seconds."""
+        """Forget ended runs whose `due` has passed, and runs without recent failures.
+
+        A failure is recent for `FORGOTTEN_AFTER` seconds.
+        """
         for place, runs in list(self._runs.items()):
             for cause, run in list(runs.items()):
                 if run.is_old(now):

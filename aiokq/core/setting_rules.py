@@ -8,7 +8,7 @@ __all__ = ["Rules", "split_list"]
 
 
 class Rules:
-    """Checks across settings, and derived settings: a base class of the models and the values.
+    """Base class of the settings models and values: checks across settings, and derived settings.
 
     Subclasses have the rules of one kind of client, and properties derived from its settings.
     """
@@ -17,11 +17,11 @@ class Rules:
 
         @property
         def explicit(self) -> frozenset[str]:
-            """The names that were given; the others have their defaults."""
+            """The names of the settings that were given; the others have their defaults."""
 
         @property
         def of_cluster(self) -> frozenset[str]:
-            """The explicit names that were given to the Cluster which this client shares."""
+            """The names of the settings that were given to the Cluster that this client shares."""
 
     def _check_together(self) -> None:
         """Check each setting against the others; called when every setting is valid by itself.

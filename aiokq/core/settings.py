@@ -81,7 +81,10 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that more Java clients than aiokq clients have, and what aiokq does instead."""
+"""Settings that only some of aiokq's clients have, and how the other clients behave instead.
+
+Kafka has these settings for those other clients, too.
+"""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "it is for GSSAPI, and aiokq has only the SASL mechanism PLAIN",
@@ -92,8 +95,8 @@ NOT_YET: Final[Mapping[str, str]] = {
 }
 """Prefixes of Kafka settings that aiokq does not support yet.
 
-Such a setting raises ConfigError, because without it the client would behave differently; a
-JAVA_ONLY setting in a property file is only ignored with a warning. The error suggests no similar
+Such a setting raises ConfigError, because a client that ignored it would not behave as requested.
+(A JAVA_ONLY setting in a property file is ignored with a warning.) The error suggests no similar
 name.
 """
 
@@ -135,7 +138,7 @@ class Settings(Rules, BaseModel):
 
     @property
     def of_cluster(self) -> frozenset[str]:
-        """The explicit names that were given to the Cluster which this client shares."""
+        """The names of the settings that were given to the Cluster that this client shares."""
         return self._of_cluster
 
     def with_overrides(self, **values: object) -> Self:
@@ -149,12 +152,15 @@ class Settings(Rules, BaseModel):
     ) -> Self:
         """Return settings from environment variables such as KAFKA_LINGER_MS.
 
-        Other variables with the prefix (KAFKA_HEAP_OPTS) are ignored; a name that nearly equals a
-        setting causes a warning.
+        Other variables with the prefix, such as KAFKA_HEAP_OPTS, are ignored. A name that nearly
+        equals the name of a setting causes a warning.
 
         Args:
             environ: the variables; None for os.environ.
             values: settings that override the environment.
+
+        Raises:
+            ConfigError: a value is invalid, or a name in `values` is unknown.
         """
         found: dict[str, object] = {}
         for variable, text in (os.environ if environ is None else environ).items():
@@ -220,7 +226,7 @@ class Settings(Rules, BaseModel):
     @field_validator("*")
     @classmethod
     def _check_texts(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse text that a request cannot hold; encoding the request would fail later."""
+        """Refuse text that a request cannot hold, because encoding the request would fail later."""
         if info.field_name in cls.FILES:
             return value
         if isinstance(value, SecretStr):
@@ -248,7 +254,7 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """Wrapper of a bool given for a number: pydantic refuses the wrapper, and shows the bool."""
+    """Wrapper of a bool given for a number: pydantic refuses it, and the error shows the bool."""
 
     def __init__(self, value: bool) -> None:
         self._value = value
@@ -271,8 +277,8 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 def _relatives() -> list[type[Settings]]:
     """Return the settings classes of all clients.
 
-    Imported by name, because they are in higher layers. All of them are imported, so that an error
-    text does not depend on which modules the program has imported.
+    The classes are imported by name, because they are in higher layers. All of them are imported,
+    so that an error text does not depend on which modules the program has imported.
     """
     return [
         getattr(importlib.import_module(f"aiokq.{package}.settings"), f"{package.title()}Settings")
@@ -286,7 +292,7 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    # By setting: the messages of all branches of a union, which become one line.
+    # Messages by setting: pydantic returns one for each branch of a union; they become one line.
     expected: dict[str, list[str]] = {}
     items = error.errors(include_url=False, include_context=True, include_input=True)
     for item in items:

@@ -1,7 +1,7 @@
 """Supervisor: starts and owns background tasks; no other module starts any.
 
-A TaskGroup must be entered and exited by one task, so each Supervisor has a root task for that,
-which is independent of the callers of start() and close(). Tests:
+A TaskGroup must be entered and exited by the same task. The callers of start() and close() may be
+different tasks, so each Supervisor has a root task for its TaskGroup. Tests:
 tests/unit/core/test_supervisor.py.
 """
 
@@ -36,16 +36,15 @@ class State(Enum):
     FAILED = auto()
     """A child raised: the other children are being cancelled, and new ones are refused."""
     CLOSED = auto()
-    """close() was called, or the root task was cancelled with the loop."""
+    """close() was called, or the root task was cancelled when the loop was shut down."""
 
 
 class Supervisor:
     """A group of background tasks that run and fail together.
 
-    A child handles and retries the errors that it expects. Any exception that leaves a child is a
-    bug or the end of the owner: `on_failure` is called at once with the first exception, and the
-    other children are cancelled. The same applies to a CancelledError of a child that was not
-    cancelled.
+    A child handles and retries the errors that it expects. The first other exception that leaves a
+    child fails the supervisor: `on_failure` is called at once with the exception, and the other
+    children are cancelled. A CancelledError of a child that was not cancelled has the same effect.
 
     Args:
         name: name of the owner, for task names and logs.
@@ -68,7 +67,7 @@ class Supervisor:
 
     @property
     def failed(self) -> BaseException | None:
-        """The first exception that left a child; later ones are chained to it."""
+        """The first exception that left a child, with later exceptions chained to it, or None."""
         return self._failed
 
     @property
@@ -78,9 +77,10 @@ class Supervisor:
     async def start(self) -> None:
         """Bind to the running loop. May be called again.
 
+        Only the first call binds the supervisor; cancelling that call closes the supervisor.
+
         Raises:
-            Closed: the supervisor was closed, possibly during this call. Cancelling the first call,
-                which binds the supervisor to the loop, also closes it.
+            Closed: the supervisor has failed, or was closed, possibly during this call.
         """
         begins = self._state is State.NEW
         if begins:
@@ -88,7 +88,7 @@ class Supervisor:
             self._entered = loop.create_future()
             self._state = State.OPEN
             self._root = loop.create_task(self._hold(), name=f"{self.name}: root")
-            self._root.add_done_callback(self._root_entered)  # if cancelled before its first step
+            self._root.add_done_callback(self._root_entered)  # it may be cancelled before it starts
         if self._entered is not None:
             try:
                 # Shielded: cancelling one caller must not cancel other callers of start().
@@ -106,8 +106,8 @@ class Supervisor:
         Context: loop, sync.
 
         Raises:
-            Closed: not started, failed or closed; `coro` is closed, so that Python does not warn
-                about it.
+            Closed: the supervisor is not started, has failed or is closed. `coro` is then closed,
+                so that Python does not warn that it was never awaited.
         """
         if self._state is not State.OPEN or self._group is None:
             coro.close()
@@ -123,10 +123,14 @@ class Supervisor:
     async def close(self, timeout: float | None = None) -> None:
         """Cancel the children and wait for them. May be called twice and concurrently.
 
-        Cancelling the call ends the wait but not the closing.
+        If the call is cancelled, it stops waiting, but the children stay cancelled.
 
         Args:
-            timeout: seconds to wait for children that do not end; they are logged and left running.
+            timeout: seconds to wait for children that do not end, which are then logged and left
+                running; None to wait without a limit.
+
+        Raises:
+            RuntimeError: the call is made by a child.
         """
         current = asyncio.current_task()
         if current in self._children:
@@ -166,7 +170,7 @@ class Supervisor:
         except asyncio.CancelledError:
             pass  # close(), or the end of the loop: the children have been cancelled and are done
         except BaseExceptionGroup as failures:
-            # _guard has reported each of them; here all of them are available for the first time.
+            # _guard has reported the first failure. The others are only available here.
             self._failed = unwrap(failures, first=self._failed)
         finally:
             self._group = None
@@ -182,12 +186,12 @@ class Supervisor:
                 raise
             # The child was not cancelled: an awaitable was, or a callback raised CancelledError.
             failure = RuntimeError("cancelled by an awaitable or a callback, not by its owner")
-            failure.__cause__ = error  # before it is logged
+            failure.__cause__ = error  # set before _fail() logs it
             self._fail(failure)
             raise failure from error
         except GeneratorExit as error:
             if closed_here(error):
-                raise  # collected together with a loop that was closed first
+                raise  # this task is garbage-collected after its loop was closed
             failure = RuntimeError("ended by a GeneratorExit that called code raised")
             failure.__cause__ = error
             self._fail(failure)
@@ -244,8 +248,9 @@ async def handed_over(
     Cancelling the wait cancels the call without waiting for its end.
 
     Args:
-        gone: returns the error to raise if the loop is not running, or stops before the call has
-            ended. The call is then cancelled in case the loop runs again.
+        gone: returns the error to raise if the loop is not running or stops before the call has
+            ended, or if the call is cancelled on that loop. If the loop stops, the call is still
+            scheduled to be cancelled, which takes effect if the loop runs again.
     """
     outcome: Future[T] = Future()
     running: list[asyncio.Task[T]] = []
@@ -278,7 +283,8 @@ async def handed_over(
         return waiting.result()
     finally:
         if waiting.done():
-            # They refer to the raised exception, whose traceback refers to this frame: a cycle.
+            # These variables refer to the raised exception, whose traceback refers to this frame.
+            # Delete them to break the reference cycle.
             running.clear()
             del waiting, outcome
         else:
@@ -306,8 +312,8 @@ async def shielded(
     after the cancellation, the error is logged and becomes the cause of the CancelledError.
 
     Args:
-        expected: errors that are not logged after a cancellation, because they only concern the
-            caller, such as refusals, or because `coro` has logged them.
+        expected: classes of errors that are not logged after a cancellation: errors that only
+            concern the caller, such as refusals, and errors that `coro` has logged.
     """
     task = asyncio.get_running_loop().create_task(coro, name=name)
     cancelled: asyncio.CancelledError | None = None
@@ -336,7 +342,7 @@ def unwrap(
     The public API raises no ExceptionGroup.
 
     Args:
-        first: the exception that was raised first, if known.
+        first: the exception that was raised first, if known; it is the one returned.
     """
     # `__context__` is set with BaseException's own method, because a foreign class may forbid
     # setting attributes.

@@ -18,7 +18,7 @@ OWN_MEMBER_PREFIX: Final = "aiokq-"
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; equal to any `(topic, partition)` tuple."""
+    """A partition of a topic; equal to the plain tuple `(topic, partition)`."""
 
     topic: str
     partition: int
@@ -65,11 +65,13 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetAndTimestamp:
-    """The first record whose timestamp is at or after a given time.
+    """The result of an offset lookup.
 
     Attributes:
-        offset: offset of the record.
-        timestamp_ms: timestamp of the record in milliseconds since 1970.
+        offset: offset of the first record whose timestamp is at or after the requested time, or the
+            requested special offset, such as the log end offset for "latest".
+        timestamp_ms: timestamp of the record in milliseconds since 1970; -1 if the broker returns
+            none, as for "earliest" and "latest".
         leader_epoch: leader epoch of the record; None if the broker does not return it.
     """
 

@@ -25,9 +25,10 @@ _MEANS_SOMETHING_ELSE: Final = (
 def passable(error: BaseException, where: str) -> BaseException:
     """Return an exception of user code as coroutines and iterators can raise it.
 
-    StopIteration and StopAsyncIteration would end a loop or be taken for its next item,
-    GeneratorExit would end a generator, and CancelledError would look like the cancellation of the
-    calling task. They are replaced by a RuntimeError with the original as its cause.
+    An iterator that raises StopIteration or StopAsyncIteration ends the caller's loop, and an
+    awaitable that raises StopIteration returns its value. GeneratorExit would end a generator, and
+    CancelledError would look like the cancellation of the calling task. These four exceptions are
+    replaced by a RuntimeError with the original as its cause.
 
     Args:
         where: the user code that raised `error`; begins the message.
@@ -43,9 +44,9 @@ def closed_here(error: GeneratorExit) -> bool:
     """Return whether the calling coroutine is being closed.
 
     Call it in the `except` clause around an `await` of a coroutine. If the calling coroutine is
-    closed, Python closes the awaited one and then raises `error` in the caller, so that its
-    traceback has only the caller's frame. If inner code raised `error`, the traceback has frames of
-    that code, too.
+    closed, Python closes the awaited coroutine and then raises `error` in the caller, so that the
+    traceback of `error` has only the caller's frame. If inner code raised `error`, the traceback
+    has frames of that code, too.
     """
     traceback = error.__traceback__
     return traceback is None or traceback.tb_next is None

@@ -1,9 +1,10 @@
 """Client settings as frozen values without pydantic, and the tables that check them.
 
 Constructor keywords are checked here, because importing pydantic would delay the start by 100 ms.
-The table accepts only values that need no conversion. All other values are passed to the settings
-model, which converts them or raises the error, so that conversions and error texts exist only
-there. `tools/generate_settings.py` generates the tables from the models.
+The tables accept values of the setting's own type, an int for a float, and text for a list. All
+other values are passed to the settings model, which converts them or raises the error, so that all
+other conversions and all error texts exist only there. `tools/generate_settings.py` generates the
+tables from the models.
 Tests: tests/property/core/test_settings_parity.py.
 """
 
@@ -28,7 +29,7 @@ M = TypeVar("M", bound="Settings")
 
 
 class _NotTaken(ValueError):
-    """The table does not accept the value without conversion."""
+    """The table does not accept a name or a value; the settings model decides about it."""
 
 
 @final
@@ -36,7 +37,8 @@ class Row:
     """One setting of the table.
 
     Args:
-        kind: one of the functions below; returns a value or raises ValueError.
+        kind: the function that checks and converts a value, one of the functions below. It raises
+            ValueError for a value that the table does not accept.
         default: the model's default.
         optional: whether None is allowed.
         at_least, at_most: bounds of a number, inclusive.
@@ -44,7 +46,7 @@ class Row:
         types: classes of which the value, or each of its items, is an instance.
         takes_callables: whether callables are allowed too.
         splits: whether text is a comma-separated list.
-        before, after: the model's hooks before and after the check of the type.
+        before, after: functions of the model that convert the value before and after `kind`.
     """
 
     __slots__ = (
@@ -138,7 +140,7 @@ def real(row: Row, value: object) -> float:
 def text(row: Row, value: object) -> str:
     if type(value) is not str or len(value.encode()) > INT16_MAX:
         raise _NotTaken
-    return value  # a lone surrogate raises UnicodeEncodeError, a ValueError too
+    return value  # encode() raises UnicodeEncodeError, a ValueError, for a lone surrogate
 
 
 def secret(row: Row, value: object) -> str:
@@ -235,12 +237,12 @@ class Values(Rules):
         try:
             return cls._taken(settings, of_cluster)
         except ValueError:
-            pass  # raised below, so that a ConfigError of the model has no context
+            pass  # the model is called below, so that its ConfigError has no context
         return cls.of(cls.model()(**settings, _of_cluster=of_cluster))
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the values of a settings model or of a subclass of it."""
+        """Return the values of a settings model, which may be of a subclass."""
         values = {name: getattr(settings, name) for name in cls.TABLE}
         for name in cls._SECRETS:
             if values[name] is not None:
@@ -252,7 +254,8 @@ class Values(Rules):
         """Return the values if the table accepts all of them.
 
         Raises:
-            ValueError: the table does not accept a value.
+            ValueError: a name is unknown, the table does not accept a value, or two settings
+                contradict each other.
         """
         values = dict(cls._DEFAULTS)
         for name, value in settings.items():
@@ -283,11 +286,11 @@ class Values(Rules):
 
     @property
     def of_cluster(self) -> frozenset[str]:
-        """The explicit names that were given to the Cluster which this client shares."""
+        """The names of the settings that were given to the Cluster that this client shares."""
         return self._of_cluster
 
     def explicit_values(self) -> dict[str, object]:
-        """Return the settings that were given."""
+        """Return the settings that were given, by name."""
         return {name: getattr(self, name) for name in self.TABLE if name in self._explicit}
 
     def _as(self, model: type[M]) -> M:

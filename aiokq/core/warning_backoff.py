@@ -41,9 +41,11 @@ class WarningBackoff:
     def note(self, what: object) -> tuple[int, int]:
         """Count a failure; return the level to log it with (WARNING or DEBUG) and the count so far.
 
+        The count and the interval start again after two minutes without a failure.
+
         Args:
-            what: identifies equal failures, as by the type of the error; hashable, with few
-                different values.
+            what: key of failures that count as the same, such as the type of the error; hashable.
+                There must be few different keys, because each is kept until `over`.
         """
         now = self._now()
         run = self._runs.get(what)

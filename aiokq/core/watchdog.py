@@ -31,8 +31,9 @@ class Watchdog:
     """Watches the loop on which it is started.
 
     Args:
-        on_stall: called on the loop, when it runs again, with the seconds it was blocked and the
-            first stack recorded. A stall that does not end is logged nevertheless.
+        on_stall: called on the loop, when the loop runs again, with the seconds for which it was
+            blocked and the stack recorded meanwhile. The stall itself is logged as soon as it is
+            detected, so that a stall that never ends is logged too.
         threshold: seconds without a response of the loop that count as a stall.
         interval: seconds between two checks; each check costs the loop one callback.
     """
@@ -103,7 +104,7 @@ class _LoopThread(threading.Thread):
 
     @classmethod
     def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
-        """Return the thread of the running loop, after adding `watchdog` to it."""
+        """Add `watchdog` to the thread of the running loop, which is started if there is none."""
         loop = asyncio.get_running_loop()
         with _threads.lock:
             thread = _threads.of.get(loop)

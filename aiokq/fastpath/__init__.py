@@ -8,8 +8,8 @@
 A unit is loaded when it is imported, and no unit loads another. Each exports the classes of its
 compiled parts or of its pure ones; this module chooses once, for all units. `AIOKQ_PURE=1` forces
 the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes a missing compiled core an ImportError. With
-neither, a missing compiled core is one RuntimeWarning per process: pip hides the output of
-setup.py, and otherwise a user would not learn why everything is slow.
+neither, a missing compiled core causes one RuntimeWarning per process: pip hides the output of
+setup.py, so that without the warning a user would not learn why everything is slow.
 
 Tests: tests/unit/test_fastpath.py, tests/unit/fastpath/.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from aiokq.fastpath.loading import choose, load
 
 COMPILED, MISSING = choose()
-"""Whether the compiled core is in use; if it is unexpectedly missing, the reason and the remedy.
+"""COMPILED: whether the compiled core is in use. MISSING: why it is missing, and the remedy.
 
 MISSING is None if the compiled core is in use, or if AIOKQ_PURE=1 requested the pure core.
 """
@@ -43,7 +43,7 @@ else:
 
 
 def stale() -> bool:
-    """Return whether the compiled core in use was built from other sources than those beside it."""
+    """Return whether the compiled core in use was not built from the sources in this package."""
     if not COMPILED:
         return False
     # Imported here, because it costs milliseconds of a broker's start.

@@ -11,7 +11,7 @@ cdef class LoopGuard:
 cdef int look_closer(LoopGuard guard) except? -1
 
 
-# Inline, because it runs once per record; the uncompiled version is look_closer itself.
+# Inline, because it runs once per record; the uncompiled version is look_closer.
 cdef inline int require_loop(LoopGuard guard) except? -1:
     """Raise the error of the guard's check if this is another loop or thread."""
     if <void *>guard.hook == aiokq_loop_hook():

@@ -9,10 +9,10 @@
  * NULL with an exception set. */
 typedef PyObject *(*aiokq_step)(PyObject *self, int *yielded);
 
-/* Cython leaves am_send empty, and its tp_iternext raises a StopIteration per await. 3.11 uses
- * am_send (PyIter_Send); 3.12 and later call tp_iternext, so there one StopIteration is
- * reused while it has no other reference. Not in a free-threaded build: the check of the
- * reference count needs the GIL. */
+/* Cython leaves am_send empty, and its tp_iternext raises a new StopIteration for each await.
+ * Python 3.11 uses am_send (PyIter_Send). Python 3.12 and later call tp_iternext, so there one
+ * StopIteration is reused while it has no other reference. A free-threaded build does not reuse
+ * it, because the check of the reference count needs the GIL. */
 static PySendResult aiokq_send(aiokq_step step, PyObject *self, PyObject **result) {
     int yielded = 0;
     *result = step(self, &yielded);

@@ -1,5 +1,5 @@
 /* CRC-32C (Castagnoli), with the processor's instruction if it has one.
- * Each part that includes it has its own tables, and calls aiokq_crc32c_setup() at import.
+ * Each part that includes this file has its own tables, and calls aiokq_crc32c_setup() at import.
  * Tests: tests/unit/fastpath/test_checksums.py. */
 #ifndef AIOKQ_CHECKSUMS_H
 #define AIOKQ_CHECKSUMS_H

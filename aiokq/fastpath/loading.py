@@ -1,7 +1,8 @@
 """The choice between the compiled and the pure core, and the loading of a unit of either.
 
-All units are compiled, or all are pure. A mixture would combine a compiled Delivery with a pure
-Batch, or a Batch with the field layout of another build's Accumulator; it raises ImportError.
+All units are compiled, or all are pure. A mixture could combine a compiled Delivery with a pure
+Batch, or a Batch with the field layout of another build's Accumulator; therefore it raises
+ImportError.
 Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
 """
 
@@ -23,8 +24,8 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
     """Return whether to use the compiled core, and if it is missing the reason and the remedy.
 
     Raises:
-        ImportError: only a part of the compiled core is there, or it cannot be imported although
-            AIOKQ_REQUIRE_COMPILED=1.
+        ImportError: only a part of the compiled core is installed, or the compiled core cannot be
+            imported and AIOKQ_REQUIRE_COMPILED=1.
     """
     if os.environ.get("AIOKQ_PURE") == "1":
         return False, None
@@ -91,7 +92,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _other_builds(unit: str, source_hash: str) -> list[str]:
-    """Return the extensions of a unit without this hash.
+    """Return the extensions of a unit that do not contain `source_hash`.
 
     The files are read, not loaded: a mixture may fail to import.
     """

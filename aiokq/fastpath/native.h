@@ -56,7 +56,7 @@ static inline uint64_t aiokq_zigzag(int64_t value) {
     return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
 }
 
-/* Bytes of a zigzag varint, 1 to 10. */
+/* Size of a zigzag varint in bytes, 1 to 10. */
 static inline int aiokq_varint_size(int64_t value) {
     uint64_t bits = aiokq_zigzag(value);
     int size = 1;
@@ -77,8 +77,8 @@ static inline unsigned char *aiokq_put_varint(unsigned char *at, int64_t value) 
     return at;
 }
 
-/* Reads one varint of at most `most` bits from [at, end); NULL if it runs over the end or is
- * too long. */
+/* Reads one varint of at most `most` bits from [at, end); returns NULL if the varint is incomplete
+ * or too long. */
 static inline const unsigned char *aiokq_get_varint(const unsigned char *at,
                                                     const unsigned char *end, int most,
                                                     int64_t *value) {

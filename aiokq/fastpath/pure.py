@@ -44,7 +44,7 @@ class Varints(dict[int, bytes]):
 
 
 VARINT = Varints((n, zigzag_bytes(n)) for n in range(-512, 8192))
-SMALL = [zigzag_bytes(n) for n in range(8192)]  # by index: half the time of a dict
+SMALL = [zigzag_bytes(n) for n in range(8192)]  # a list lookup takes half the time of a dict lookup
 DELTA = [b"\0" + zigzag_bytes(n) for n in range(8192)]  # attributes and timestamp delta
 
 
@@ -53,7 +53,11 @@ def varint_size(value: int) -> int:
 
 
 def long_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """Return the bits of a varint of any length up to `most` bits, and the position after it."""
+    """Return the bits of a varint of at most `most` bits, and the position after it.
+
+    Raises:
+        IndexError: the varint is too long, or `data` ends within it.
+    """
     bits = shift = 0
     while True:
         byte = data[at]
@@ -95,7 +99,7 @@ def _octets(data: Buffer) -> memoryview:
 
 
 def crc32c_table(data: Buffer, value: int = 0) -> int:
-    """Compute the checksum byte by byte, in Python: hundreds of times slower than the others."""
+    """Compute the CRC-32C byte by byte in Python, hundreds of times slower than the packages."""
     crc = value ^ 0xFFFFFFFF
     table = _CRC_TABLE
     for byte in _octets(data):
@@ -137,7 +141,7 @@ def _zeros(length: int) -> list[int]:
 
 
 def crc32c_cramjam() -> Checksum:
-    """Return a checksum based on cramjam, whose snappy frames have a masked CRC-32C per 64 KiB."""
+    """Return a CRC-32C function based on cramjam, whose snappy frames have a CRC-32C per 64 KiB."""
     from cramjam import snappy
 
     block_size = 65536

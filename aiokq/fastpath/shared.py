@@ -1,4 +1,4 @@
-"""What several units share: checksums, hashes of keys, and the guard of the event loop.
+"""Code that several units share: checksums, hashes of keys, and the guard of the event loop.
 
     numbers and checksums       crc32c, murmur2, partition_for_key
     arguments                   int_of, thrown
@@ -53,7 +53,7 @@ def crc32c(data, value=0):
     """
     if cython.compiled:
         start: cython.uint = value
-        # Not a typed memoryview: its generated code takes as long to import as the rest of a part.
+        # Not a typed memoryview: its generated code would double the import time of a part.
         buffer = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:
@@ -118,8 +118,8 @@ def int_of(value, name, bits):
     """Return `value` if it is an int that fits into a signed C integer of `bits` bits.
 
     Raises:
-        TypeError: it is not an int.
-        ValueError: it is too large.
+        TypeError: `value` is not an int.
+        ValueError: `value` does not fit.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {value!r}")
@@ -148,11 +148,12 @@ class LoopGuard:
     """Refuses the use of an object on another event loop, or in another thread, than its own.
 
     While a loop runs, its thread has a hook for asynchronous generators that is a method of that
-    loop. So one comparison with the last accepted hook identifies loop and thread; asking asyncio
-    for the running loop takes as long as appending a record.
+    loop. Therefore one comparison with the last accepted hook identifies loop and thread. A call of
+    asyncio.get_running_loop() would take as long as appending a record.
 
     Args:
-        check: called when the hook differs; raises if this is not the right loop. None accepts any.
+        check: called when the hook differs; raises an error if the running loop is not the right
+            one. None accepts any loop.
     """
 
     __slots__ = ("check", "hook")

@@ -67,7 +67,10 @@ class Take:
 
 @frozen
 class Lose:
-    """Drop these partitions, which others may own by now; refuse commits; then call `handled`."""
+    """Stop reading these partitions, which other members may own; then call `handled`.
+
+    Commits of their offsets are refused from now on.
+    """
 
     partitions: frozenset[TopicPartition]
     error: KafkaError
@@ -77,7 +80,7 @@ class Lose:
 class NeedTopics:
     """Call `topology` with the partitions of these topics, now and after each change.
 
-    Requested by the member that leads its group.
+    Only the leader of a group requests this.
     """
 
     topics: frozenset[str]

@@ -97,7 +97,7 @@ class ClassicMember(GroupMember):
     # -- requests of the driver
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Subscribe to these topics; join the group if not a member yet."""
+        """Subscribe to these topics; join the group if the member is not in it."""
         self._wants_out = False
         self._topics = topics
         if self.state is MemberState.OUT:
@@ -107,10 +107,10 @@ class ClassicMember(GroupMember):
             self._want_rejoin("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give up all partitions and leave the group.
+        """Revoke all partitions and leave the group.
 
         Args:
-            lost: the reason, if the partitions are lost; None to give them up normally.
+            lost: the reason, if the partitions are lost; None to revoke them normally.
         """
         self._reason = "consumer closes" if lost is None else str(lost)
         super().leave(now, lost=lost)
@@ -123,11 +123,12 @@ class ClassicMember(GroupMember):
 
     @property
     def _owes_assignments(self) -> bool:
-        """Whether this member leads, and has partitions to commit and give up before it leaves.
+        """Whether this member is the leader, and must send the assignments before it leaves.
 
-        Such a leader sends the assignments first: no other member can assign, and the coordinator
-        accepts no commits before the assignment. A leader without partitions leaves at once. The
-        other members then rejoin, as when a Java leader closes.
+        A leader that owns partitions has to commit and revoke them. It sends the assignments first,
+        because no other member can assign, and the coordinator accepts no commits before the
+        assignment. A leader without partitions leaves at once. The other members then rejoin, as
+        when a Java leader closes.
         """
         return (
             self._group_leader is not None
@@ -183,7 +184,7 @@ class ClassicMember(GroupMember):
     # -- actions
 
     def wake_at(self) -> float | None:
-        """Return when to call `poll` if no input comes before; None to wait for an input."""
+        """Return the time at which `poll` is due without an input; None to wait for an input."""
         if self._asking:
             return None
         if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
@@ -263,8 +264,8 @@ class ClassicMember(GroupMember):
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # The backoff is not reset before a sync has succeeded, because a failed sync leads back
-        # here.
+        # The backoff is reset only after a successful sync, because after a failed sync the member
+        # joins again.
         self.heartbeat_at = now
         self.error = None
         self._next_heartbeat = now + self._config.heartbeat_interval
@@ -384,7 +385,7 @@ class ClassicMember(GroupMember):
     # -- transitions
 
     def _begin_join(self, reason: str) -> None:
-        """Join or rejoin, after giving up partitions as the protocol requires."""
+        """Join or rejoin, after revoking partitions as the protocol requires."""
         self._reason = reason
         self._rejoin = False
         self._group_leader = None

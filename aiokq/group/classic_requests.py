@@ -85,7 +85,7 @@ def sync_request(
 
 
 def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
-    """Return a heartbeat."""
+    """Return a heartbeat with the member's identity and generation."""
     return HeartbeatRequest(
         group_id=member.group_id,
         generation_id=member.generation,

@@ -1,7 +1,7 @@
 """CoordinatorConnection: a member's own connection to the coordinator of its group.
 
 It is not shared, because a broker answers the requests of a connection in order, and a join is
-answered only when the whole group has joined.
+answered only when all members of the group have joined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CoordinatorConnection:
         """Send a request and wait for its response; the timeout includes finding the coordinator.
 
         Raises:
-            RequestTimeout: no coordinator, or no response, in time.
+            RequestTimeout: no coordinator was found in time, or it did not respond in time.
             ConnectionLost: connecting failed, or the connection ended before the response.
             FieldNotSupported, UnsupportedVersion: the broker is too old for the request.
             BrokerError: the broker refuses to name a coordinator.

@@ -17,8 +17,8 @@ def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool)
     """Return `error`, with advice if other settings can resolve it.
 
     Args:
-        auto: `group_protocol` is "auto", so that both protocols were tried.
-        by_regex: the subscription is a pattern that the broker evaluates.
+        auto: whether `group_protocol` is "auto", so that both protocols were tried.
+        by_regex: whether the subscription is a pattern that the broker evaluates.
     """
     if not isinstance(error, BrokerError):
         return error

@@ -1,4 +1,4 @@
-"""GroupLeader: what the leader of a classic group's generation needs to assign partitions.
+"""GroupLeader: the data from which the leader of a classic group assigns partitions.
 
 `classic_member` decides when to assign, and when to request a rebalance.
 
@@ -44,7 +44,7 @@ class GroupLeader:
         return frozenset(topic for member in self._members.values() for topic in member.topics)
 
     def sees(self, topology: Topology) -> bool:
-        """Note the present topics; return whether they differ from those of the last call."""
+        """Store the present topics; return whether they differ from those of the previous call."""
         before, self._topology = self._topology, topology
         return before is not None and topology != before
 

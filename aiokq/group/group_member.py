@@ -1,7 +1,7 @@
 """GroupMember: the part of a group member that both group protocols share.
 
-It covers taking, giving up and losing partitions, leaving, and errors. The requests are specific to
-the protocol: see `classic_member` and `consumer_member`.
+It covers taking, revoking and losing partitions, leaving, and errors. The requests are specific to
+each protocol: see `classic_member` and `consumer_member`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class GroupMember(ABC):
     """A group member as a sans-IO state machine: nothing waits, and only inputs change it.
 
     The driver calls `poll` after each input and at `wake_at`, and carries out the returned actions.
-    At most one `Ask`, and one of `GiveUp`, `Take` and `Lose`, are open at a time. Heartbeats
-    continue while `GiveUp`, `Take` or `Lose` runs user code.
+    At most one `Ask`, and at most one of `GiveUp`, `Take` and `Lose`, are open at a time.
+    Heartbeats continue while `GiveUp`, `Take` or `Lose` runs user code.
 
     Args:
         backoff: the backoff between failed attempts.
 
     Attributes:
-        owned: the partitions of this member, until it has given them up.
+        owned: the partitions of this member, until they are revoked or lost.
         heartbeat_at: the time of the coordinator's last successful response, in monotonic seconds;
             None before the first and after leaving the group.
         error: the reason why the last request failed or the membership ended; None after a success.
@@ -82,10 +82,10 @@ class GroupMember(ABC):
     # -- inputs
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Give up all partitions and leave the group.
+        """Revoke all partitions and leave the group.
 
         Args:
-            lost: the reason, if the partitions are lost; None to give them up normally.
+            lost: the reason, if the partitions are lost; None to revoke them normally.
         """
         if self.state in (MemberState.OUT, MemberState.LEAVING):
             return
@@ -131,13 +131,13 @@ class GroupMember(ABC):
 
     @abstractmethod
     def wake_at(self) -> float | None:
-        """Return when to call `poll` if no input comes before; None to wait for an input."""
+        """Return the time at which `poll` is due without an input; None to wait for an input."""
 
     # -- implemented by the protocols
 
     @abstractmethod
     def _ask_next(self, now: float) -> None:
-        """Send the request that is due, if any; called only when no request is in flight."""
+        """Add the `Ask` that is due, if any; called only when no request is in flight."""
 
     @abstractmethod
     def _unanswered(self, error: KafkaError, now: float) -> None:
@@ -157,7 +157,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _forget(self, error: KafkaError) -> None:
-        """Forget the member's generation or epoch, which the coordinator has refused."""
+        """Forget the member's generation or epoch, because the membership ended with `error`."""
 
     def _begin_to_leave(self, now: float) -> None:
         if self._handling is None:
@@ -166,13 +166,13 @@ class GroupMember(ABC):
     # -- partitions
 
     def _go_on(self, now: float) -> None:
-        """Decide what to do next; no `GiveUp`, `Take` or `Lose` is open."""
+        """Start the next transition; no `GiveUp`, `Take` or `Lose` is open."""
         if self.state is MemberState.FAILED:
             if not self._lose() and self._wants_out and self._left_behind:
                 self._left_behind = False
                 self._say_goodbye(now)
         elif self._lose():
-            self.state = MemberState.PREPARING  # the member then rejoins, unless it is to leave
+            self.state = MemberState.PREPARING  # afterwards the member rejoins or leaves
         elif not self._wants_out:
             self._stay(now)
         elif self.owned:
@@ -206,7 +206,7 @@ class GroupMember(ABC):
         self._actions.append(Ask(request_class, make, timeout, self._ticket))
 
     def _answers(self, ticket: int) -> bool:
-        """Return whether `ticket` is that of the request in flight; if so, finish that request."""
+        """Finish the request in flight if `ticket` belongs to it; return whether it does."""
         if not self._asking or ticket != self._ticket:
             return False
         self._asking = False
@@ -220,7 +220,7 @@ class GroupMember(ABC):
     # -- errors
 
     def _expelled(self, error: KafkaError, now: float) -> None:
-        """Handle the end of the membership: other members may have its partitions already."""
+        """Handle a removal from the group: other members may already own the partitions."""
         member = self.group_metadata
         logger.warning(
             "member removed from the group: group=%s member=%s generation=%d error=%s",
@@ -239,8 +239,8 @@ class GroupMember(ABC):
     def _refuse(self, error: KafkaError) -> None:
         """End the membership with an error that a retry does not resolve."""
         self._disregard()  # the response to a heartbeat would revive the member
-        # The coordinator still counts this member, so that the group would wait for a failed
-        # leader: `leave` still has to send the request to leave.
+        # The coordinator still counts this member. If this member is the leader, the group waits
+        # for its assignment. Therefore `leave` still has to send the request to leave.
         self._left_behind = self.group_metadata.generation != OUTSIDE
         self._forget(error)
         self.error = self._lost = error

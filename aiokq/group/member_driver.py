@@ -1,6 +1,6 @@
 """MemberDriver: passes time and responses to a group member, and carries out its actions.
 
-The member decides what to send to the coordinator, and the owner decides what happens to
+The member decides which requests to send to the coordinator. The owner takes, revokes and loses the
 partitions. Heartbeats do not depend on user code: they continue while a rebalance handler runs.
 """
 
@@ -72,7 +72,7 @@ class Owner(Protocol):
         ...
 
     def refused(self, error: KafkaError) -> None:
-        """Handle the end of the membership by an error that a retry does not resolve."""
+        """Handle the error that ended the membership, and that a retry does not resolve."""
         ...
 
 
@@ -108,9 +108,9 @@ class MemberDriver:
         )
         self._auto = protocol == "auto"
         self._may_change = self._auto
-        """Whether the other protocol may be tried: once before the member has joined.
+        """Whether the other protocol may be tried; False after a switch, until a `Take`.
 
-        More switches would not end if the group refused both protocols.
+        Without this limit, switching would never end if the group refused both protocols.
         """
         self._member: ClassicMember | ConsumerMember
         self._member = make_classic() if protocol == "classic" else make_consumer()
@@ -150,7 +150,7 @@ class MemberDriver:
         return self._member.error
 
     def subscribe(self, topics: frozenset[str], *, regex: str | None = None) -> None:
-        """Subscribe to these topics; join the group if not a member yet.
+        """Subscribe to these topics; join the group if the consumer is not a member yet.
 
         Args:
             regex: a pattern evaluated by the broker; only with the consumer protocol.
@@ -218,9 +218,9 @@ class MemberDriver:
         match action:
             case Ask():
                 if self._asking is not None:
-                    # The response to the previous request is ignored, but the request may not have
-                    # been sent yet: a join after the leave request would add a member that no
-                    # longer exists.
+                    # The response to the previous request is ignored, but that request may not have
+                    # been sent yet. A join that is sent after the leave request would add a member
+                    # that no longer exists.
                     self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)
             case Abandon():
@@ -321,7 +321,7 @@ class MemberDriver:
         return isinstance(error, GroupIdNotFound | UnsupportedVersion)
 
     def _begin_again(self) -> None:
-        """Try again as a new member, because the reason for a refusal may be gone.
+        """Try again as a new member, because the reason for the refusal may be gone.
 
         The old member has to lose its partitions first, and is kept until then.
         """

@@ -1,7 +1,7 @@
 """GroupOffsets: OffsetCommit and OffsetFetch of a group, with retries.
 
-The consumer decides what to commit. The requests use the cluster's shared connection, because the
-member's own connection may be waiting for a join.
+The consumer decides which offsets to commit. The requests use the cluster's shared connection,
+because the member's own connection may be waiting for a join.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NEW_FOR: Final = 5.0
 _NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
 
 LATER: Final = frozenset((RebalanceInProgress.code, StaleMemberEpoch.code))
-"""Error codes: the group is ahead of the member; a retry works once the member has caught up."""
+"""Error codes of a rebalance that the member has not completed yet; a retry may succeed."""
 
 
 class GroupOffsets:
@@ -100,7 +100,7 @@ class GroupOffsets:
         topic_ids: Mapping[TopicPartition, UUID] = _NO_IDS,
         refusal: Callable[[TopicPartition], KafkaError | None] = lambda tp: None,
     ) -> None:
-        """Commit, and retry until all offsets are committed or refused, or the time is over.
+        """Commit, and retry until all offsets are committed or refused, or the timeout expires.
 
         Args:
             timeout: seconds for all attempts together.
@@ -112,10 +112,11 @@ class GroupOffsets:
                 offsets of the earlier assignment must not be committed for the new one.
 
         Raises:
-            CommitFailed: some offsets were refused; the error says which, why, and which partitions
-                are lost. For a topic that was deleted and created again, the reason is
-                UnknownTopicId.
-            RequestTimeout: not answered in time; the cause says why. The commit may have succeeded.
+            CommitFailed: some offsets were refused; the error contains the reason for each
+                partition, and the partitions that are lost. For a topic that was deleted and
+                created again, the reason is UnknownTopicId.
+            RequestTimeout: some offsets were neither committed nor refused in time; the cause says
+                why. The commit may have succeeded.
             KafkaError: an attempt failed as a whole, with an error that is not retriable.
         """
         left = dict(offsets)
@@ -182,8 +183,8 @@ class GroupOffsets:
         """Return the partitions in `unknown` that do not exist.
 
         A new topic is not known to all brokers at once. Kafka's own consumer therefore retries
-        until its timeout, even for a topic that was deleted. Here a partition does not exist if it
-        has been missing from the cluster's metadata for `NEW_FOR` seconds.
+        until its timeout, even for a topic that was deleted. Here a partition counts as nonexistent
+        if it has been missing from the cluster's metadata for `NEW_FOR` seconds.
 
         Args:
             since: the time when each partition was first found missing; updated.
@@ -203,7 +204,8 @@ class GroupOffsets:
     ) -> KafkaError | None:
         """Return an error if another topic has taken the name of the offset's topic.
 
-        A coordinator that supports topic ids refuses such an offset itself; older ones do not.
+        A coordinator that supports topic ids refuses such an offset itself; older coordinators do
+        not.
         """
         present = self._engine.metadata.topic_id(tp.topic)
         same = present in (ZERO_ID, ids.get(tp, present))
@@ -234,8 +236,8 @@ class GroupOffsets:
                 (KIP-447).
 
         Raises:
-            RequestTimeout: not answered in time; the cause says why.
-            BrokerError: the broker refused, for example with GroupAuthorization.
+            RequestTimeout: some offsets were not returned in time; the cause says why.
+            BrokerError: the coordinator refused the request, for example with GroupAuthorization.
         """
         wanted = dict.fromkeys(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -259,10 +261,11 @@ class GroupOffsets:
         """Call `attempt` with backoff until it returns None; raise errors that are not retriable.
 
         Args:
-            attempt: one attempt; its argument is the number of seconds in which it must end.
+            attempt: makes one attempt within the given number of seconds; returns the error that
+                requires another attempt, or None.
 
         Raises:
-            RequestTimeout: the time is over; the cause is the error of the last attempt.
+            RequestTimeout: the timeout has expired; the cause is the error of the last attempt.
         """
         engine = self._engine
         deadline = engine.now() + timeout
@@ -303,11 +306,11 @@ class GroupOffsets:
         member: GroupMetadata,
         seconds: float,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Return the outcome of each partition.
+        """Send commit requests once; return the error of each partition, or None.
 
         Args:
-            ids: the topic ids of the offsets; ids that metadata has are added for the other
-                offsets.
+            ids: the topic ids of the offsets. For offsets without an id, the ids in the metadata
+                are added.
         """
         deadline = self._engine.now() + seconds
         nameless = frozenset(tp.topic for tp in offsets if tp not in ids)
@@ -315,8 +318,8 @@ class GroupOffsets:
         for tp in offsets:
             if tp not in ids and found[tp.topic] != ZERO_ID:
                 ids[tp] = found[tp.topic]
-        # Only offsets without a topic id are committed by name: the id keeps the other offsets from
-        # a new topic of the same name.
+        # Offsets with a topic id are committed by id if the broker supports that, so that they are
+        # not committed for a new topic of the same name.
         by_id = {tp: offset for tp, offset in offsets.items() if tp in ids}
         by_name = {tp: offset for tp, offset in offsets.items() if tp not in ids}
         errors: dict[TopicPartition, KafkaError | None] = {}
@@ -356,7 +359,7 @@ class GroupOffsets:
 
         A topic that metadata lacks may be replaced at any moment. Its offsets are left out and
         handled as if the coordinator did not know the topic: they are retried until the cluster has
-        the topic.
+        the topic, and refused if it lacks the topic for `NEW_FOR` seconds.
         """
         topics = self._engine.metadata.topics
         return {
@@ -373,7 +376,7 @@ class GroupOffsets:
         found: dict[TopicPartition, OffsetAndMetadata | None],
         seconds: float,
     ) -> KafkaError | None:
-        """Add the returned offsets to `found`; return an error if the rest must be requested again.
+        """Request offsets and add them to `found`; return an error if the request must be repeated.
 
         Raises:
             KafkaError: the request failed, or a partition has an error that is not retriable.
@@ -403,12 +406,12 @@ class GroupOffsets:
             for error in answer.errors.values():
                 again = _raised_unless_later(error)
         if again is not None and _code(again) in UNKNOWN:
-            # Another topic may have taken the name.
+            # Another topic may have taken the name: request the new topic id.
             await self._refresh(frozenset(tp.topic for tp in wanted), seconds)
         return again
 
     async def _topic_ids(self, topics: frozenset[str], seconds: float) -> dict[str, UUID]:
-        """Return the ids of topics; a recreated topic has the same name and another id."""
+        """Return the ids of topics; the id zero for a topic that the metadata lacks."""
         engine = self._engine
         missing = topics - engine.metadata.topics.keys()
         if missing:
@@ -438,7 +441,7 @@ def topic_replaced(tp: TopicPartition) -> KafkaError:
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:
-    """Return the highest version to use, None for any: later versions require all topic ids."""
+    """Return the highest version to use, or None for any: newer versions need all topic ids."""
     return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
 
 
@@ -447,9 +450,9 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    # FENCED does not raise: only members of the consumer protocol get these errors here. A removed
-    # member learns of its removal from its heartbeat; after that, offsets are requested only for
-    # its new assignment, if there is one.
+    # Errors in FENCED are not raised: only members of the consumer protocol get these errors here.
+    # A removed member learns of its removal from its heartbeat; after that, offsets are requested
+    # only for its new assignment, if there is one.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

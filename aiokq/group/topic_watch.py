@@ -27,10 +27,11 @@ __all__ = ["TopicWatch"]
 
 
 class TopicWatch:
-    """Follows topics in the cluster's metadata for one member.
+    """Watches topics in the cluster's metadata for one member.
 
     Args:
-        changed: called when partitions of a watched topic were added or removed.
+        changed: called with the new topology when a watched topic was created, deleted or
+            recreated, or got more partitions.
         named: called with the names of topics that were requested by id.
     """
 

@@ -1,1 +1,1 @@
-"""The producer: records in, acknowledged batches out; built on the cluster engine."""
+"""The producer: collects records in batches, and sends the batches to the partitions' leaders."""

@@ -1,6 +1,7 @@
 """AdaptivePartitioning: the next partition for records without a key.
 
-The native core counts bytes, and calls `choose` when batch_size bytes have gone to a partition.
+The native core calls `choose` whenever it has appended batch_size bytes of records without a key to
+one partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AdaptivePartitioning"]
 
 UNIFORM = -1
-"""Lets the native core choose any partition that has a leader."""
+"""Result of `choose` that leaves the choice, with equal weights, to the native core."""
 
 
 class AdaptivePartitioning:
@@ -29,9 +30,10 @@ class AdaptivePartitioning:
 
     Args:
         queues_of: returns the queues of a topic by partition.
-        stalled: returns the seconds for which a broker has been sent nothing although batches wait.
-        availability_timeout: seconds after which the partitions of a stalled broker are left out;
-            with 0 they are never left out.
+        stalled: returns the seconds for which a broker has been sent nothing although batches wait
+            for it.
+        availability_timeout: seconds after which the partitions of a stalled broker are not
+            chosen; 0 means that they may always be chosen.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class AdaptivePartitioning:
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
-        """Return the partition for the next records, or -1 for any that has a leader."""
+        """Return the partition for the next records; -1 leaves the choice to the native core."""
         timeout = self._availability_timeout
         queues = self._queues_of(topic)
         partitions: list[int] = []

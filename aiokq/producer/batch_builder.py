@@ -14,11 +14,11 @@ __all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
 BuiltRecord: TypeAlias = (
     "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
 )
-"""(key, value, headers, timestamp_ms); without a timestamp the record gets the time of sending."""
+"""(key, value, headers, timestamp_ms); timestamp_ms is None for the time of `send_batch`."""
 
 HEADER_SIZE = 61
 RECORD_OVERHEAD = 36
-"""The most bytes that a record takes besides its key, value and headers."""
+"""Upper bound of the size of a record without its key, value and headers, in bytes."""
 
 
 class BatchBuilder:
@@ -47,8 +47,9 @@ class BatchBuilder:
         """Append a copy of a record; return False if the batch is full or closed.
 
         Raises:
-            TypeError: a key or value that is not bytes-like, or headers that are not pairs.
-            ValueError: a timestamp that no record can have.
+            TypeError: a key, value or header value that is not bytes-like, headers that are not
+                pairs, or a timestamp that is not an int.
+            ValueError: `timestamp_ms` is not from 0 to 2**63 - 1.
         """
         if timestamp_ms is not None:
             limits.timestamp_ms(timestamp_ms)
@@ -61,7 +62,7 @@ class BatchBuilder:
         return True
 
     def close(self) -> None:
-        """Close the batch: `append` returns False from now on."""
+        """Close the batch, so that `append` returns False."""
         self._closed = True
 
     @property
@@ -78,7 +79,7 @@ class BatchBuilder:
 
 
 def record_size(key: object, value: object, headers: Headers | None) -> int:
-    """Return the most bytes that a record takes.
+    """Return an upper bound of the size of a record in a batch, in bytes.
 
     A key, value or header value that is not bytes-like counts as 0: the append will refuse it.
 

@@ -72,7 +72,10 @@ class BatchCompletion:
             self._interceptors.ack(batch_info(queued, base_offset))
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """Fail a batch of a queue for good."""
+        """Fail a batch of a queue for good, and log its failure.
+
+        A batch that has failed already is only removed from the incomplete batches.
+        """
         batch = queued.batch
         if batch.done:
             self._incomplete.remove(batch)
@@ -97,7 +100,7 @@ class BatchCompletion:
             self._interceptors.error(batch_info(queued), error)
 
     def failed_unqueued(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch that is in no queue: its topic is unknown, or it has left its queue."""
+        """Fail a batch whose queue does not report the failure, or that is in no queue."""
         self._fail(batch, error)
         if self._interceptors:
             info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)

@@ -20,10 +20,12 @@ HEADER_SIZE = 61
 
 
 class BatchSealer:
-    """Compresses batches with the codec of their topic, or else of the producer, and seals them.
+    """Compresses and seals batches.
 
-    Small batches are compressed on the event loop, large batches in the executor of the offload.
-    Meanwhile later batches of the same partition wait; batches of other partitions do not.
+    A batch is compressed with the codec set for its topic, or else with the producer's codec.
+    Small batches are compressed on the event loop, large batches in the executor of `offload`.
+    While a batch is being compressed in the executor, later batches of the same partition wait;
+    batches of other partitions do not.
 
     Args:
         spawn: starts the task that waits for the offload.
@@ -56,8 +58,10 @@ class BatchSealer:
         """Compress the batch, if it has a codec, and seal it.
 
         Returns:
-            False if the batch is not sealed yet: `sealed(queued)` will be called when it is, or
-            `broke(queued, where, error)` was or will be called with the error that prevents it.
+            True if the batch is sealed. False if the batch is being compressed in the executor, or
+            if `broke(queued, where, error)` was called because of an exception. After the
+            compression in the executor, either `sealed(queued)` or `broke` is called. Neither is
+            called if the batch has failed in the meantime, for example because it expired.
         """
         try:
             return self._seal(queued, sealed, broke)
@@ -102,7 +106,7 @@ class BatchSealer:
         try:
             data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
             queued.sealing = False
-            if queued.done:  # expired meanwhile
+            if queued.done:  # expired during the compression
                 return
             batch.seal(codec, data)
         except Exception as error:  # noqa: BLE001  logged by `broke`

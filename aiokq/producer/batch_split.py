@@ -1,4 +1,4 @@
-"""Splitting a refused batch: which records go together, their sequence numbers, the new batches."""
+"""Splits a refused batch: selects the records, numbers the halves and creates the new batches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HEADER_SIZE = 61
 def regroup(
     accumulator: Accumulator, batch: Batch, codec: int, groups: Sequence[Sequence[int]]
 ) -> list[Batch]:
-    """Return one new batch per group of record indexes; the Deliveries of `batch` move to them.
+    """Split `batch` into one new batch per group of record indexes; its Deliveries move along.
 
     Args:
-        batch: a batch that was sent and is not done; it is done afterwards.
+        batch: a batch that was sent and is not done; the call completes it.
         codec: the codec that `batch` is compressed with.
         groups: the record indexes of each new batch; every index is in exactly one group.
     """
@@ -33,7 +33,7 @@ def regroup(
         payload = decompress(codec, batch.data[HEADER_SIZE:], batch.size)
     records = batch.records(payload)
     created = batch.created
-    accumulator.release(batch)  # the parts take this memory; it must not be counted twice
+    accumulator.release(batch)  # the new batches reserve memory for the same records
     targets: dict[int, Delivery] = {}
     parts = []
     for group in groups:
@@ -47,13 +47,13 @@ def regroup(
 
 
 def halves(count: int) -> list[Sequence[int]]:
-    """Return the record indexes of both halves of a batch."""
+    """Return the record indexes of both halves of a batch of `count` records."""
     middle = count // 2
     return [range(middle), range(middle, count)]
 
 
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-    """Give both halves the sequence numbers of the whole, so that no later batch is renumbered."""
+    """Divide the sequence numbers between both halves, so that no later batch is renumbered."""
     stamp = whole.stamp
     if stamp is None:
         return
@@ -70,8 +70,8 @@ def records_by_error(
     """Return the indexes of the bad records by message, and the indexes of the good records.
 
     Args:
-        count: number of records in the batch; larger indexes are ignored.
-        bad_records: index and message of each record that the broker refused (KIP-467).
+        count: number of records in the batch; indexes from `count` on are ignored.
+        bad_records: error message by index of each record that the broker refused (KIP-467).
     """
     bad: dict[str | None, list[int]] = {}
     good = []

@@ -31,8 +31,8 @@ class BufferMemoryWaiters:
     is cancelled in between returns the memory, and the next waiter is served.
 
     Args:
-        fits: returns whether this many bytes are free; the number includes memory that was granted
-            but is not used yet.
+        fits: returns whether the given number of bytes is free. The number includes memory that
+            was granted but is not used yet.
         waiting: called with the number of waiters, including those with granted memory, whenever
             the number may have changed.
         timeout: seconds after which a waiter fails with BufferFull.
@@ -56,15 +56,15 @@ class BufferMemoryWaiters:
         """Wait for memory, then return the result of `append()`.
 
         `append` is called as soon as the waiter resumes after the grant, without another await. If
-        `append` raises BufferFull nevertheless, the caller keeps its position in the queue.
+        `append` raises BufferFull, the call waits again at its previous position in the queue.
 
         Args:
-            size: upper bound of the bytes that `append` takes.
+            size: bytes that must be free before `append` is called; `append` may take more.
 
         Raises:
-            BufferFull: no memory within max_block_ms.
+            BufferFull: the memory did not become free within max_block_ms.
             KafkaError: the error passed to `fail`.
-            whatever `append` raises.
+            whatever `append` raises, except BufferFull.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
@@ -112,7 +112,7 @@ class BufferMemoryWaiters:
                 waiter.future.set_exception(copy_error(error))
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Remove a waiter that has its memory or gave up, and serve the next one."""
+        """Remove a waiter that has appended or failed; serve the next waiters."""
         self._ungrant(waiter)
         if waiter in self._line:
             self._line.remove(waiter)
@@ -120,7 +120,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """Insert `waiter` by its number: several granted waiters may come back, in any order."""
+        """Insert `waiter` into the queue by its number: granted waiters resume in any order."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

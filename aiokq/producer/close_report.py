@@ -1,4 +1,4 @@
-"""CloseReport: what became of the records of a producer."""
+"""CloseReport: the numbers of delivered, failed and unsent records of a closed producer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ __all__ = ["CloseReport"]
 
 @frozen
 class CloseReport:
-    """What became of all records that a producer accepted: `delivered`, `failed` or `unsent`.
+    """The outcomes of all records that a producer accepted.
+
+    Each record counts as `delivered`, `failed` or `unsent`.
 
     Attributes:
-        delivered: acknowledged (with acks=0: written to a socket).
-        failed: failed before close() ran out of time: refused by a broker, past
-            delivery_timeout_ms, or sent to a topic that does not exist.
-        unsent: given up because close() ran out of time or was cancelled, or because of a bug in
-            aiokq. Their Deliveries raise `Closed`, whose `may_have_been_written` tells whether a
-            broker may have appended them.
+        delivered: number of acknowledged records; with acks=0, of records written to a socket.
+        failed: number of records that failed before close() ran out of time. They were, for
+            example, refused by a broker, not acknowledged within delivery_timeout_ms, or sent to a
+            topic that does not exist.
+        unsent: number of records that failed because close() ran out of time or was cancelled, or
+            because of a bug in aiokq. Their Deliveries raise `Closed`; its `may_have_been_written`
+            tells whether a broker may have appended the record.
         unsent_by_partition: `unsent` per partition; partition -1 has the records of a topic whose
             partitions were unknown.
     """

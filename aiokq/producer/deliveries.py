@@ -1,4 +1,4 @@
-"""Deliveries: what `send_many`, `send_columns` and `send_batch` return."""
+"""Deliveries: the protocol of the results of `send_many`, `send_columns` and `send_batch`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["Deliveries"]
 
 @runtime_checkable
 class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
-    """The outcomes of one `send_many`, `send_columns` or `send_batch`, in input order.
+    """The outcomes of one call of `send_many`, `send_columns` or `send_batch`, in input order.
 
-    Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata; if a
-    record failed it raises DeliveryFailed, whose `errors` has one entry per record, None for a
-    delivered one. It is a protocol because several classes implement it; isinstance() works.
+    Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata. If a
+    record failed, awaiting it raises DeliveryFailed, whose `errors` has one entry per record: None
+    for each delivered record. It is a protocol because several classes implement it; isinstance()
+    works.
     """
 
     __slots__ = ()

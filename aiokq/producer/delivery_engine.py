@@ -1,7 +1,7 @@
 """DeliveryEngine: the internals of a producer, from the append of a record to its outcome.
 
-It creates, connects, starts, drains and closes the parts. producer.py has the life cycle of the
-Producer object, and binds it to its event loop and cluster.
+It creates, connects, starts, drains and closes the parts of a producer. producer.py has the life
+cycle of the Producer object, and binds the Producer to its event loop and cluster.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ CLOSE_TIMEOUT = 5.0
 
 
 class DeliveryEngine:
-    """Accepts records, delivers them in order per partition, and gives each one its outcome.
+    """Accepts records, delivers them in order per partition, and completes their Deliveries.
 
     Args:
         guard: refuses appends on another event loop or in a forked child.
 
     Attributes:
-        accumulator: the native core: open batches, buffer memory, Deliveries.
-        appender: the ways to append a record.
-        completion: counts of delivered and failed records, and the failures nobody observed.
+        accumulator: the native core, which has the open batches, buffer memory and Deliveries.
+        appender: appends records to `accumulator`.
+        completion: counts delivered and failed records, and has the unobserved failures.
         supervisor: owns all tasks of the producer.
     """
 
@@ -118,7 +118,7 @@ class DeliveryEngine:
         self._unsent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the tasks on the running loop; supervisor and cluster were started before."""
+        """Start the tasks on the running loop, after the supervisor and the cluster."""
         self.appender.metadata.start()
         self._spawn(self._queues.timers.run(), "timers")
         if self._settings.linger and not self._settings.lingers_when_awaited:
@@ -157,7 +157,7 @@ class DeliveryEngine:
         )
 
     async def flush(self) -> None:
-        """Send without lingering; wait until all records accepted so far have their outcome."""
+        """Send without lingering, and wait until every record accepted so far has an outcome."""
         self._queues.hurry()
         try:
             await self.appender.metadata.settled()
@@ -166,7 +166,10 @@ class DeliveryEngine:
             self._queues.relax()
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new records and deliver the accepted ones, for at most `timeout` seconds."""
+        """Refuse new records, and deliver the accepted records for at most `timeout` seconds.
+
+        A timeout is logged; `close` fails the records that have no outcome.
+        """
         self._refuse_records()
         self._queues.hurry()
         metadata = self.appender.metadata
@@ -185,7 +188,8 @@ class DeliveryEngine:
         """Fail the records that have no outcome, and end all tasks.
 
         Returns:
-            What became of the records, and the failures that nobody observed.
+            The numbers of delivered, failed and unsent records, and one error for the failures that
+            nobody observed; the error is None if there are no such failures.
         """
         self._refuse_records()
         self._fail_unsent()

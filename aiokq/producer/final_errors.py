@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["final_error", "timed_out"]
 
 NO_SUCH_TOPIC = (3, 100)
-"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID: they tell the user more than a timeout does."""
+"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID; an expired batch fails with these errors.
+
+They tell the user more than a timeout would.
+"""
 
 
 def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
@@ -31,12 +34,12 @@ def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
 
 
 def timed_out(cause: KafkaError | None, delivery_timeout: float, *, led: bool) -> KafkaError:
-    """Return the error of a batch that was not acknowledged in time.
+    """Return the error of a batch that was not acknowledged within the delivery timeout.
 
     Args:
         cause: the batch's last error, or else the error that blocks its partition; None if there
             is neither.
-        delivery_timeout: seconds.
+        delivery_timeout: `delivery_timeout_ms` in seconds.
         led: whether the partition has a leader.
     """
     milliseconds = int(delivery_timeout * 1000)

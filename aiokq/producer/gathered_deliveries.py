@@ -1,4 +1,4 @@
-"""GatheredDeliveries: Deliveries of records that did not go through the native `append_many`."""
+"""GatheredDeliveries: Deliveries that were created one by one, not by a native bulk append."""
 
 from __future__ import annotations
 

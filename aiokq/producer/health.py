@@ -17,18 +17,19 @@ class ProducerHealth:
     Attributes:
         ok: whether the producer is open and has not failed with a bug, and none of its records
             waits for a missing topic or is held up.
-        linger_ms: how long a batch waits for more records.
-        request_timeout_ms: how long a Produce request may wait for its response.
-        delivery_timeout_ms: the most time from the acceptance of a record to its delivery or
-            failure.
-        max_block_ms: how long a call waits for buffer memory, and how long records wait for an
-            unknown topic.
-        buffered_bytes: memory of the records that are neither delivered nor failed.
+        linger_ms: time that a batch waits for more records, in milliseconds.
+        request_timeout_ms: timeout of a Produce request, in milliseconds.
+        delivery_timeout_ms: longest time from the acceptance of a record to its delivery or
+            failure, in milliseconds.
+        max_block_ms: longest time that a call waits for buffer memory, or that records wait for an
+            unknown topic, in milliseconds.
+        buffered_bytes: bytes of `buffer_memory` in use by records that are neither delivered nor
+            failed.
         waiting_for_room: number of calls that wait for memory in `buffer_memory`.
-        missing_topics: topics that records wait for and that do not exist, according to the
-            brokers.
-        held_up: partitions whose records could not be delivered so far, with the reason: what
-            blocks the partition, or the error of the last attempt.
+        missing_topics: topics that do not exist, according to the brokers, although records wait
+            for them.
+        held_up: by partition whose records could not be delivered so far, the reason: the error
+            that blocks the partition, or the error of the last attempt.
     """
 
     ok: bool

@@ -42,7 +42,10 @@ class ProducerId(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """The numbers of one batch; the broker appends a batch with the same stamp at most once."""
+    """The producer id, epoch and first sequence number of a batch.
+
+    A broker appends a batch with the same stamp at most once.
+    """
 
     producer_id: int
     epoch: int
@@ -86,20 +89,20 @@ class ProducerIdentity:
 
     @property
     def current(self) -> ProducerId | None:
-        """The id with its newest epoch; None while no broker has issued one."""
+        """The id with its newest epoch; None if no id was issued, or if it was discarded."""
         return self._current
 
     def requested(self) -> None:
-        """Note that InitProducerId was sent."""
+        """Enter the state REQUESTED, because InitProducerId was sent."""
         self._move(IdState.REQUESTED)
 
     def issued(self, producer_id: int, epoch: int) -> None:
-        """Take the id and epoch of a successful InitProducerId response."""
+        """Store the id and epoch of a successful InitProducerId response."""
         self._move(IdState.HELD)
         self._current = ProducerId(producer_id, epoch)
 
     def refused(self) -> None:
-        """Note that InitProducerId failed; it may be sent again."""
+        """Enter the state ABSENT, because InitProducerId failed; it may be sent again."""
         self._move(IdState.ABSENT)
 
     def bump(self) -> bool:
@@ -151,11 +154,12 @@ NUMBERING_MOVES: Final[Mapping[Numbering, frozenset[Numbering]]] = MappingProxyT
 class Sequences:
     """The sequence numbers of one partition.
 
-    A batch keeps its stamp for as long as it may have been written. When a numbered batch fails
-    without an acknowledgement, or the broker disputes a sequence, the numbering is *broken*: the
-    broker will never accept the numbers after the missing one. All numbers stay unchanged until
-    every attempt is answered. Then, unless no number is missing after all (`mend`), the epoch is
-    bumped, and the batches that were certainly not written start at sequence 0.
+    A batch keeps its stamp while it may have been written. The numbering is *broken* when a
+    numbered batch fails without an acknowledgement, or when the broker disputes a sequence: the
+    broker will never accept the numbers after a missing number. All numbers stay unchanged until
+    every attempt is answered. If no number is missing, numbering continues (`mend`). If a number
+    is missing, the epoch is bumped, and the batches that were certainly not written start at
+    sequence 0 (`renumber`).
 
     A FRESH partition has one batch in flight: a broker that does not know a producer id accepts
     any first sequence, so it could append the second batch although it refused the first.
@@ -173,7 +177,7 @@ class Sequences:
 
     @property
     def broken(self) -> bool:
-        """Whether nothing can be numbered until `renumber` or `mend` is called."""
+        """Whether no batch can be numbered until `renumber` or `mend` is called."""
         return self.state is Numbering.BROKEN
 
     @property
@@ -187,7 +191,11 @@ class Sequences:
         return self._id is not None or self._identity.current is not None
 
     def stamp(self, count: int) -> Stamp:
-        """Return the stamp of a batch of `count` records that is sent now."""
+        """Assign the next `count` sequence numbers to a batch of `count` records; return its stamp.
+
+        Raises:
+            IllegalMove: the numbering is broken, or there is no producer id.
+        """
         if self.state is Numbering.BROKEN:
             raise IllegalMove("sequences: cannot number a batch in the state BROKEN")
         used = self._id
@@ -200,7 +208,7 @@ class Sequences:
         return stamp
 
     def acknowledged(self, stamp: Stamp, count: int) -> None:
-        """Note that the broker acknowledged the batch with this stamp."""
+        """Record that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch
         self._expected = advance(stamp.base_sequence, count)
@@ -208,25 +216,27 @@ class Sequences:
             self._move(Numbering.RUNNING)
 
     def is_next(self, stamp: Stamp) -> bool:
-        """Return whether this batch is the next one that the broker expects, as far as is known."""
+        """Return whether the broker expects the batch with this stamp next, as far as is known."""
         return stamp[:2] == self._id and stamp.base_sequence == self._expected
 
     def break_off(self, *, fenced: bool = False) -> None:
-        """Stop numbering: a numbered batch was given up, or the broker disputes a sequence.
+        """Stop numbering, because a numbered batch failed or the broker disputes a sequence.
 
         Args:
-            fenced: whether the producer id itself can no longer be used.
+            fenced: whether the producer id itself is unusable.
         """
         self._fenced = self._fenced or fenced
         if self.state is not Numbering.BROKEN:
             self._move(Numbering.BROKEN)
 
     def mend(self) -> bool:
-        """Continue in the same epoch if no sequence is missing, once no numbered batch is left.
+        """Continue in the same epoch if no sequence is missing.
+
+        Called when no batch has a stamp.
 
         Returns:
-            False, and nothing changes, if a sequence that was given out is not acknowledged or the
-            id is fenced.
+            True if numbering continues. False if a sequence number that was assigned is not
+            acknowledged, or if the id is fenced; the numbering stays broken.
         """
         if self._fenced or self._expected != self._next:
             return False
@@ -234,10 +244,10 @@ class Sequences:
         return True
 
     def renumber(self) -> None:
-        """Begin a new epoch at sequence 0, once every attempt is answered.
+        """Restart at sequence 0 with a bumped epoch, or with a new id if the id was fenced.
 
-        The caller clears the stamps of the batches it still holds, and has made sure that the
-        broker wrote none of them.
+        Called when every attempt is answered and the broker has written none of the batches that
+        the caller still has. The caller clears the stamps of these batches.
         """
         used = self._id
         if used is not None:

@@ -1,4 +1,4 @@
-"""IncompleteBatches: the batches that are neither delivered nor failed, and waits for them.
+"""IncompleteBatches: the batches without an outcome, and the calls that wait for these batches.
 
 Source: Kafka `IncompleteBatches.java`.
 """
@@ -17,7 +17,7 @@ __all__ = ["IncompleteBatches"]
 
 
 class _Flush:
-    """One wait for a set of batches, and for the batches that replace them."""
+    """One call of `wait`: its batches, with split batches replaced by their parts."""
 
     __slots__ = ("batches", "done")
 
@@ -30,7 +30,7 @@ class IncompleteBatches:
     """All batches of a producer that have no outcome yet, in the order in which they were opened.
 
     Args:
-        on_removal: called after a batch was removed, if others are left.
+        on_removal: called after a batch was removed, if other batches remain.
     """
 
     __slots__ = ("_batches", "_flushes", "_on_removal")
@@ -48,7 +48,7 @@ class IncompleteBatches:
         return iter(self._batches)
 
     def copy(self) -> list[Batch]:
-        """Return the batches at this moment.
+        """Return a list of the current batches.
 
         Context: any thread.
         """
@@ -70,7 +70,7 @@ class IncompleteBatches:
                 flush.done.set_result(None)
 
     def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Replace a batch that was split; a flush that waited for it waits for its parts."""
+        """Replace a split batch with its parts, also in the flushes that wait for the batch."""
         self._batches.update(dict.fromkeys(parts))
         for flush in self._flushes:
             if batch in flush.batches:
@@ -78,7 +78,7 @@ class IncompleteBatches:
         self.remove(batch)
 
     async def wait(self) -> None:
-        """Wait until every batch that exists now is delivered or failed."""
+        """Wait until all current batches are delivered or have failed."""
         if not self._batches:
             return
         flush = _Flush(set(self._batches), asyncio.get_running_loop().create_future())

@@ -1,4 +1,4 @@
-"""Interceptors: user hooks for the stages of a record and a batch; their errors are isolated."""
+"""Interceptors: calls the user's hooks for records and batches, and logs their exceptions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ProducerRecord:
     """One record before serialization.
 
     Attributes:
-        partition: None lets the partitioner choose.
-        timestamp_ms: None takes the time of the append.
+        partition: number of the partition; None if the partitioner chooses.
+        timestamp_ms: milliseconds since 1970; None for the time of the append.
     """
 
     topic: str
@@ -44,10 +44,12 @@ class BatchInfo:
 
     Attributes:
         count: number of records.
-        size: bytes as sent, after compression.
-        attempt: how often it was sent; 0 if it failed before it was sent.
-        base_offset: offset of the first record; -1 until the batch is acknowledged, and if the
-            broker did not tell it, as with acks=0.
+        size: size of the batch in bytes, after compression. If the batch failed before it was
+            compressed, or because the producer was closed, this is the size before compression.
+        attempt: number of attempts to send the batch, including an attempt that is about to begin.
+            If the batch failed before it was sent, or because the producer was closed, this is 0.
+        base_offset: offset of the first record; -1 if the batch is not acknowledged, or if the
+            broker did not return the offset, as with acks=0.
     """
 
     topic: str
@@ -61,9 +63,10 @@ class BatchInfo:
 class Interceptor:
     """Base class of interceptors: override the hooks you need.
 
-    Hooks run on the event loop and must not block. An exception in a hook is logged (at ERROR the
-    first time, then at DEBUG) and otherwise ignored; KeyboardInterrupt and SystemExit propagate.
-    `on_enqueue` runs once per record, the other hooks once per batch.
+    Hooks run on the event loop and must not block. An exception in a hook is logged and ignored;
+    the first exception of each type is logged at ERROR, later ones at DEBUG. KeyboardInterrupt and
+    SystemExit propagate. `on_enqueue` runs once per record, `on_batch` once per attempt to send a
+    batch, and either `on_ack` or `on_error` once per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
@@ -71,7 +74,7 @@ class Interceptor:
         return record
 
     def on_batch(self, batch: BatchInfo) -> None:
-        """Called before a batch is sent, for the first time or again."""
+        """Called before each attempt to send a batch."""
 
     def on_ack(self, batch: BatchInfo) -> None:
         """Called when a batch was acknowledged."""
@@ -93,7 +96,7 @@ class Interceptors:
         return bool(self._chain)
 
     def enqueue(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record that the last interceptor of the chain returned."""
+        """Pass the record through all interceptors, and return the result."""
         for interceptor in self._chain:
             try:
                 given = interceptor.on_enqueue(record)
@@ -136,7 +139,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """Log an error at ERROR once, then at DEBUG, because it may occur with every record."""
+        """Log an error: at ERROR the first time, later at DEBUG, as every record may cause it."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)
@@ -144,7 +147,7 @@ class Interceptors:
 
 
 def batch_info(queued: QueuedBatch, base_offset: int = -1) -> BatchInfo:
-    """Return what interceptors see of a batch."""
+    """Return the BatchInfo of a queued batch."""
     return BatchInfo(
         queued.queue.topic,
         queued.queue.partition,

@@ -20,10 +20,10 @@ logger = logging.getLogger("aiokq.producer")
 
 
 class InternalErrors:
-    """Reporter of unexpected exceptions from aiokq's own code or user hooks.
+    """Reporter of unexpected exceptions from aiokq's own code.
 
-    The first exception of each type at each place is logged with its traceback, later ones at
-    DEBUG, because they may occur with every batch.
+    The first exception of each type at each place is logged at ERROR. Later exceptions are logged
+    at DEBUG, because they may occur with every batch.
     """
 
     __slots__ = ("_seen",)
@@ -32,15 +32,16 @@ class InternalErrors:
         self._seen: set[tuple[str, type]] = set()
 
     def report(self, where: str, error: BaseException, topic: str = "") -> KafkaError:
-        """Log an exception and return the error for the records it concerns.
+        """Log an exception, and return the error for the records that the exception concerns.
+
+        Args:
+            where: the place where the exception was raised; begins the error's message.
+            topic: topic to name in the message; the same exception with another topic is logged at
+                DEBUG.
 
         Returns:
             An InternalError with the exception as its cause, or `error` itself if it is a
             KafkaError.
-
-        Args:
-            topic: topic to name in the message; the same exception with another topic is logged at
-                DEBUG.
         """
         kind = where, type(error)
         level = logging.DEBUG if kind in self._seen else logging.ERROR
@@ -70,5 +71,5 @@ class InternalErrors:
         for queue in queues:
             try:
                 call(queue)
-            except Exception as error:  # noqa: BLE001  logged by report()
+            except Exception as error:  # noqa: BLE001  logged by fail_queue()
                 self.fail_queue(queue, where, error)

@@ -1,4 +1,4 @@
-"""LingerWatch: ends lingering when every record that the producer holds is awaited."""
+"""LingerWatch: ends lingering when all records are awaited and no batch is in flight."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ __all__ = ["LingerWatch"]
 _NOTHING: Final = 0
 """Value of `before` in the first check after a change."""
 _UNAWAITED: Final = -1
-"""Value of `before` in the second check, if the first one found records that nobody awaits."""
+"""Value of `before` in the second check, if the first check found unawaited records."""
 
 
 class LingerWatch:
-    """Cuts the open batches when no further record will come before their outcome.
+    """Sends the open batches when no further record is expected before their outcome.
 
     A program that awaits each `send()` sends its next record only after the outcome of the previous
     one. When all records of the producer are awaited and no batch is in flight, lingering delays
     every caller (as Nagle's algorithm does). In this state, the open batches are cut after one turn
     of the event loop without a new record. While a record is not awaited, or a batch is in flight,
-    batches linger as configured. Awaiting the Deliveries of `send_many` awaits each of its records.
+    batches linger as configured. Awaiting the Deliveries of a native bulk append awaits each of
+    its records; GatheredDeliveries await one record at a time.
 
     A check is scheduled when a batch was opened or finished, never per record. Before `start`,
     changes are ignored.
@@ -57,7 +58,12 @@ class LingerWatch:
             self._loop.call_soon(self._look, _NOTHING)
 
     def _look(self, before: int) -> None:
-        """Check all batches; `before` is the number of records that the previous check counted."""
+        """Check all batches.
+
+        Args:
+            before: the number of records that the previous check counted if all were awaited; else
+                `_NOTHING` or `_UNAWAITED`.
+        """
         assert self._loop is not None
         records = 0
         awaited = True

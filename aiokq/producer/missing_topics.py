@@ -1,4 +1,4 @@
-"""MissingTopics: warnings about topics that do not exist, and how long close() waits for them.
+"""MissingTopics: warns about topics that do not exist, and limits the wait of close() for them.
 
 producer_metadata.py waits for the topics, and fails the records that wait for them.
 """
@@ -22,10 +22,10 @@ __all__ = ["MissingTopics"]
 logger = logging.getLogger("aiokq.producer")
 
 WARN_AFTER: Final = 1.0
-"""Seconds until the first warning: the topic may just be being created."""
+"""Seconds until the warning. Creating a topic normally takes less time."""
 
 CONFIRMED_AFTER: Final = 1.0
-"""Seconds between the two "unknown topic" responses that close() requires.
+"""Minimum seconds between the two "unknown topic" responses that close() requires.
 
 Brokers learn of a new topic one after the other.
 """
@@ -34,11 +34,11 @@ GRACE: Final = 2.0
 """Seconds that close() waits for a topic after two responses called it unknown."""
 
 ASK_EVERY: Final = 0.5
-"""Seconds between two checks of close()."""
+"""Seconds between two metadata requests while close() waits for a topic."""
 
 
 class _Watch:
-    """The number of waiters for a topic, and the timer or task that will warn about it."""
+    """The number of waiters for a topic, and the timer or task that warns about the topic."""
 
     __slots__ = ("task", "timer", "waiting")
 
@@ -55,7 +55,7 @@ class _Watch:
 
 
 class MissingTopics:
-    """Watches topics while records or callers wait for them.
+    """Watches topics while records or callers wait for them, and warns of topics that do not exist.
 
     Args:
         timeout: seconds that records wait for a topic, for the text of the warning.
@@ -76,7 +76,7 @@ class MissingTopics:
 
     @contextmanager
     def watching(self, topic: str) -> Iterator[None]:
-        """Watch `topic` inside the `with` block; at most one warning per topic."""
+        """Watch `topic` inside the `with` block; overlapping blocks share one warning."""
         watch = self._watched.get(topic)
         if watch is None:
             watch = self._watched[topic] = _Watch()
@@ -93,15 +93,15 @@ class MissingTopics:
                 del self._watched[topic]
 
     def close(self) -> None:
-        """Log how many warnings were left out, if any were."""
+        """Log the number of suppressed warnings, if any were suppressed."""
         self._lines.end()
 
     async def given_up(self, topic: str) -> None:
-        """Wait, perhaps forever, until close() may give up a topic that records wait for.
+        """Wait until close() may fail the records of a missing topic; this may never happen.
 
-        It may do so when responses have called the topic unknown for `CONFIRMED_AFTER` seconds, and
-        the newest response still does after `GRACE` more seconds. This never happens while the
-        topic is unusable for another reason, or while no broker has described it.
+        The records may fail when responses have called the topic unknown for `CONFIRMED_AFTER`
+        seconds, and the newest response still does after `GRACE` more seconds. This never happens
+        while the topic is unusable for another reason, or while no broker has answered.
         """
         lookup, refresher = self._engine.topics, self._engine.refresher
         while True:
@@ -130,7 +130,8 @@ class MissingTopics:
         lookup = self._engine.topics
         try:
             while lookup.missing_for(topic) is None:
-                # Unusable for another reason, or no broker answers: other messages report that.
+                # The topic is unusable for another reason, or no broker answers: other messages
+                # report these cases.
                 await self._engine.refresher.refresh([topic], urgent=False)
             near = await lookup.nearest_name(topic)
         except KafkaError as error:  # the waiting calls raise this error

@@ -1,7 +1,8 @@
-"""PartitionQueue: the batches of one partition in order, each until its outcome is known.
+"""PartitionQueue: the batches of one partition that have no outcome yet, in order.
 
-It decides which batch is sent next, and what the response to a batch means for the later batches.
-It sends nothing and has no timer: the senders send, and partition_queues.py has the timer.
+The queue decides which batch is sent next, and how the response to a batch affects the later
+batches. The queue sends nothing and has no timer: sender.py sends the batches, and queue_timers.py
+calls the queue when something is due.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ __all__ = ["PartitionQueue"]
 
 
 class PartitionQueue:
-    """The batches of one partition; its methods are called by the partition's native Slot.
+    """Queue of the batches of one partition.
 
     The batches are in a SendWindow (send_window.py); a refused batch ends the current window.
 
-    Without sequence numbers a broker cannot keep the order of retries, so the partition then has
-    one batch in flight, unless retries are off or acks is 0.
+    Without idempotence, a retry could change the order of the batches. Therefore a partition
+    without idempotence has at most one batch in flight, unless `retries` or `acks` is 0.
 
     Args:
-        sequences: None without idempotence.
+        sequences: the sequence numbers of the partition; None without idempotence.
     """
 
     __slots__ = (
@@ -73,14 +74,14 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.slot: Slot | None = None
-        """None until the native core has created it."""
+        """The partition's slot in the native core; None until the core has created the slot."""
         self.leader = -1
         self.leader_epoch = -1
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
-        """The error that keeps the partition from sending at the moment; None if there is none."""
+        """The error that currently keeps the partition from sending; None if there is none."""
         self.scheduled_at = NEVER
-        """When the owner's timer will call `on_time`."""
+        """Monotonic seconds at which the timer calls `on_time`; NEVER if no call is scheduled."""
         self.sequences = sequences
         self._owner = owner
         self._senders = senders
@@ -101,46 +102,56 @@ class PartitionQueue:
 
     @property
     def batches(self) -> Sequence[QueuedBatch]:
-        """The closed batches, oldest first, each until its outcome is known."""
+        """The closed batches, oldest first.
+
+        A batch is removed when it is delivered or has failed. A batch that expires in flight fails
+        at once, but is removed only when its last attempt has ended.
+        """
         return self._window.batches
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the oldest batch is not delivered yet: `blocked_by`, or the batch's last error."""
+        """Why the oldest batch is not delivered yet; None if no error is known.
+
+        The reason is `blocked_by`, or else the last error of the oldest batch.
+        """
         if self.blocked_by is not None:
             return self.blocked_by
         return self._window.batches[0].error if self._window.batches else None
 
     @property
     def waiting(self) -> int:
-        """The number of batches that are not in flight, the open one included."""
+        """The number of batches that are not in flight, including the open batch."""
         window = self._window
         return len(window.batches) - window.in_flight + (self._open() is not None)
 
-    # -- called by the native slot, once per batch; after an exception the core fails the batch
+    # -- new batches; the native slot calls batch_opened and batch_full, once per batch
 
     def batch_opened(self, batch: Batch) -> None:
-        """Take note of a new open batch; raise a KafkaError to refuse it."""
+        """Register a new open batch and schedule the end of its linger.
+
+        If batches do not linger, the queue is offered to its sender at once.
+        """
         self._owner.opened(self, batch)
         limits = self._limits
         if self._owner.hurried or not limits.linger:
             self._senders.ready(self)
-        # Needed while hurried, too: the batch may still be open when `hurried` becomes False.
+        # Also scheduled while hurried: the batch may still be open when `hurried` becomes False.
         self._owner.schedule(self, batch.created + (limits.linger or limits.delivery_timeout))
 
     def batch_full(self, batch: Batch) -> None:
-        """Append a batch that takes no more records."""
+        """Append a batch that is full, and offer the queue to its sender."""
         self._append(batch)
         self._senders.ready(self)
 
     def cut(self) -> None:
-        """Close the open batch and send it now."""
+        """Close the open batch, if there is one, and offer the queue to its sender."""
         if self._open() is not None:
             self._append(self._take())
             self._senders.ready(self)
 
     def put(self, batch: Batch) -> None:
-        """Append a batch that was filled elsewhere, after closing and appending the open batch."""
+        """Close and append the open batch, append `batch`, and offer the queue to its sender."""
         if self._open() is not None:
             self._append(self._take())
         self._append(batch)
@@ -150,13 +161,16 @@ class PartitionQueue:
     # -- called by a sender
 
     def peek(self, now: float) -> QueuedBatch | None:
-        """Return the batch to send now, sealed; None if sending is not allowed now."""
+        """Return the sealed batch to send next; None if no batch may be sent now.
+
+        The call may close the open batch, start to seal a batch, or request a producer id.
+        """
         window = self._window
         if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
-            # Perhaps the timer is not set for the end of the pause: `reschedule` ignores a pause
-            # while there is no batch.
+            # The timer may not be set for the end of the pause, because `reschedule` ignores a
+            # pause while the queue has no batch.
             self._owner.schedule(self, self.retry_at)
             return None
         if window.in_flight >= self._limit():
@@ -182,7 +196,11 @@ class PartitionQueue:
         return queued
 
     def launch(self, queued: QueuedBatch, node_id: int) -> int:
-        """Number the batch from `peek`, mark it as in flight, and return its attempt number."""
+        """Number the batch from `peek` if it has no sequence numbers, and mark it as in flight.
+
+        Returns:
+            The number of this attempt, from 1.
+        """
         if self.sequences is not None and queued.stamp is None:
             queued.stamp = self.sequences.stamp(queued.batch.count)
         queued.attempts += 1
@@ -195,7 +213,10 @@ class PartitionQueue:
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Take an acknowledgement of the newest attempt or, after a leader change, an older one."""
+        """Complete a batch that was acknowledged.
+
+        After a leader change, the acknowledgement may belong to an earlier attempt.
+        """
         if queued.done:
             return
         if queued.in_flight:
@@ -233,7 +254,8 @@ class PartitionQueue:
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
             # The broker checks for duplicates before the order, so no earlier attempt of this batch
-            # is in the log. A torn batch may still be in the log as part of the whole batch.
+            # is in the log. A torn batch may still be in the log as a part of the batch that was
+            # split.
             queued.uncertain = queued.torn
         elif not wrote_nothing(error):
             queued.uncertain = True
@@ -247,7 +269,7 @@ class PartitionQueue:
     # -- time and leader
 
     def on_time(self, now: float) -> None:
-        """Process what is due: lingering batches, pauses and deadlines."""
+        """Fail expired batches, offer the queue if a batch is ready, and schedule the next call."""
         timeout = self._limits.delivery_timeout
         batches = self._window.batches
         if batches and batches[0].deadline <= now:
@@ -263,7 +285,7 @@ class PartitionQueue:
         self.reschedule(now)
 
     def reschedule(self, now: float) -> None:
-        """Schedule `on_time` for what is due next."""
+        """Schedule `on_time` for the next end of a linger, a pause or a delivery timeout."""
         when = NEVER
         batch = self._open()
         if batch is not None:
@@ -279,7 +301,7 @@ class PartitionQueue:
             self._owner.schedule(self, when)
 
     def offer_if_ripe(self, now: float) -> None:
-        """Offer the queue to its sender if something may be sent."""
+        """Offer the queue to its sender if a batch is ready and no pause prevents sending."""
         if self.leader >= 0 and now < self.retry_at:
             return
         batch = self._open()
@@ -287,7 +309,11 @@ class PartitionQueue:
             self._senders.ready(self)
 
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
-        """Set the leader, -1 for none; unacknowledged batches are sent to a new leader in order."""
+        """Set the leader and its epoch; a leader of -1 means that the partition has no leader.
+
+        A leader ends the pause and clears `blocked_by`. With idempotence, batches that are in
+        flight to another broker are sent again to the new leader, in order.
+        """
         self.leader = leader
         self.leader_epoch = leader_epoch
         if leader < 0:
@@ -296,13 +322,13 @@ class PartitionQueue:
         self.blocked_by = None
         if self.sequences is not None:
             # The new leader recognizes duplicates by their sequence numbers, so the queue need not
-            # wait for the old leader's responses. Without sequence numbers it has to.
+            # wait for the old leader's responses. Without sequence numbers, the queue has to wait.
             for queued in list(self._window.batches):
                 if queued.in_flight and queued.node_id != leader:
                     self._window.answered(queued)
                     self._window.drain()
                     queued.uncertain = True
-                    if queued.expired:  # it has failed already: nothing to retry
+                    if queued.expired:  # the batch has failed already: nothing to retry
                         self._window.remove(queued)
                         self._break_off(queued)
             self._window.restart_if_drained()
@@ -311,7 +337,7 @@ class PartitionQueue:
     # -- the end
 
     def take_all(self) -> list[QueuedBatch]:
-        """Remove and return the batches that have no outcome; the caller fails them."""
+        """Remove and return all batches without an outcome; the caller fails them."""
         if self._open() is not None:
             self._append(self._take())
         left = [queued for queued in self._window.batches if not queued.expired]
@@ -319,14 +345,14 @@ class PartitionQueue:
         return left
 
     def fail_unsent(self, error: KafkaError) -> None:
-        """Fail the batches that are not in flight."""
+        """Fail, with `error`, the batches that are not in flight."""
         if self._open() is not None:
             self._append(self._take())
         for queued in [q for q in self._window.batches if not q.in_flight and not q.expired]:
             self._fail(queued, error)
 
     def give_up(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """Fail a batch after an internal error, in whatever state it is."""
+        """Fail a batch, in flight or not, because of an internal error."""
         written = queued.uncertain or queued.in_flight
         if queued.in_flight:
             self._window.answered(queued)
@@ -338,8 +364,8 @@ class PartitionQueue:
         own = final_error(queued, error)
         own.may_have_been_written = written
         self._outcomes.failed(queued, own)
-        # A sender may be calling this method, so the batches after this one are offered by the
-        # timer.
+        # A sender may be calling this method. Therefore the timer, and not this method, offers the
+        # later batches.
         self._owner.schedule(self, queued.batch.created)
 
     def give_up_all(self, error: KafkaError) -> None:
@@ -350,7 +376,7 @@ class PartitionQueue:
             self.give_up(queued, error)
 
     def forget(self, batch: Batch) -> None:
-        """Remove a batch that has failed already, if it is queued here."""
+        """Remove a batch that has failed already, or mark it as expired if it is in flight."""
         for queued in self._window.batches:
             if queued.batch is batch:
                 if queued.in_flight:
@@ -381,7 +407,7 @@ class PartitionQueue:
             if queued.torn and (disputed or sequences.broken):
                 self._fail(queued, error)
             elif disputed:
-                # Every batch before it is acknowledged, and the broker still misses a sequence.
+                # All earlier batches are acknowledged, but the broker still misses a sequence.
                 sequences.break_off()
                 self._again(queued, error, now)
             else:
@@ -443,7 +469,7 @@ class PartitionQueue:
         cause = queued.error or self.blocked_by
         error = timed_out(cause, self._limits.delivery_timeout, led=self.leader >= 0)
         if queued.in_flight:
-            queued.expired = True  # the response tells whether the sequence numbers were used
+            queued.expired = True  # the response will tell whether the sequence numbers were used
         else:
             self._window.remove(queued)
             self._break_off(queued)
@@ -452,17 +478,19 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """Break the sequence if a numbered batch leaves the queue without an acknowledgement."""
+        """Break the sequences if `queued`, which was not acknowledged, has sequence numbers."""
         if queued.stamp is not None and self.sequences is not None:
             self.sequences.break_off()
 
     def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
-        """Resolve broken sequences when nothing is in flight.
+        """Resolve broken sequences when no batch is in flight.
+
+        If a batch may have been written, it has to be sent again unchanged before any batch is
+        renumbered. The broker acknowledges this batch, or refuses it as out of order, which proves
+        that it was not written. If no batch may have been written, numbering continues.
 
         Returns:
-            The first batch that may have been written; it is sent again unchanged before anything
-            is renumbered. The broker either acknowledges it as a duplicate, or refuses it as out of
-            order, which proves that it was not written. None if no batch may have been written.
+            The first batch that may have been written; None if there is none.
         """
         numbered = False
         for queued in self._window.batches:
@@ -487,7 +515,7 @@ class PartitionQueue:
         if batches and sequences is not None:
             head = batches[0]
             if head.attempts > 1 or (head.attempts and not head.in_flight):
-                return 1  # a retried batch goes alone, so that later ones do not fail with it again
+                return 1  # a retried batch is sent alone, so that no later batch fails with it
         return self._limits.max_in_flight
 
     def _open(self) -> Batch | None:

@@ -1,6 +1,6 @@
-"""PartitionQueues: the queue of each partition, and what all queues of a producer share.
+"""PartitionQueues: all partition queues of a producer, and the state that these queues share.
 
-The queues share the timers, the linger watch, compression, the producer id, and the request to
+The queues share the timers, the linger watch, the compression, the producer id, and the request to
 send without lingering (`hurry`).
 """
 
@@ -43,7 +43,7 @@ class PartitionQueues:
         ids: source of the producer id; None without idempotence.
 
     Attributes:
-        timers: calls the queues when something is due.
+        timers: calls `on_time` of each queue at the time that the queue has scheduled.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class PartitionQueues:
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Set the leader of a partition, as metadata names it; -1 for none."""
+        """Set the leader of a partition according to metadata; -1 for none."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:
-        """End the pauses of a broker's partitions, because it is now known, or responds again."""
+        """End the pauses of a broker's partitions, because the broker is up or became known."""
         now = self._clock.monotonic()
         for queue in self._all():
             if queue.leader == node_id and queue.blocked_by is not None:
@@ -152,7 +152,7 @@ class PartitionQueues:
         return deliveries
 
     def hurry(self) -> None:
-        """Send batches without lingering until `relax` was called once per `hurry`."""
+        """Send batches without lingering until `relax` has been called once per `hurry`."""
         self._hurries += 1
         if self._hurries == 1:
             self.offer_all()
@@ -162,18 +162,18 @@ class PartitionQueues:
         self._hurries -= 1
 
     def offer_all(self) -> None:
-        """Offer every queue that has something to send to the sender of its leader."""
+        """Offer each queue that has a batch ready to the sender of the partition's leader."""
         now = self._clock.monotonic()
         self._internal_errors.call_each(
             self._busy(), "offer", lambda queue: queue.offer_if_ripe(now)
         )
 
     def cut_all(self) -> None:
-        """Send all open batches now."""
+        """Close all open batches, and offer their queues to the senders."""
         self._internal_errors.call_each(self._busy(), "cut", lambda queue: queue.cut())
 
     def fail_unsent(self, error: KafkaError, topic: str | None = None) -> None:
-        """Fail the batches that are not in flight, of one topic or of all."""
+        """Fail, with `error`, the batches of `topic` or of all topics that are not in flight."""
         if topic is None:
             self._internal_errors.call_each(
                 self._busy(), "failing", lambda queue: queue.fail_unsent(error)
@@ -183,7 +183,7 @@ class PartitionQueues:
             queue.fail_unsent(error)
 
     def take_all(self) -> list[QueuedBatch]:
-        """Remove and return all batches; the caller fails them."""
+        """Remove and return all batches without an outcome; the caller fails them."""
         return [queued for queue in self._all() for queued in queue.take_all()]
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
@@ -227,7 +227,10 @@ class PartitionQueues:
         return [queue for queues in self._queues.values() for queue in queues.values()]
 
     def _busy(self) -> list[PartitionQueue]:
-        """Return the queues that have incomplete batches. Context: any thread."""
+        """Return the queues that have incomplete batches.
+
+        Context: any thread.
+        """
         places = dict.fromkeys((batch.topic, batch.partition) for batch in self._incomplete.copy())
         return [self._queues[topic][partition] for topic, partition in places]
 

@@ -1,4 +1,4 @@
-"""Partitioner: the protocol of custom partitioners; the default one is in the native core."""
+"""Partitioner: the protocol of custom partitioners; the native core has the default partitioner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Choose: TypeAlias = Callable[
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Chooses the partition of records that were sent without one.
+    """Chooses the partition of each record that was sent without a partition.
 
     It runs on the event loop once per record: it must be quick and must not block.
     """

@@ -1,4 +1,4 @@
-"""What each error code of a Produce response means for the batch."""
+"""The outcome of a batch for each error code of a Produce response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
 
 
 class Outcome(Enum):
-    """What the response to a batch means for it."""
+    """The meaning of an error code in a Produce response for the batch."""
 
     DELIVERED = "the batch is in the log, from this or an earlier attempt"
     RETRY = "retry: send the same bytes to the same leader after a pause"
@@ -51,7 +51,7 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
         87: Outcome.BAD_RECORDS,  # INVALID_RECORD
         89: Outcome.RETRY,  # THROTTLING_QUOTA_EXCEEDED
         90: Outcome.FENCED,  # PRODUCER_FENCED
-        100: Outcome.MOVED,  # UNKNOWN_TOPIC_ID: the topic was recreated under the same name
+        100: Outcome.MOVED,  # UNKNOWN_TOPIC_ID: recreated topic, or old metadata
         103: Outcome.MOVED,  # INCONSISTENT_TOPIC_ID
     }
 )
@@ -62,7 +62,7 @@ Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry)
 
 
 def outcome_of_code(code: int) -> Outcome:
-    """Return what a code means; an unknown code fails the batch, never the producer."""
+    """Return the outcome for an error code; an unknown code fails only the batch."""
     outcome = OUTCOMES.get(code)
     if outcome is not None:
         return outcome
@@ -73,10 +73,10 @@ def outcome_of_code(code: int) -> Outcome:
 
 
 def outcome_of(error: KafkaError) -> Outcome:
-    """Return what an error of a Produce request means for its batches."""
+    """Return the outcome of a Produce request's batches for an error of the request."""
     if isinstance(error, BrokerError):
-        # A timeout of the client is a RequestTimeout, too, and treated like one of the broker:
-        # closing the connection has already requested new metadata.
+        # A timeout of the client is a RequestTimeout, too, and is treated like a timeout of the
+        # broker: closing the connection has already requested new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
         return Outcome.FAILED
@@ -84,7 +84,7 @@ def outcome_of(error: KafkaError) -> Outcome:
 
 
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
-"""Codes of retriable or special errors after which the attempt certainly wrote nothing.
+"""Codes, besides those that mean FAILED, after which the attempt certainly wrote nothing.
 
 NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for the replicas
 returns this error after the append.

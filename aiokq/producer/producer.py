@@ -48,18 +48,20 @@ T = TypeVar("T")
 class Producer:
     """Writes records to Kafka.
 
-    `async with Producer("host:9092") as producer:` opens a cluster of its own; `cluster.producer()`
-    shares one. Records are accepted in order, collected in batches per partition, compressed and
-    sent. Each record has a Delivery, which may be awaited or ignored.
+    `async with Producer("host:9092") as producer:` connects to the cluster by itself; a producer
+    from `cluster.producer()` uses the metadata and connections of that Cluster. Records are
+    accepted in order, collected in batches per partition, compressed and sent. Each record has a
+    Delivery, which may be awaited or ignored.
 
     Args:
-        bootstrap_servers: "host:port", several comma separated or in a list.
+        bootstrap_servers: "host:port" addresses, in a comma-separated string or in a list.
         settings: the settings to start from; defaults if not given.
         **overrides: single settings, by Kafka's names in snake_case.
 
     Attributes:
-        send_nowait: accepts a record without waiting, see `SendNowait`. Without interceptors,
-            serializers and a custom partitioner it is the native append itself.
+        send_nowait: accepts a record without waiting, see `SendNowait`. Once the producer is
+            started, it is the native append itself, unless interceptors, serializers or a custom
+            partitioner are set.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -99,10 +101,12 @@ class Producer:
         return self._settings.settings
 
     async def start(self) -> None:
-        """Bind to the running loop and, with a cluster of its own, wait for the first metadata.
+        """Bind to the running loop; a producer without a Cluster also waits for the first metadata.
 
         Raises:
-            BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
+            BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms, or every
+                server failed with an error that a retry cannot solve.
+            ConfigError: bootstrap_servers is not set.
             Closed: the producer was closed, or its Cluster is not open.
             WrongLoop: the producer was started on another loop, or in another process.
         """
@@ -127,24 +131,26 @@ class Producer:
         self.send_nowait = self._appender.send_nowait
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
-        """Deliver the accepted records, then close; may be called twice and concurrently.
+        """Deliver the accepted records, then close.
 
-        New records are refused. Records that are not acknowledged after `timeout` fail with
-        `Closed`. Records for a topic that does not exist fail earlier, with
-        `UnknownTopicOrPartition`: two seconds after two metadata responses, a second apart, have
-        called it unknown. If the call is cancelled, delivery ends at once, and the sockets are
-        closed nevertheless. In a forked child the call does nothing: the records belong to the
+        May be called more than once, also concurrently. New records are refused. Records that are
+        not acknowledged after `timeout` fail with `Closed`. Records for a topic that does not exist
+        fail earlier, with `UnknownTopicOrPartition`: they fail two seconds after two metadata
+        responses, at least a second apart, have reported the topic as unknown. If the call is
+        cancelled, delivery ends at once, the remaining records fail with `Closed`, and the sockets
+        are closed nevertheless. In a forked child the call does nothing: the records belong to the
         parent.
 
         Args:
             timeout: seconds for the delivery of accepted records.
 
         Returns:
-            What became of all records that this producer accepted.
+            The numbers of delivered, failed and unsent records since the start.
 
         Raises:
             WrongLoop: the producer belongs to another loop.
-            TypeError, ValueError: `timeout` is not a number of seconds from 0.
+            TypeError: `timeout` is not a number.
+            ValueError: `timeout` is negative, NaN, or too large for a timeout of Kafka.
         """
         limits.seconds(timeout)
         if self._binding.forked:
@@ -201,12 +207,12 @@ class Producer:
         return f"<Producer {self._settings.client_id!r} {state}, {self._settings.timeouts}>"
 
     def health(self) -> ProducerHealth:
-        """Return the state of the producer, and what its records wait for."""
+        """Return the state of the producer, and the reasons why records are not delivered yet."""
         return self._delivery.health(open_=self._loop is not None and self._closing is None)
 
     # -- records
 
-    # hot: benchmarks/micro/producer.py; everything but the append is off the usual path
+    # hot: benchmarks/micro/producer.py; the `except` clause is rarely reached
     async def send(
         self,
         topic: str,
@@ -250,21 +256,23 @@ class Producer:
             record.
 
         Raises:
-            BufferFull: no memory in buffer_memory for max_block_ms.
-            RecordTooLarge: larger than max_request_size, or than buffer_memory; from a broker,
-                larger than the topic's max.message.bytes.
-            UnknownTopicOrPartition: the topic did not exist within max_block_ms, or has no such
-                partition.
-            InvalidTopic: not a valid topic name.
+            BufferFull: no memory in buffer_memory became free within max_block_ms.
+            RecordTooLarge: the record is larger than max_request_size or buffer_memory, or a
+                broker refused it because it is larger than the topic's max.message.bytes.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms (or
+                delivery_timeout_ms, if that is shorter), or has no such partition.
+            InvalidTopic: `topic` is not a valid topic name.
             ValueError: `partition` is not from 0 to 2**31 - 1, or `timestamp_ms` not from 0 to
                 2**63 - 1.
             TypeError: a key or value that is not bytes-like, without a serializer for it; a number
                 that is not an int; headers that are not (name, value) pairs.
             Closed: the producer is not started, or closed.
-            WrongLoop: called outside of the loop that the producer was started on.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
+            ConfigError: the partitioner chose a partition that the topic does not have.
             KafkaError: a broker refused the record, or it was not delivered within
                 delivery_timeout_ms; `may_have_been_written` tells whether it may be in the log
                 nevertheless.
+            others: whatever a serializer or the partitioner raises.
         """
         # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
         try:
@@ -292,8 +300,8 @@ class Producer:
         Args: as `send`.
 
         Raises:
-            BufferFull: no memory in buffer_memory for max_block_ms.
-            others: as `send`, except for delivery errors: the Delivery raises those.
+            BufferFull: no memory in buffer_memory became free within max_block_ms.
+            others: as `send`, except for delivery errors, which the Delivery raises.
         """
         try:
             return self.send_nowait(topic, value, key, partition, timestamp_ms, headers)
@@ -307,21 +315,24 @@ class Producer:
     ) -> Deliveries:
         """Accept many records of one topic, waiting for buffer memory as often as necessary.
 
-        If the call is cancelled or runs out of memory, the records before that moment stay
-        accepted.
+        If the call is cancelled, or fails with BufferFull or Closed while it waits for memory, the
+        records accepted before stay accepted.
 
         Args:
             topic: name of the topic.
             records: (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
-            partition: partition of all records; if not given each key determines its own.
+            partition: partition of all records; if not given, each key determines its own.
 
         Returns:
             Deliveries: supports `len()` and indexing in input order; awaiting it returns a list of
             RecordMetadata, or raises one DeliveryFailed whose `errors` has each record's outcome.
 
         Raises:
-            BufferFull: no memory for max_block_ms.
-            others: the errors of `SendNowait`, before any record was accepted.
+            BufferFull: no memory in buffer_memory became free within max_block_ms.
+            Closed: the producer is not started or closed, or was closed during the call.
+            others: the errors of `SendNowait`; no record was accepted. With interceptors,
+                serializers or a partitioner, the records before the refused record may have been
+                accepted.
         """
         self._check_open()
         return await self._appender.append_many(topic, records, partition)
@@ -330,31 +341,34 @@ class Producer:
         """Accept the rows of `columns` as records, waiting for buffer memory as often as necessary.
 
         `RecordColumns.from_arrow(batch)` creates the columns. Without interceptors, serializers and
-        a custom partitioner no Python object is created per row. If the call is cancelled or runs
-        out of memory, the rows before that moment stay accepted. The call reads the buffers until
-        it returns: a change that is made to a buffer before then may be sent, a later one never is.
+        a custom partitioner no Python object is created per row. If the call is cancelled, or fails
+        with BufferFull or Closed while it waits for memory, the rows accepted before stay accepted.
+        The call reads the buffers until it returns. Data that is changed during the call may be
+        sent changed; changes after the call have no effect.
 
         Returns:
             Deliveries, in the order of the rows; see `send_many`.
 
         Raises:
-            BufferFull: no memory for max_block_ms.
-            others: the errors of `SendNowait`, before any row was accepted.
+            BufferFull: no memory in buffer_memory became free within max_block_ms.
+            Closed: the producer is not started or closed, or was closed during the call.
+            others: the errors of `SendNowait`; no row was accepted. With interceptors, serializers
+                or a partitioner, the rows before the refused row may have been accepted.
         """
         self._check_open()
         return await self._appender.append_columns(topic, columns)
 
     async def flush(self) -> None:
-        """Wait until every record accepted so far is delivered or failed, without lingering.
+        """Send without lingering; wait until every accepted record is delivered or has failed.
 
-        Records for a topic that does not exist are waited for within their own limit, max_block_ms,
-        because the topic may still be created.
+        For records whose topic does not exist, the call waits at most max_block_ms, because the
+        topic may still be created.
 
         Raises:
             DeliveryFailed: records failed, and nobody awaited or looked at their Deliveries. The
                 error counts all of these records, and has the errors of the first 100.
             Closed: the producer was not started.
-            WrongLoop: called outside of the loop that the producer was started on.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
         """
         self._binding.check()
         if self._closing is not None:
@@ -371,8 +385,11 @@ class Producer:
         """Return the partitions of a topic, requesting its metadata if it is not known.
 
         Raises:
-            UnknownTopicOrPartition: the topic did not exist within max_block_ms.
-            KafkaError: not authorized, invalid name, or no broker answers.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms (or
+                delivery_timeout_ms, if that is shorter).
+            KafkaError: the client is not authorized, the name is invalid, or no broker answers.
+            Closed: the producer is not started, or closed.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
         """
         self._check_open()
         info = await self._appender.metadata.find(topic)
@@ -387,18 +404,24 @@ class Producer:
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Deliveries:
         """Accept a filled batch, after the records accepted earlier for that partition.
 
-        The call waits for buffer memory and for the topic's metadata, not for the delivery. The
-        builder may be sent again.
+        The call closes `batch`, so that no records can be appended to it. It waits for buffer
+        memory and for the topic's metadata, not for the delivery. The same builder may be passed
+        again, which sends its records again.
 
         Returns:
             Deliveries in the order of the batch's records, as `send_many`.
 
         Raises:
             ConfigError: the batch is empty.
-            BufferFull: no memory for max_block_ms.
+            BufferFull: no memory in buffer_memory became free within max_block_ms.
             RecordTooLarge: the batch is larger than buffer_memory.
-            UnknownTopicOrPartition: no such topic or partition.
+            UnknownTopicOrPartition: the topic did not exist within max_block_ms (or
+                delivery_timeout_ms, if that is shorter), or has no such partition.
             ValueError: `partition` is not from 0 to 2**31 - 1.
+            TypeError: `partition` is not an int.
+            Closed: the producer is not started, or closed.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
+            KafkaError: the client is not authorized, the name is invalid, or no broker answers.
         """
         self._check_open()
         limits.partition(partition)
@@ -410,7 +433,7 @@ class Producer:
     # -- the end
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
-        """Close everything, whatever happened before."""
+        """Shut down, and complete `closing` with the report or with the exception."""
         try:
             closing.set_result(await self._shut_down())
         except BaseException as error:
@@ -425,7 +448,7 @@ class Producer:
         return report
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """Log unobserved failures and emit an event: `async with` raises another exception."""
+        """Log unobserved failures and emit an event: `async with` raises a different exception."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,

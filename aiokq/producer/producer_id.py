@@ -23,11 +23,11 @@ TROUBLE: Final = "no producer id"
 
 
 class ProducerIdSource:
-    """Task that obtains a producer id from any broker whenever one is needed.
+    """Obtains a producer id from any broker whenever one is needed.
 
-    Retriable errors are retried for as long as records wait: their delivery timeout is the limit.
-    Another error (not authorized, broker too old) fails the waiting records; newer records cause
-    another request.
+    After a retriable error, the request is repeated with backoff until it succeeds; records that
+    wait for the id expire after delivery_timeout_ms. Another error (not authorized, broker too old)
+    fails the waiting records, and the next record that needs an id causes another request.
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.
@@ -85,7 +85,7 @@ class ProducerIdSource:
 
 
 def _explained(error: KafkaError) -> KafkaError:
-    """Return the error, with a workaround if the broker is too old."""
+    """Return the error; if the broker is too old, return an error with a workaround."""
     if isinstance(error, UnsupportedVersion):
         return UnsupportedVersion(
             "the broker does not support idempotent producers (older than 0.11): set "

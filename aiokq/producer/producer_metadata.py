@@ -1,7 +1,7 @@
-"""ProducerMetadata: the topics of a producer; passes their metadata to the native core and queues.
+"""ProducerMetadata: passes the metadata of a producer's topics to the native core and the queues.
 
 Records of a topic without metadata wait in the native core. A task looks the topic up for at most
-max_block_ms; records of other topics do not wait.
+max_block_ms, or delivery_timeout_ms if that is shorter. Records of other topics do not wait.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ logger = logging.getLogger("aiokq.producer")
 
 
 class _Lookup:
-    """A topic whose records wait for its metadata.
+    """The lookup of a topic whose records wait for its metadata.
 
     Attributes:
         started: monotonic seconds at which the first record began to wait.
-        task: looks the topic up and then removes this object, unless it is cancelled or ended by a
-            bug.
-        limit: timeout of `task`; rescheduled to end the wait early.
-        ending: decides when to end the wait, once the producer is being closed.
+        task: looks the topic up. At its end, the task removes this object, except when the task is
+            cancelled or fails because of a bug.
+        limit: timeout of `task`; set to the present to end the wait early.
+        ending: task that decides when to end the wait early; None until the producer is closed.
     """
 
     __slots__ = ("ending", "limit", "started", "task")
@@ -62,11 +62,12 @@ class _Lookup:
 
 
 class ProducerMetadata:
-    """Keeps the metadata of the topics that records were sent to.
+    """Keeps the metadata of the topics to which records were sent.
 
     Args:
-        timeout: seconds that records wait for a topic to be known.
-        max_idle: seconds after which a topic without records is no longer kept current.
+        timeout: seconds that records wait for the metadata of an unknown topic.
+        max_idle: seconds between two checks for idle topics. The metadata of a topic is no longer
+            refreshed if no record was sent to the topic between two checks.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -93,11 +94,14 @@ class ProducerMetadata:
         self._given_up = LineLimit(logger, logging.ERROR, "records are given up: other topics=%d")
         self._looking: dict[str, _Lookup] = {}
         self._calls: set[asyncio.Timeout] = set()
-        """The time limits of callers that wait for a topic."""
+        """The timeouts of the calls of `find` in progress; `refuse` ends these calls early."""
         self._refusal: KafkaError | None = None
         self._closing = False
         self._followed: dict[str, TopicInfo | None] = {}
-        """The metadata that the queues have of each watched topic; None if the topic is gone."""
+        """The metadata of each watched topic that was passed to the queues.
+
+        None if the topic was deleted, or while its metadata is being passed to the queues.
+        """
         self._subscription: Subscription[EventKey, Event] | None = None
 
     def start(self) -> None:
@@ -106,7 +110,7 @@ class ProducerMetadata:
         self._spawn(self._leave_idle(), "idle topics")
 
     def refuse(self, error: KafkaError) -> None:
-        """Fail with `error` the callers that wait for a topic; their records are not accepted."""
+        """Fail current and later calls of `find` with `error`; their records are not accepted."""
         if self._refusal is None:
             self._refusal = error
             now = self._engine.now()
@@ -123,7 +127,7 @@ class ProducerMetadata:
             self._hasten(topic, lookup)
 
     def close(self) -> None:
-        """Unsubscribe from the engine's events and watch no topic."""
+        """Unsubscribe from the engine's events, and stop watching all topics."""
         self._missing.close()
         self._given_up.end()
         if self._subscription is not None:
@@ -132,7 +136,7 @@ class ProducerMetadata:
         self._followed.clear()
 
     def unknown(self, topic: str) -> None:
-        """Look up a topic without metadata; called in the middle of an append."""
+        """Start to look up a topic without metadata; called by the native core during an append."""
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())
             # Spawn after the entry is stored: an eager task may end, and remove the entry, before
@@ -142,22 +146,22 @@ class ProducerMetadata:
                 self._hasten(topic, lookup)
 
     async def settled(self) -> None:
-        """Wait until the topics that are looked up now are known or given up."""
+        """Wait until each topic that is being looked up is known, or its records have failed."""
         tasks = [lookup.task for lookup in self._looking.values() if lookup.task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
     async def find(self, topic: str, *, partition: int | None = None) -> TopicInfo:
-        """Return the topic's metadata, and keep it current from now on.
+        """Return the topic's metadata, and keep the metadata current while records are sent.
 
         Args:
             partition: number of a partition that the caller needs; if the known metadata lacks it,
                 the metadata is refreshed once.
 
         Raises:
-            UnknownTopicOrPartition: the topic did not exist within max_block_ms.
-            Closed: the producer was closed meanwhile.
-            KafkaError: not authorized, invalid name, or no broker answers.
+            UnknownTopicOrPartition: the topic did not exist within the timeout.
+            Closed: the producer was closed, possibly during this call.
+            KafkaError: the client is not authorized, the name is invalid, or no broker answers.
         """
         if self._refusal is not None:
             raise copy_error(self._refusal)
@@ -183,12 +187,12 @@ class ProducerMetadata:
         ]
 
     def missing(self) -> frozenset[str]:
-        """Return the topics that records wait for and that the newest metadata does not have."""
+        """Return the missing topics that records wait for, according to the newest metadata."""
         missing_for = self._engine.topics.missing_for
         return frozenset(topic for topic in list(self._looking) if missing_for(topic) is not None)
 
     def trouble(self, topic: str) -> KafkaError | None:
-        """Return why records still wait for a topic; None if no records wait for it."""
+        """Return the error that explains why records wait for a topic; None if no records wait."""
         lookup = self._looking.get(topic)
         if lookup is None:
             return None
@@ -197,9 +201,10 @@ class ProducerMetadata:
     # -- inside
 
     async def _leave_idle(self) -> None:
-        """Stop watching topics without records; the next record looks the topic up again.
+        """Periodically stop watching the topics to which no record was sent since the last check.
 
-        Their queues stay, because the brokers remember this producer's sequence numbers.
+        The next record looks the topic up again. The queues of these topics stay, because the
+        brokers remember this producer's sequence numbers.
         """
         while True:
             await asyncio.sleep(self._max_idle)
@@ -216,8 +221,8 @@ class ProducerMetadata:
             await self._engine.refresh([topic])
             info = await self._known(topic)
         if self._followed.get(topic) is not info:
-            # The queues must not get metadata that they already have: it would end their pauses, as
-            # a new leader does.
+            # The queues must not get metadata that they already have, because it would end their
+            # pauses, as a new leader does.
             self._follow(info)
         return info
 
@@ -243,7 +248,7 @@ class ProducerMetadata:
             if lookup.ending is not None:
                 lookup.ending.cancel()
         # The entry is removed here, not in a callback of the task, because a record that is
-        # appended right after this must start another lookup.
+        # appended right after the task ends must start another lookup.
         self._looking.pop(topic, None)
 
     def _hasten(self, topic: str, lookup: _Lookup) -> None:
@@ -321,7 +326,7 @@ class ProducerMetadata:
             self._removed(topic)
 
     def _removed(self, topic: str) -> None:
-        """Let the queued batches of a deleted topic wait for its re-creation, like new records."""
+        """Make the queued and new batches of a deleted topic wait until the topic is recreated."""
         logger.warning("topic no longer exists: topic=%s", topic)
         gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
         for queue in self._queues.of_topic(topic):

@@ -1,4 +1,4 @@
-"""The protocols through which a PartitionQueue calls the rest of its producer, and its settings."""
+"""QueueLimits, and protocols through which a PartitionQueue calls other parts of a producer."""
 
 from __future__ import annotations
 
@@ -22,28 +22,31 @@ NEVER: Final = float("inf")
 
 
 class QueueOwner(Protocol):
-    """What a queue shares with the other queues of its producer."""
+    """The services and state that a queue shares with the other queues of its producer."""
 
     @property
     def hurried(self) -> bool:
-        """Whether batches are sent without lingering: during flush, full memory, or close."""
+        """Whether batches are sent without lingering: during flush, close or full memory."""
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Take note of a new open batch; raise a KafkaError to refuse it."""
+        """Register a new open batch. A KafkaError that the call raises refuses the record."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
-        """Call `on_time` at `when` (monotonic seconds) or earlier."""
+        """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
         """Compress and seal a batch; return False if that continues in the executor or failed."""
         ...
 
     def producer_id_needed(self) -> None:
-        """Obtain a producer id, because a batch waits for it."""
+        """Request a producer id, because a batch waits for it."""
 
     def regroup(self, queued: QueuedBatch, groups: Sequence[Sequence[int]]) -> list[QueuedBatch]:
-        """Split a batch into new ones by record index; the Deliveries follow their records."""
+        """Split a batch by record index into one new batch per group.
+
+        The Deliveries of the batch move to the new batches.
+        """
         ...
 
 
@@ -51,7 +54,7 @@ class QueueSenders(Protocol):
     """The senders, as a queue sees them."""
 
     def ready(self, queue: PartitionQueue) -> None:
-        """Offer the queue to the sender of its leader: something may be sent now."""
+        """Offer the queue to the sender of its leader, because a batch may be ready."""
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
         """Request new metadata: the leader has changed, or the partition is gone."""
@@ -67,19 +70,19 @@ class QueueOutcomes(Protocol):
         """Fail a batch for good."""
 
     def retrying(self, queued: QueuedBatch, error: KafkaError) -> None:
-        """Take note of a failed attempt that will be retried."""
+        """Count and log a failed attempt that will be retried."""
 
 
 @frozen
 class QueueLimits:
-    """The settings of all queues as plain values: they are read for every batch.
+    """The settings of all queues as plain values, because they are read for every batch.
 
     Attributes:
         linger: `linger_ms` in seconds.
         delivery_timeout: `delivery_timeout_ms` in seconds.
-        retries: how often a batch is retried.
-        required_acks: 0, 1 or -1.
-        max_in_flight: batches of a partition that may be in flight.
+        retries: largest number of retries of a batch.
+        required_acks: the `acks` field of Produce requests: 0, 1 or -1.
+        max_in_flight: largest number of batches of a partition in flight.
     """
 
     linger: float = 0.0

@@ -25,12 +25,13 @@ SPARE = 64
 class QueueTimers:
     """A heap with at most one valid entry per queue, and a task that sleeps until the first.
 
-    Linger, pauses and deadlines of a queue share its entry: `on_time` finds out what is due and
-    schedules the next call. The heap therefore does not grow with the number of batches. An entry
-    that was replaced by one for an earlier time stays until the heap is cleaned.
+    Linger, pauses and deadlines of a queue share one entry: `on_time` handles each of them that is
+    due, and schedules the next call. The heap therefore does not grow with the number of batches.
+    If an entry is replaced by an entry for an earlier time, the old entry stays in the heap until
+    its time, unless the heap is cleaned before.
 
     Args:
-        broke: called with a queue whose `on_time` raised; the other queues are called nevertheless.
+        broke: called with a queue whose `on_time` raised; the other queues are still called.
     """
 
     def __init__(

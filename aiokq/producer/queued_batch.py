@@ -18,21 +18,22 @@ class QueuedBatch:
 
     Attributes:
         batch: the native batch with its Deliveries.
-        deadline: monotonic seconds at which it fails if it is not acknowledged.
-        sealed: whether it is compressed, if it has a codec, and `size` is final.
-        sealing: whether it is being compressed outside of the event loop.
-        size: bytes as sent; before compression until it is `sealed`.
-        stamp: its producer id, epoch and first sequence number, or None; kept while it may have
-            been written.
-        attempts: how often it was sent.
+        deadline: monotonic seconds at which the batch fails if it is not acknowledged.
+        sealed: whether the batch is ready to be sent: it is compressed, or has no codec.
+        sealing: whether the batch is being compressed outside of the event loop.
+        size: size of the batch in bytes as it is sent; before `sealed`, the uncompressed size.
+        stamp: producer id, epoch and first sequence number of the batch, or None. A batch that may
+            have been written keeps its stamp.
+        attempts: number of times that the batch was sent.
         in_flight: whether the response to the newest attempt is outstanding.
-        node_id: broker of the newest attempt.
-        uncertain: whether an attempt without a known result may have written it.
-        torn: whether it is part of a split batch that may have been written whole: a broker
-            would refuse it as out of order instead of recognizing a duplicate.
-        expired: whether it has failed although it is in flight; the response still tells whether
-            its sequence numbers were used.
-        done: whether it was completed or failed, and will not be sent again.
+        node_id: id of the broker of the newest attempt.
+        uncertain: whether an attempt without a known result may have written the batch.
+        torn: whether the batch is a part of a split batch that may have been written before the
+            split. A broker would refuse the part as out of order instead of recognizing a
+            duplicate.
+        expired: whether the batch has failed although it is in flight. The response still tells
+            whether the batch's sequence numbers were used.
+        done: whether the batch was delivered or has failed, or was replaced by its parts.
         error: error of the newest attempt that was refused.
     """
 

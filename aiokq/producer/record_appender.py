@@ -43,9 +43,12 @@ ManyRecord: TypeAlias = (
     | tuple[object, object, Headers | None]
     | tuple[object, object, Headers | None, int | None]
 )
-"""(key, value), (key, value, headers) or (key, value, headers, timestamp_ms)."""
+"""A record for `send_many`.
+
+The tuple is (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
+"""
 _Row: TypeAlias = tuple[object, object, Headers | None, int | None, int | None]
-"""(key, value, headers, timestamp_ms, partition)."""
+"""A record for `_append_rows`: (key, value, headers, timestamp_ms, partition)."""
 
 
 class SendNowait(Protocol):
@@ -74,27 +77,30 @@ class SendNowait(Protocol):
 
         Raises:
             BufferFull: buffer_memory is full, or other calls wait for it: await `enqueue`.
-            RecordTooLarge: larger than max_request_size, or than buffer_memory.
-            UnknownTopicOrPartition: the topic has no such partition.
-            InvalidTopic: not a valid topic name.
+            RecordTooLarge: the record is larger than max_request_size or buffer_memory.
+            UnknownTopicOrPartition: the topic has no such partition, or a partitioner is set and
+                the topic's metadata is not known yet: await `enqueue`.
+            ConfigError: the partitioner chose a partition that the topic does not have.
+            InvalidTopic: `topic` is not a valid topic name.
             Closed: the producer is not started, or closed.
-            WrongLoop: called outside of the loop that the producer was started on.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
             ValueError: `partition` is not from 0 to 2**31 - 1, or `timestamp_ms` not from 0 to
                 2**63 - 1.
             TypeError: a key or value that is not bytes-like, without a serializer for it; a number
                 that is not an int; headers that are not (name, value) pairs.
+            others: whatever a serializer or the partitioner raises.
         """
         ...
 
 
 class RecordAppender:
-    """Appends records to the native core, after waiting for memory or metadata.
+    """Appends records to the native core; waits for memory and metadata if necessary.
 
     Args:
         spawn: starts a task that belongs to the producer.
 
     Attributes:
-        metadata: the topics that records were appended to.
+        metadata: the metadata of the topics that records were appended to.
     """
 
     def __init__(
@@ -123,16 +129,16 @@ class RecordAppender:
 
     @property
     def send_nowait(self) -> SendNowait:
-        """The function that accepts a record at once: without hooks the native append itself."""
+        """The function that accepts a record without waiting; without hooks, the native append."""
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
     def memory_freed(self) -> None:
-        """Serve waiters, because the native core freed memory."""
+        """Grant the memory that the native core has freed to waiting calls."""
         self._memory_waiters.freed()
 
     def close(self, error: KafkaError) -> None:
-        """Refuse new records; fail with `error` the calls that wait for memory or metadata."""
+        """Refuse new records; the calls that wait for memory or metadata fail with `error`."""
         self._accumulator.close()
         self._memory_waiters.fail(error)
         self.metadata.refuse(error)
@@ -147,12 +153,17 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> Delivery:
-        """Append a record that `send_nowait` refused for lack of memory or metadata."""
+        """Append a record that `send_nowait` refused for lack of memory or metadata.
+
+        Args:
+            refusal: the error that `send_nowait` raised; it has the prepared record if the record's
+                hooks have run.
+        """
         hooks = self._hooks
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
         ):
-            record = refusal.record  # its hooks have run, and must not run again
+            record = refusal.record  # the record's hooks have run, and must not run again
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
@@ -170,7 +181,7 @@ class RecordAppender:
     ) -> Deliveries:
         """Append records in order, waiting for memory as often as necessary."""
         if not isinstance(records, list | tuple):
-            from aiokq.core.arguments import list_argument  # most producers do not need it
+            from aiokq.core.arguments import list_argument  # most calls need no import
 
             records = list_argument(records, "send_many(records)", "[(b'key', b'value')]")
         if self._hooks is not None:
@@ -226,7 +237,7 @@ class RecordAppender:
         return deliveries
 
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
-        """Append a batch that the user filled, as a whole."""
+        """Append the records of `batch` as one batch, after waiting for metadata and memory."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
         await self._look_for(topic, partition)
@@ -284,8 +295,8 @@ class RecordAppender:
     ) -> Deliveries:
         if hooks.needs_metadata:
             await self.metadata.find(topic)
-        # All records are prepared before the first is appended: if one is refused, none is
-        # appended.
+        # All records are prepared before the first is appended: if a hook raises, no record was
+        # accepted.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
             made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)

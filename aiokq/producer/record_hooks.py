@@ -1,4 +1,4 @@
-"""RecordHooks: the user's interceptors, serializers and partitioner, which run before an append.
+"""RecordHooks: runs the user's interceptors, serializers and partitioner before an append.
 
 A producer without any of them has no RecordHooks.
 """
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class PreparedRecord(NamedTuple):
-    """The arguments of the native append, in its order."""
+    """The arguments of the native append, in the order of its parameters."""
 
     topic: str
     value: Buffer | None
@@ -41,7 +41,7 @@ class PreparedRecord(NamedTuple):
 
 
 class BufferFullAfterHooks(BufferFull):
-    """BufferFull for a record whose hooks have run, and must not run again."""
+    """BufferFull for a record whose hooks have run; they must not run again."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__()
@@ -49,7 +49,10 @@ class BufferFullAfterHooks(BufferFull):
 
 
 class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
-    """UnknownTopicOrPartition for a record whose hooks have run: its partition is not known yet."""
+    """UnknownTopicOrPartition for a record whose hooks have run; they must not run again.
+
+    The partition may exist: the known metadata may be old.
+    """
 
     def __init__(self, record: PreparedRecord, error: UnknownTopicOrPartition) -> None:
         super().__init__(error.message, topic_partition=error.topic_partition)
@@ -57,7 +60,7 @@ class UnknownPartitionAfterHooks(UnknownTopicOrPartition):
 
 
 class PartitionsNotYetKnown(UnknownTopicOrPartition):
-    """The partitioner needs metadata; the interceptors and serializers of the record have run."""
+    """The partitioner needs metadata; the record's interceptors and serializers have run."""
 
     def __init__(self, record: PreparedRecord) -> None:
         super().__init__(
@@ -69,7 +72,7 @@ class PartitionsNotYetKnown(UnknownTopicOrPartition):
 
 
 class RecordHooks:
-    """Runs on_enqueue, then the serializers, then the partitioner."""
+    """Runs on_enqueue, then the serializers, then the partitioner of a record."""
 
     def __init__(
         self, settings: ProducerValues, engine: ClusterEngine, accumulator: Accumulator
@@ -107,7 +110,17 @@ class RecordHooks:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Append a record after running its hooks; they do not run if no record can be accepted."""
+        """Run the record's hooks and append the record.
+
+        No hook runs if the producer is closed, or if other calls wait for memory.
+
+        Raises:
+            BufferFull: other calls wait for memory.
+            BufferFullAfterHooks: there is no memory for the record.
+            UnknownPartitionAfterHooks: the topic has no such partition, according to the metadata.
+            PartitionsNotYetKnown: the partitioner needs partitions that are not known yet.
+            others: the errors of `SendNowait`.
+        """
         self._accumulator.guard.require()
         if self._accumulator.closed:
             raise Closed("the producer is closed")
@@ -132,7 +145,7 @@ class RecordHooks:
     ) -> PreparedRecord:
         """Run the interceptors and serializers; return the arguments of the native append.
 
-        `place` has to choose the partition afterwards.
+        The partition is not chosen yet; `place` does that.
 
         Raises:
             whatever a serializer raises, as `passable` converts it.
@@ -156,7 +169,7 @@ class RecordHooks:
         return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
 
     def place(self, record: PreparedRecord) -> PreparedRecord:
-        """Return the record with a partition, if the partitioner has to choose one.
+        """Return the record; if it has no partition, let a custom partitioner choose one.
 
         Raises:
             PartitionsNotYetKnown: the partitioner needs partitions that are not known yet.

@@ -1,4 +1,4 @@
-"""Rules between the settings of a producer, and values derived from them."""
+"""Constraints between the settings of a producer, and values derived from them."""
 
 from __future__ import annotations
 
@@ -133,26 +133,26 @@ class ProducerRules(ClusterRules):
 
     @property
     def required_acks(self) -> int:
-        """``acks`` as sent: 0, 1 or -1."""
+        """The `acks` field of a Produce request: 0, 1 or -1."""
         return -1 if self.acks == "all" else self.acks
 
     @property
     def produce_request_timeout_ms(self) -> int:
-        """How long a Produce request of this producer may wait for its response.
+        """The milliseconds that a Produce request of this producer may wait for its response.
 
         If `delivery_timeout_ms` was set and `request_timeout_ms` was not, `delivery_timeout_ms`
-        limits it. Other requests use `request_timeout_ms`.
+        limits this time. Other requests use `request_timeout_ms`.
         """
         return self.timeouts.request_timeout_ms
 
     @property
     def timeouts(self) -> ProducerTimeouts:
-        """The effective timeouts, derived ones included."""
+        """The effective timeouts, both set and derived."""
         given = ProducerTimeouts(
             self.linger_ms, self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms
         )
-        # A request_timeout_ms given to the Cluster limits its requests, not this producer's
-        # timeouts.
+        # A request_timeout_ms that was set on the Cluster is meant for the Cluster's requests. For
+        # this producer, it counts as not set.
         return fitted(given, self.explicit - self.of_cluster)
 
     @property

@@ -14,14 +14,14 @@ __all__ = ["SendWindow"]
 
 
 class SendWindow:
-    """The batches of a partition, of which `batches[:cursor]` were sent in the current window.
+    """The batches of a partition, with a cursor between sent and unsent batches of a window.
 
-    A refused batch ends the window: nothing more is sent until every batch in flight is answered,
-    then the next window begins at the first batch. This keeps the order, also when the leader
-    changes.
+    The batches before the cursor were sent in the current window. A refused batch ends the window:
+    no batch is sent until every batch in flight is answered. After that, the next window begins at
+    the first batch. This keeps the order, also when the leader changes.
 
     Attributes:
-        batches: oldest first, each until its outcome is known.
+        batches: the batches that are in the queue, oldest first.
         in_flight: number of attempts without an answer.
     """
 
@@ -40,35 +40,35 @@ class SendWindow:
 
     @property
     def next(self) -> QueuedBatch | None:
-        """The first batch that was not sent in this window."""
+        """The first batch that was not sent in this window; None if all were sent."""
         return self.batches[self._cursor] if self._cursor < len(self.batches) else None
 
     def launched(self, queued: QueuedBatch) -> None:
-        """Note that a batch was handed to a connection."""
+        """Mark a batch as in flight, because it was passed to a connection."""
         queued.in_flight = True
         self.in_flight += 1
         if self.next is queued:
             self._cursor += 1
         else:
-            self._draining = True  # a batch sent again out of turn, to learn whether it was written
+            self._draining = True  # sent again out of order, to learn whether it was written
 
     def answered(self, queued: QueuedBatch) -> None:
-        """Note that an attempt was answered, or that its answer no longer matters."""
+        """Mark a batch as not in flight: it was answered, or its answer does not matter."""
         queued.in_flight = False
         self.in_flight -= 1
 
     def drain(self) -> None:
-        """Send no more batches in this window."""
+        """End the window: no batch is sent until every batch in flight is answered."""
         self._draining = True
 
     def restart_if_drained(self) -> None:
-        """Begin a new window if this one was ended and nothing is in flight."""
+        """Begin a new window if the current window was ended and no batch is in flight."""
         if self._draining and not self.in_flight:
             self._draining = False
             self._cursor = 0
 
     def restart(self) -> None:
-        """Continue with the first batch; no batch may be in flight."""
+        """Begin again with the first batch; called when no batch is in flight."""
         self._cursor = 0
 
     def remove(self, queued: QueuedBatch) -> None:
@@ -96,7 +96,7 @@ class SendWindow:
         self._cursor = min(self._cursor, place)
 
     def clear(self) -> None:
-        """Mark all batches as done and remove them."""
+        """Mark all batches as done and remove them; none of them counts as in flight."""
         for queued in self.batches:
             queued.done = True
         self.batches.clear()

@@ -1,7 +1,7 @@
-"""Sender: the Produce requests of one broker, several in flight.
+"""Sender: sends the Produce requests of one broker, several of which may be in flight.
 
 There is one Sender per broker, and no Sender waits for another. A request has at most one batch per
-partition and max_request_size bytes of batches; a single batch is sent whatever its size.
+partition, and at most max_request_size bytes of batches; only a single batch may be larger.
 """
 
 from __future__ import annotations
@@ -68,13 +68,16 @@ class SenderOwner(Protocol):
         ...
 
     def launched(self, queued: QueuedBatch, attempt: int) -> memoryview:
-        """Return the bytes of a batch that is being sent, with its sequence numbers."""
+        """Return the bytes of a batch for an attempt, with its sequence numbers.
+
+        The `on_batch` hooks of the interceptors are called first.
+        """
         ...
 
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Take the acknowledgement of a batch."""
+        """Process the acknowledgement of a batch."""
 
     def refused(
         self,
@@ -84,10 +87,10 @@ class SenderOwner(Protocol):
         bad_records: dict[int, str | None] | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
-        """Take the error of an attempt."""
+        """Process the failure of an attempt."""
 
     def unreachable(self, queues: list[PartitionQueue], error: KafkaError) -> None:
-        """Take the error that prevented a connection to the leader of these queues."""
+        """Process the failure to connect to the broker that leads the partitions of `queues`."""
 
 
 class _Launched(NamedTuple):
@@ -98,20 +101,20 @@ class _Launched(NamedTuple):
 class _InFlight(NamedTuple):
     launched: list[_Launched]
     names: dict[UUID, str]
-    """Topic names by id, if the request names topics by id."""
+    """Topic names by topic id; empty if the request names its topics."""
 
 
 class Sender:
-    """Sends to one broker the batches of the queues that are offered to it.
+    """Sends batches to one broker, taken from the partition queues that are offered.
 
     Args:
-        node: the broker.
-        owner: the pool.
-        internal_errors: fails the batches that an unexpected exception concerns.
-        acks: 0, 1 or -1.
-        max_in_flight: requests that may be in flight.
-        max_request_size: bytes of batches in a request.
-        timeout: seconds that the broker may take to answer.
+        node: the node of the broker.
+        owner: the pool of senders.
+        internal_errors: logs an unexpected exception, and fails the batches concerned.
+        acks: the `acks` field of the requests: 0, 1 or -1.
+        max_in_flight: largest number of requests in flight.
+        max_request_size: largest size of all batches in a request, in bytes.
+        timeout: seconds within which the broker has to answer a request.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -137,11 +140,14 @@ class Sender:
         self._ready: OrderedDict[PartitionQueue, None] = OrderedDict()
         """The offered queues, in the order in which they are served.
 
-        Each sender has its own: a queue whose leader changes is offered to another sender while
-        this one, perhaps busy with connecting, still holds it.
+        Each sender has its own set: a queue whose leader changes is offered to another sender while
+        this sender, which may be busy connecting, still has the queue.
         """
         self._waiting_since: float | None = None
-        """When batches began to wait without a request being sent, in monotonic seconds."""
+        """Monotonic seconds since which queues have waited without a request being sent.
+
+        None if no queue waits.
+        """
         self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
         self._spawn = spawn
@@ -150,7 +156,7 @@ class Sender:
         self._woken = asyncio.Event()
 
     def offer(self, queue: PartitionQueue) -> None:
-        """Add a queue that this broker leads to those that may have something to send."""
+        """Add a partition queue whose leader is this broker: it may have a batch to send."""
         if queue not in self._ready:
             if self._waiting_since is None:
                 self._waiting_since = self._owner.now()
@@ -159,11 +165,11 @@ class Sender:
                 self._woken.set()
 
     def stalled(self, now: float) -> float:
-        """Return the seconds for which batches have been waiting without a request being sent."""
+        """Return the seconds for which batches have waited without a request; 0 if none waits."""
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
-        """Send batches and take answers, forever; errors go to the batches, not to this task."""
+        """Send batches and process responses, forever; errors fail batches, not this task."""
         try:
             await self._run()
         finally:
@@ -183,14 +189,14 @@ class Sender:
             if connection is None or connection.retiring:
                 if not self._connecting:
                     self._connecting = True
-                    # Connect in a task of its own: this task has to process the responses that
-                    # still arrive, as errors of the closed connection.
+                    # Connect in a task of its own: this task has to process the outcomes of the
+                    # requests in flight, which fail because their connection was closed.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:
                 await self._send(connection)
             except ConnectionLost:
-                woken.set()  # closed between two requests: use another connection
+                woken.set()  # the connection was closed between two requests: get another one
 
     # -- sending
 
@@ -213,7 +219,10 @@ class Sender:
         self._owner.unreachable(queues, error)
 
     def _throttled(self) -> bool:
-        """Return whether the broker throttles this client (KIP-219); a timer then sets `_woken`."""
+        """Return whether the broker throttles this client (KIP-219).
+
+        If so, a timer sets `_woken` when the throttling ends.
+        """
         loop = asyncio.get_running_loop()
         silence = self.node.throttle_until - loop.time()
         if silence <= 0:
@@ -250,7 +259,7 @@ class Sender:
             except KafkaError as error:
                 self._all_refused(in_flight, error)  # the request cannot be encoded
                 continue
-            except Exception as error:  # noqa: BLE001  logged by report()
+            except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._all_broke(in_flight, "request", error)
                 continue
             self._in_flight += 1
@@ -258,7 +267,7 @@ class Sender:
 
     # hot: once per request, benchmarks/micro/producer.py
     def _launch(self, version: int) -> list[_Launched]:
-        """Launch the first batch of each ready queue, as many as fit into one request."""
+        """Launch the next batches of the ready queues, one per queue, until a request is full."""
         now = self._owner.now()
         node_id = self.node.node_id
         ready = self._ready
@@ -270,7 +279,7 @@ class Sender:
                 queued = queue.peek(now) if queue.leader == node_id else None
                 if queued is not None and version < FIRST_WITH_ZSTD and self._zstd(queue, version):
                     queued = None
-            except Exception as error:  # noqa: BLE001  logged by report()
+            except Exception as error:  # noqa: BLE001  logged by fail_queue()
                 self._internal_errors.fail_queue(queue, "peek", error)
                 queued = None
             if queued is None:
@@ -279,11 +288,11 @@ class Sender:
             size += queued.size
             if size > self._max_request_size and launched:
                 break
-            # The batch is launched before the next queue is asked for one: that queue may have to
-            # discard the producer id with which this batch is numbered.
+            # Launch the batch before `peek` is called for the next queue: that call may discard the
+            # producer id with which this batch is numbered.
             try:
                 attempt = queue.launch(queued, node_id)
-            except Exception as error:  # noqa: BLE001  logged by report()
+            except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 size -= queued.size
                 del ready[queue]  # offered again if it has more batches
@@ -306,7 +315,10 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Fail unsent zstd batches, as this broker lacks zstd; return whether there are any."""
+        """Return whether the topic's codec is zstd, which this broker does not support.
+
+        If the codec is zstd, the unsent batches of the queue fail.
+        """
         if self._owner.codec(queue.topic) != ZSTD:
             return False
         queue.fail_unsent(
@@ -334,7 +346,7 @@ class Sender:
                     data = topics[queue.topic] = TopicProduceData(
                         name=queue.topic, topic_id=owner.topic_id(queue.topic), partition_data=[]
                     )
-            except Exception as error:  # noqa: BLE001  logged by report()
+            except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 continue
             sent.append(each)
@@ -355,7 +367,7 @@ class Sender:
     async def _send_and_forget(
         self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
     ) -> None:
-        """Send with acks=0: a batch counts as delivered when the socket took it."""
+        """Send with acks=0: a batch counts as delivered once the socket has accepted it."""
         connection.send_no_reply(request, version=version)
         try:
             async with asyncio.timeout(self._timeout):
@@ -417,7 +429,7 @@ class Sender:
                     )
                 else:
                     self._take_error(queued, attempt, answer, response)
-            except Exception as bug:  # noqa: BLE001  logged by report()
+            except Exception as bug:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "answer", bug)
 
     def _take_error(
@@ -455,7 +467,7 @@ class Sender:
         for queued, attempt in in_flight.launched:
             try:
                 self._owner.refused(queued, attempt, copy_error(error))
-            except Exception as bug:  # noqa: BLE001  logged by report()
+            except Exception as bug:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "answer", bug)
 
     def _all_broke(self, in_flight: _InFlight, where: str, error: Exception) -> None:
@@ -463,7 +475,7 @@ class Sender:
             self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
-        """Fail the batches of all offered queues, because this broker can never take them."""
+        """Fail the unsent batches of all offered queues, because the broker is too old for them."""
         while self._ready:
             queue, _ = self._ready.popitem(last=False)
             if queue.leader == self.node.node_id:

@@ -151,7 +151,10 @@ class SenderPool:
         )
 
     def _leaderless(self, queue: PartitionQueue) -> None:
-        """Ask the cluster engine for a leader; the event of a new leader offers the queue again."""
+        """Report to the cluster engine, once, that the partition has no leader.
+
+        The event of a new leader offers the queue again.
+        """
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)
             self._leader_failed(queue, queue.blocked_by, None)

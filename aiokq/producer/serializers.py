@@ -13,7 +13,7 @@ Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 """Record headers: (name, value) pairs in order; a name may occur twice."""
 
 Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
-"""A function of (topic, headers, object) that returns bytes, or None for None."""
+"""A function of (topic, headers, object) that returns bytes, or None for null."""
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Serializer(Protocol):
 def serialize_with(serializer: Serializer | Callable[[object], Buffer | None]) -> Serialize:
     """Return a function of (topic, headers, object) for either kind of serializer.
 
-    None is not passed to the serializer and stays null, as for deserializers: most records have
+    None is not passed to the serializer and stays null, as with deserializers: most records have
     no key, and a tombstone must not become the text "null".
     """
     if isinstance(serializer, Serializer):

@@ -34,12 +34,14 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 class ProducerSettings(ProducerRules, ClusterSettings):
     """How records are batched, kept and delivered. Names, units and defaults are Kafka's.
 
-    Two defaults differ. `batch_size` is 128 KiB instead of 16 KiB: it is an upper limit, and memory
-    grows with the records. `linger_ms` is 5, as in Kafka since 4.0; but unless it is set, records
-    that are awaited do not linger (`linger_when_awaited`).
+    There are two exceptions. `batch_size` is 128 KiB instead of 16 KiB: it is an upper limit, and
+    the memory of a batch grows with its records. `linger_ms` is 5, as in Kafka since 4.0, but
+    records that are awaited do not linger unless `linger_ms` is set (`linger_when_awaited`).
 
-    If `delivery_timeout_ms` is set, it limits the timeouts that are not set: `linger_ms` to a
-    quarter of it, `produce_request_timeout_ms` to half of the rest, `max_block_ms` to all of it.
+    If `delivery_timeout_ms` is set, it limits the timeouts that are not set. `linger_ms` is at most
+    a quarter of `delivery_timeout_ms`, and `max_block_ms` is at most `delivery_timeout_ms`.
+    `produce_request_timeout_ms` is at most half of the time that remains after `linger_ms`, but is
+    not lowered below 100 ms.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.

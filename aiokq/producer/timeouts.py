@@ -1,4 +1,4 @@
-"""The timeouts of a producer: derives those that were not set, and refuses contradictions."""
+"""The timeouts of a producer: derives unset timeouts, and refuses contradictory settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ProducerTimeouts:
     """The timeouts of a producer, in milliseconds.
 
     Attributes:
-        linger_ms: how long a batch waits for more records.
-        request_timeout_ms: how long a Produce request may wait for its response. Other requests
-            use the `request_timeout_ms` of the settings.
-        delivery_timeout_ms: the most time from the acceptance of a record to its delivery or
+        linger_ms: time that a batch waits for more records.
+        request_timeout_ms: timeout of a Produce request. Other requests use the
+            `request_timeout_ms` of the settings.
+        delivery_timeout_ms: longest time from the acceptance of a record to its delivery or
             failure.
-        max_block_ms: how long a call waits for buffer memory, and how long records wait for an
+        max_block_ms: longest time that a call waits for buffer memory, or that records wait for an
             unknown topic.
     """
 
@@ -48,10 +48,16 @@ class ProducerTimeouts:
 def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeouts:
     """Return the effective timeouts.
 
-    If `delivery_timeout_ms` was set, the timeouts that were not set are limited by it: linger to a
-    quarter of it, the timeout of Produce requests to half of the rest (but not below 100 ms), and
-    `max_block_ms` to all of it. If it was not set, it is raised to what the others need, as in
-    Java, up to its maximum.
+    If `delivery_timeout_ms` was set, it limits the timeouts that were not set:
+
+    - `linger_ms` is at most a quarter of `delivery_timeout_ms`. If `request_timeout_ms` was set,
+      `linger_ms` is also at most `delivery_timeout_ms` - `request_timeout_ms`.
+    - The timeout of Produce requests is at most half of the time that remains after `linger_ms`,
+      but is not lowered below 100 ms.
+    - `max_block_ms` is at most `delivery_timeout_ms`.
+
+    If `delivery_timeout_ms` was not set, it is raised to `linger_ms` + `request_timeout_ms` if it
+    is lower, as in Java, but not above its maximum. A warning is logged.
 
     Args:
         given: the settings, with defaults for those that were not set.

@@ -1,4 +1,4 @@
-"""UnobservedFailures: the failures for flush() and `async with` to raise, as nobody saw them."""
+"""UnobservedFailures: collects failures for flush() and `async with`, which raise them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
-"""The number of failed batches kept; of older batches only counts and partitions are kept."""
+"""The number of failed batches kept. Of older batches, only the number of unobserved records and
+the partitions are kept.
+"""
 
 MAX_DETAILS = 100
 """The most errors in the DeliveryFailed of a flush; the error of `send_many` has all outcomes."""
 
 
 class UnobservedFailures:
-    """Failed batches since the last report.
+    """The batches that failed since the last report.
 
     Whether a failure was observed is checked when it is reported, not when the batch fails: the
     task that awaits a Delivery runs, and sees the error, after the batch has failed.
@@ -42,7 +44,7 @@ class UnobservedFailures:
                 self._older_partitions.add(TopicPartition(oldest.topic, oldest.partition))
 
     def take(self) -> DeliveryFailed | None:
-        """Return one error for all unobserved failures, or None, and forget them."""
+        """Return one error for all unobserved failures and forget them; None if there are none."""
         count = self._older
         partitions = dict.fromkeys(sorted(self._older_partitions))
         errors: list[KafkaError] = []

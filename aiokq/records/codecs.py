@@ -1,4 +1,4 @@
-"""RecordCodecs: decompression and conversion of legacy batches, for the compiled core."""
+"""RecordCodecs: decompression of batches and conversion of legacy batches, for cursors."""
 
 from __future__ import annotations
 

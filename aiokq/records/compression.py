@@ -1,6 +1,7 @@
 """Kafka's compression codecs: ids, levels, compression, and decompression with a size limit.
 
-Each codec's library is imported on first use: a broker that never decompresses loads none.
+The libraries for snappy, lz4 and zstd are imported on first use: a broker that never decompresses
+does not load them.
 
 Source: KIP-390 (levels), Kafka ``common/compress/*.java``, KAFKA-3160 (lz4 header checksum).
 Tests: ``tests/unit/records/test_compression.py``.
@@ -63,6 +64,9 @@ def codec_id(name: str) -> int:
 def check_level(codec: int, level: int) -> int:
     """Return ``level`` if the codec accepts it.
 
+    Args:
+        codec: id of a known codec.
+
     Raises:
         ConfigError: the level is outside Kafka's range, or the codec has no levels.
     """
@@ -82,13 +86,13 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     Args:
         codec: 0 none, 1 gzip, 2 snappy (xerial framing), 3 lz4 (frame of independent 64 KiB
             blocks), 4 zstd.
-        level: a level in the codec's ``LEVELS``; None is its default.
+        level: a level in the codec's ``LEVELS``; None for the codec's default.
         magic: magic of the batch; with 0, the lz4 header has the wrong checksum that old Kafka
             clients require.
 
     Raises:
         UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
-        ConfigError: a level outside the codec's range.
+        ConfigError: a level outside the codec's range, or a level for snappy, which has none.
     """
     if codec == NONE:
         return bytes(data)
@@ -109,7 +113,9 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes:
-    """Return ``data`` decompressed, without ever holding more than ``limit`` bytes and one block.
+    """Return ``data`` decompressed, if the result has at most ``limit`` bytes.
+
+    Decompression stops at the limit, so that a small hostile batch cannot fill the memory.
 
     Args:
         codec: codec id, see ``compress``; 0 returns the bytes unchanged.
@@ -247,8 +253,8 @@ def _snappy_block(block: memoryview, left: int, limit: int) -> bytes:
 def _lz4_compress(data: Buffer, level: int | None, magic: int) -> bytes:
     import lz4.frame  # type: ignore[import-untyped]  # has no stubs
 
-    # Java uses the fast compressor for its default level 9, and the high-compression one, whose
-    # levels in the C library are 3 to 12, for every other level.
+    # Java uses the fast compressor for its default level 9, and the high-compression compressor for
+    # every other level. The high-compression levels of the C library are 3 to 12.
     fast = level is None or level == LEVELS[LZ4].default
     frame: bytes = lz4.frame.compress(
         data,
@@ -258,7 +264,8 @@ def _lz4_compress(data: Buffer, level: int | None, magic: int) -> bytes:
         store_size=False,
     )
     if magic == 0:
-        # Kafka 0.8 included the frame's magic number in the hash; its consumers require that byte
+        # Kafka 0.8 included the frame's magic number in the header checksum. Its consumers require
+        # that checksum.
         return frame[:6] + bytes((_xxh32_byte(frame[:6]),)) + frame[7:]
     return frame
 
@@ -273,7 +280,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
     left = limit
     pending: Buffer | None = data
     try:
-        # The library allocates max_length bytes at once, so request steps, not the whole limit.
+        # The library allocates `max_length` bytes at once. Steps avoid allocating the whole limit.
         step = max(_BLOCK, 4 * len(data))
         while not frame.eof:
             part = frame.decompress(pending, max_length=min(step, left + 1))
@@ -352,8 +359,8 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
 def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
     """Return the first frame's size, an upper bound of its content, and whether the bound is exact.
 
-    The library does not distinguish "truncated" from "larger than the limit". The headers of the
-    frame's blocks do. Source: RFC 8878 section 3.1.1.
+    The library reports the same error for a truncated frame and for content larger than the limit.
+    The headers of the frame's blocks tell the two cases apart. Source: RFC 8878 section 3.1.1.
     """
     import zstandard
 

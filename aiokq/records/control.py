@@ -61,10 +61,13 @@ def read_control_type(key: Buffer | None) -> int:
 
 
 def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """Return the marker of the control batch at the start of ``data``; None for other types.
+    """Return the marker of the control batch at the start of ``data``.
+
+    The result is None if the batch has a control record of another type, or no record.
 
     Raises:
         CorruptRecord: not a valid control batch.
+        RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
     """
     for record in iter_records(data, header):
         kind = read_control_type(record.key)

@@ -1,4 +1,4 @@
-"""The header of a record batch: its layout, fields and checksum. No record is read here.
+"""The header of a record batch: its layout, fields and checksum.
 
 Tests: ``tests/unit/records/test_header.py``, golden bytes of Java in ``test_golden.py``.
 """
@@ -20,13 +20,13 @@ LOG_OVERHEAD: Final = 12
 """Bytes of the base offset and length fields, which the length of a batch does not include."""
 
 LENGTH_OFFSET: Final = 8
-"""Position of the length field, for every magic."""
+"""Position of the length field in a batch of any magic, in bytes."""
 
 HEADER_SIZE: Final = 61
 """Size of a v2 batch header in bytes; the records follow it."""
 
 ATTRIBUTES_OFFSET: Final = 21
-"""Position of the attributes, where the part covered by the CRC-32C begins (v2)."""
+"""Position of the attributes in a v2 batch, in bytes; the CRC-32C covers the data from here on."""
 
 MAX_TIMESTAMP_OFFSET: Final = 35
 
@@ -88,11 +88,11 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's word; hides tuple.count, which nobody needs
+    count: int  # type: ignore[assignment]  # Kafka's name; hides tuple.count, which is not used
 
     @property
     def size(self) -> int:
-        """The size of the whole batch, header included, in bytes."""
+        """The size of the complete batch, header included, in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
@@ -112,7 +112,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
+        """The timestamp type: 0 for CreateTime, 1 for LogAppendTime."""
         return (self.attributes & TIMESTAMP_TYPE_MASK) >> 3
 
     @property
@@ -144,7 +144,7 @@ class BatchHeader(NamedTuple):
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Return ``sequence + increment``; 0 follows 2**31 - 1, as in producers."""
+    """Return ``sequence + increment``; 0 follows 2**31 - 1, as in Kafka."""
     return (sequence + increment) & SEQUENCE_MASK
 
 
@@ -213,7 +213,8 @@ def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
 def computed_crc(data: Buffer, header: BatchHeader, crc32c: Checksum) -> int:
     """Return the checksum of the batch at the start of ``data``, by its magic.
 
-    CRC-32C from the attributes on for v2, zlib's CRC-32 from the magic on for v0 and v1.
+    It is the CRC-32C from the attributes on for v2, and zlib's CRC-32 from the magic on for v0 and
+    v1.
     """
     view = memoryview(data)
     if header.magic >= 2:

@@ -2,8 +2,8 @@
 
 An entry has an offset (int64), a size (int32), the CRC-32 of the bytes that follow, magic,
 attributes, a timestamp (only in v1), key and value. A compressed set is a single entry (the
-wrapper) whose value is the set. The wrapper has the offset of the last record; the offsets inside
-are absolute in v0 and relative in v1.
+wrapper) whose value is the compressed set. The wrapper has the offset of the last record; the
+offsets inside are absolute in v0 and relative in v1.
 
 Source: Kafka ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java``, KIP-31, KIP-32.
 Tests: ``tests/unit/records/test_legacy.py``.
@@ -116,7 +116,7 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
                 f"message of magic {header.magic}, codec {header.codec} inside a compressed one"
                 f" of magic {magic}"
             )
-        # As in Kafka, inner checksums are not verified, because the wrapper's checksum covers them.
+        # Unlike Kafka, this does not verify inner checksums: the wrapper's checksum covers them.
         entry = content[position : position + header.size]
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
@@ -143,12 +143,14 @@ def encode_message_set(
     level: int | None = None,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """Return a v0/v1 message set of ``records`` with their own offsets; one wrapper if compressed.
+    """Return a v0/v1 message set that keeps the offsets of ``records``.
 
-    Record headers are dropped: these formats have none.
+    A compressed message set is a single wrapper message. Record headers are dropped: these formats
+    have none.
 
     Raises:
-        UnsupportedCompressionType: zstd, which only v2 supports.
+        UnsupportedCompressionType: an unknown codec id, or zstd, which only v2 supports.
+        ConfigError: ``level`` is outside the codec's range.
     """
     messages = list(records)
     if codec == compression.NONE:
@@ -206,15 +208,19 @@ def upconvert(
     """Return the v0/v1 entries in ``data`` as one uncompressed v2 batch with the same offsets.
 
     A batch has one timestamp type. LogAppendTime is kept if all messages have the same time, as the
-    messages of one entry do; a caller that needs the exact type converts entry by entry.
+    messages of one entry do. A caller that needs the exact type converts entry by entry.
 
     Args:
-        crc32c: computes the checksum; without it the CRC is 0 (the CRC-32 was verified here).
+        crc32c: computes the checksum; without it the CRC is 0, because the CRC-32 of each entry has
+            been verified.
+        check_crcs: verify the CRC-32 of each outer entry.
+        limit: the most bytes that one wrapper may decompress to.
 
     Raises:
         CorruptRecord: an entry is damaged, ``data`` has no complete entry, or no batch can have the
             offsets.
         RecordTooLarge: the content of a wrapper is larger than ``limit``.
+        UnsupportedCompressionType: a wrapper has an unknown codec, or zstd.
     """
     messages = list(decode_message_set(data, check_crcs=check_crcs, limit=limit))
     if not messages:
@@ -232,10 +238,10 @@ def upconvert(
 
 
 def downconvert(batches: Buffer, magic: int, *, limit: int = DEFAULT_LIMIT) -> bytes:
-    """Return v2 batches as message sets of ``magic`` 0 or 1, for old clients.
+    """Return batches as message sets of ``magic`` 0 or 1, for old clients.
 
     Each batch keeps its codec; record headers are dropped, and control batches are omitted. Entries
-    of the requested magic or an older one are not changed.
+    of the requested magic or an older magic are not changed.
 
     Raises:
         UnsupportedCompressionType: a batch has zstd or an unknown codec.

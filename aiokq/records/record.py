@@ -1,7 +1,7 @@
 """Encoding and decoding of v2 records in plain Python.
 
-For uses with few batches: validation for compacted topics, time lookups, control records,
-conversion. The hot loops over records are in ``aiokq.fastpath``.
+These functions serve callers that read few batches: validation for compacted topics, time lookups,
+control records and conversion. The hot loops over records are in ``aiokq.fastpath``.
 
 Source: Kafka ``DefaultRecord.java``. Tests: ``tests/unit/records/test_record.py``.
 """
@@ -37,7 +37,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RawRecord(NamedTuple):
-    """A record of the log: absolute offset and timestamp; key and value are bytes or None."""
+    """A record of the log, with its absolute offset and timestamp (milliseconds since 1970)."""
 
     offset: int
     timestamp_ms: int
@@ -124,18 +124,21 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     attributes: int = 0,
 ) -> bytes:
-    """Return one v2 batch of ``records``; their offsets increase, and may have gaps.
+    """Return one v2 batch of ``records``, whose offsets must increase and may have gaps.
 
     Args:
         crc32c: computes the checksum; with None the CRC is 0, for batches whose reader does not
             verify it.
         base_offset: the batch's base offset, at most the offset of the first record; None for that
             offset.
-        timestamp_type: with LOG_APPEND_TIME, all records have the largest of their timestamps.
-        attributes: additional bits (transactional, control).
+        timestamp_type: with LOG_APPEND_TIME, the largest timestamp applies to all records.
+        attributes: additional attribute bits, such as transactional or control.
 
     Raises:
-        ValueError: no records, or offsets that do not increase or span 2**31 or more.
+        ValueError: there are no records, or their offsets do not increase, begin before
+            ``base_offset``, or span 2**31 or more.
+        UnsupportedCompressionType: unknown codec id.
+        ConfigError: ``level`` is outside the codec's range.
     """
     section = bytearray()
     base_timestamp = max_timestamp = last = first = None

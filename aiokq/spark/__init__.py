@@ -2,8 +2,8 @@
 
     spark.read.format("aiokq").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
 
-works as soon as the package is installed. Options, schemas and messages are those of Spark's own
-Kafka connector. Names are imported on first use.
+This format is known to Spark as soon as the package is installed. Options, schemas and messages are
+those of Spark's own Kafka connector. Names are imported on first use.
 """
 
 from __future__ import annotations

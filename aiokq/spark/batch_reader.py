@@ -1,4 +1,4 @@
-"""Reader of batch queries: the planner fixes the offsets, the tasks read them."""
+"""Reader of batch queries: planning fixes the offset ranges, and the tasks read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("aiokq.spark")
 
 
 class TaskRanges(InputPartition):
-    """The offset ranges that one task reads, in this order."""
+    """The offset ranges that one task reads, one after the other."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self.ranges = tuple(ranges)
@@ -43,7 +43,10 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """Timestamp in milliseconds; records before the first one at or after it need not be read."""
+    """Timestamp in milliseconds at which a filter lets the query start, or None.
+
+    In each partition, records before the first one whose timestamp is this or later are not read.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
         self._options = options
@@ -54,8 +57,10 @@ class KafkaBatchReader(DataSourceReader):
         """Return the tasks of the query.
 
         Raises:
-            ConfigError: an option does not match the existing topics.
-            DataLoss: requested offsets are gone, and ``failOnDataLoss`` is true.
+            ConfigError: an option does not match the existing topics, or the start offset of a
+                partition is greater than its end offset.
+            DataLoss: requested offsets are before the start or after the end of the log, and
+                ``failOnDataLoss`` is true.
             KafkaError: a request to the cluster failed, or a topic does not exist.
         """
         client = worker_client(self._options.kafka)
@@ -67,7 +72,7 @@ class KafkaBatchReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
-        # For an empty list, Spark would call `read(InputPartition(None))`, which has no ranges.
+        # If the list were empty, Spark would call `read` with an `InputPartition` without ranges.
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:

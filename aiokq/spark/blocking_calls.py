@@ -30,16 +30,18 @@ T = TypeVar("T")
 THREADS: Final = 16
 """Maximum number of calls that run at the same time in this process; others wait for a thread."""
 INTERRUPT_AGAIN: Final = 0.1
-"""Seconds between interrupts of a cancelled call, which may not have started its job yet, or may
-start another job.
+"""Seconds between two interrupts of a cancelled call.
+
+One interrupt is not enough, because the call may start another job afterwards.
 """
 
 
 class _Threads:
-    """Thread pools of this process: at most THREADS threads for calls, and one for interrupts.
+    """Thread pools of this process: at most THREADS threads for calls, one thread for interrupts.
 
-    PySpark pins a JVM thread to each Python thread; a new thread for each call would create both
-    each time. Interrupts have a thread of their own, because calls may occupy all others.
+    PySpark pins a JVM thread to each Python thread, so a new Python thread for each call would also
+    need a new JVM thread. Interrupts have a thread of their own, because calls may occupy all other
+    threads.
     """
 
     def __init__(self) -> None:
@@ -53,13 +55,13 @@ _these_threads = PerProcess(_Threads)
 async def call(
     session: SparkSession, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run a blocking function that uses Spark in a thread, and return its result.
+    """Run a blocking function that uses Spark, and return its result.
 
-    ``await call(spark, frame.write.parquet, "/data/orders")``. The event loop is not blocked. Jobs
-    that the function starts carry a tag of this call. Cancelling the wait cancels these jobs, waits
-    until the function has ended, and only then raises `CancelledError`. Thread-local settings of
-    Spark (scheduler pool, job description) have to be set in the function; they apply to this call
-    only.
+    ``await call(spark, frame.write.parquet, "/data/orders")``. The function runs in a thread, so
+    the event loop is not blocked. Jobs that the function starts carry a tag of this call.
+    Cancelling the wait cancels these jobs, waits until the function has ended, and only then raises
+    `CancelledError`. Thread-local settings of Spark (scheduler pool, job description) have to be
+    set in the function; they apply to this call only.
 
     Args:
         session: the session that the function uses; classic or Connect.
@@ -87,7 +89,7 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
     """Run a function in one of the threads, and wait for its end even if the wait is cancelled.
 
     Args:
-        interrupt: called repeatedly from the cancellation of the wait until the function has ended.
+        interrupt: called repeatedly after the wait was cancelled, until the function has ended.
     """
     threads = _these_threads()
     loop = asyncio.get_running_loop()
@@ -108,9 +110,9 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
 def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
     """Run `work` in this thread with the tag set for the jobs of the session.
 
-    Threads are reused: thread-local settings that `work` changes (tags, scheduler pool, job
-    description) are restored for the next call. In Spark Connect all tags of the thread are
-    cleared.
+    Threads are reused, so thread-local settings that `work` changes (tags, scheduler pool, job
+    description) are restored for the next call. In Spark Connect, all tags of the thread are
+    cleared instead.
     """
     restore: Callable[[], object]
     if _is_connect(session):
@@ -118,12 +120,13 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         restore = session.clearTags
     else:
         context = session.sparkContext
-        # As in pyspark.util.inheritable_thread_target. Tags are local properties, too.
+        # The local properties, which include the tags, are copied here and restored after the call,
+        # as in pyspark.util.inheritable_thread_target.
         jvm_context = context._jsc.sc()
         restore = partial(jvm_context.setLocalProperties, jvm_context.getLocalProperties().clone())
         context.addJobTag(tag)
-        # Without this setting, waiting tasks of a cancelled job would keep waiting and occupy
-        # slots.
+        # Without this setting, tasks of a cancelled job that wait for something would not be
+        # interrupted, and would keep their slots.
         context.setInterruptOnCancel(True)
     try:
         return work()
@@ -141,8 +144,9 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
 def _is_connect(session: SparkSession) -> bool:
     """Whether the session is a Connect session.
 
-    `interruptTag` of a classic session cancels only jobs of the calling thread, but
-    `cancelJobsWithTag` of its SparkContext cancels those of all threads.
+    A Connect session cancels jobs with `interruptTag`. In a classic session this method cancels
+    only jobs of the calling thread, whereas `SparkContext.cancelJobsWithTag` cancels those of all
+    threads.
     """
     return type(session).__module__.startswith("pyspark.sql.connect.")
 

@@ -72,7 +72,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
     """Yield the rows of a frame in lists; memory holds one partition of the frame at most.
 
     ``async for chunk in bridge.chunks(frame)``. Spark computes a partition when its first row is
-    requested. About 100,000 rows/s; `to_arrow` is much faster if all rows fit in memory.
+    requested. The rate is about 100,000 rows/s; `to_arrow` is much faster if all rows fit in
+    memory.
 
     Args:
         rows: number of rows in a list; the last list may be shorter.

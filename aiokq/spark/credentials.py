@@ -1,8 +1,8 @@
 """JAAS configuration and PEM stores of Java clients as settings of this client.
 
-No I/O, with one exception: a key given as text is written to a temporary file for a moment, because
-Python loads keys from files only. Formats that only Java can read are refused; the error says how
-to convert them.
+If a certificate or key is given as text, an SSL context is made here. A key given as text is
+written to a temporary file for a moment, because Python loads keys from files only. Stores in other
+formats than PEM are refused; the error says how to convert them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEY_REMEDY: Final = (
 
 
 def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
-    """Return the user and password of ``sasl.jaas.config``, for PLAIN and SCRAM, as settings.
+    """Return the user and password of ``sasl.jaas.config`` as settings; empty without this option.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
@@ -95,12 +95,13 @@ def _text(double: str, single: str, bare: str) -> str:
 def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     """Return the settings for ``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*``.
 
-    PEM files are passed on as paths. Certificates and keys given as text become an SSL context.
+    PEM files are passed on as paths. But if a certificate or key is given as text, all of them are
+    loaded into an SSL context.
 
     Raises:
         ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, a
-            file or key cannot be loaded, a store password is given, which PEM does not have, a key
-            is given without its certificates or the reverse, or
+            file or key cannot be loaded into the SSL context, a store password is given (PEM
+            stores have none), a key is given without its certificates or the reverse, or
             ``ssl.endpoint.identification.algorithm`` is neither ``https`` nor empty.
     """
     check_hostname = _checks_hostname(kafka)

@@ -1,4 +1,4 @@
-"""DataLoss, the error for lost records, and Losses, which raises or logs it, in Spark's words."""
+"""DataLoss, the error for lost records, and Losses, which raises it or logs a warning instead."""
 
 from __future__ import annotations
 

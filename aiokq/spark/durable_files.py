@@ -12,7 +12,7 @@ __all__ = ["sync_directory", "sync_file", "write_atomically"]
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file that after a power failure either exists completely or does not exist."""
+    """Write a file atomically: after a power failure it is either complete or as it was before."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     with open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)

@@ -18,7 +18,7 @@ __all__ = ["failing_stream_reader"]
 
 
 class _FailingStreamReader(DataSourceStreamReader):
-    """Reader that raises at Spark's first call: read limit, initial offset or latest offset."""
+    """Reader whose methods all raise a ConfigError with the text `refusal`."""
 
     def __init__(self, refusal: str) -> None:
         self._refusal = refusal
@@ -45,5 +45,5 @@ class _FailingStreamReader(DataSourceStreamReader):
 
 
 def failing_stream_reader(refusal: ConfigError) -> DataSourceStreamReader:
-    """Return a reader for a stream whose options or schema are refused."""
+    """Return a reader that raises `refusal` at Spark's first call."""
     return _FailingStreamReader(str(refusal))

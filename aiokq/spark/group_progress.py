@@ -1,8 +1,8 @@
-"""GroupProgress: commits the offsets of a stream for a consumer group, for tools that show its lag.
+"""GroupProgress: commits the offsets of a stream for a consumer group, so that tools can show lag.
 
-The checkpoint, not the group, says what the query has done. So a failed commit does not end the
-query: the newest positions are kept, and committed as soon as that is possible. A batch waits for
-its commit only while commits succeed.
+The query resumes from its checkpoint, not from the group's offsets. So a failed commit does not end
+the query: the newest positions are kept and committed later. A batch waits for its commit only as
+long as commits succeed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ logger = logging.getLogger("aiokq.spark")
 COMMIT_TIMEOUT: Final = 10.0
 """Timeout of one attempt to commit, in seconds."""
 PATIENCE: Final = 2.0
-"""Seconds that a batch waits for its commit, if the previous commit has succeeded."""
+"""Maximum number of seconds that a batch waits for its commit.
+
+After a commit that took longer or failed, batches do not wait. They wait again when a commit has
+succeeded.
+"""
 AGAIN: Final = 5.0
-"""Seconds from a failed attempt to the next one, which commits the newest positions."""
+"""Seconds from a timeout or retriable error to the next attempt to commit the newest positions."""
 END_TIMEOUT: Final = 2.0
 """Timeout of the last attempt, at the end of the query, in seconds."""
 
 
 class GroupProgress:
-    """Commits of one query's positions to one group.
+    """Object that commits the positions of one query for one group.
 
     The methods are called in the one thread that plans the query; commits run on the loop of the
     client. A batch waits for its commit because Spark kills the process when the query is stopped,
@@ -58,7 +62,7 @@ class GroupProgress:
         self._tried = threading.Event()
 
     def tell(self, positions: PartitionOffsets) -> None:
-        """Commit the end of a finished batch. Errors of the cluster are logged, not raised."""
+        """Commit the positions at the end of a batch; errors of the cluster are only logged."""
         try:
             client = self._client()
         except KafkaError as error:
@@ -75,7 +79,7 @@ class GroupProgress:
             self._late = not self._tried.wait(PATIENCE)
 
     def close(self) -> None:
-        """Commit once more if the newest positions are not committed, at the end of the query."""
+        """Stop committing at the end of the query, after a last attempt if positions are left."""
         running, self._running = self._running, None
         if running is not None:
             running.cancel()

@@ -31,7 +31,7 @@ def foreach_batch(
     one event loop, so the handler can keep a session, a client or a connection for later batches.
     The batch is done when the handler returns; an exception of the handler ends the query. A batch
     that was not done is passed again after a restart. The handler uses Spark by awaiting
-    ``bridge.collect(...)`` and the like.
+    ``bridge.collect(...)`` and other functions of `bridge`.
 
     Args:
         loop: event loop of the handler; it must not be blocked while the query runs. It cannot be
@@ -69,7 +69,7 @@ class _WithClient:
         self._settings = settings
 
     def cluster(self) -> Cluster:
-        """Return the cluster; called outside the loop, as the first call waits for brokers."""
+        """Return the cluster; called outside the loop, because the first call waits for brokers."""
         return worker_client(self._settings).cluster
 
     async def run(self, frame: DataFrame, batch: int, cluster: Cluster) -> None:
@@ -94,7 +94,7 @@ class _OnLoop:
                 f"the handler of batch {batch} was cancelled: the batch is not complete"
             ) from None
         except SystemExit as error:
-            # Spark would wait forever for an answer of a thread that exits.
+            # Spark would wait forever for a response from a thread that exits.
             raise RuntimeError(
                 f"the handler of batch {batch} ended by SystemExit({error.code!r}): the batch is "
                 "not complete"

@@ -1,8 +1,8 @@
 """Latest offsets of the partitions of a stream, cached briefly, with retries during outages.
 
 Spark asks for the latest offset 90 times a second while no records arrive, and ends a query whose
-source raises. So results are reused for a moment, and a cluster that does not answer is retried
-until a deadline.
+source raises. So results are reused for a moment, and requests that fail because the cluster does
+not respond are retried until a deadline.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class OffsetSnapshot:
     """The partitions at one moment, and the start and end offsets of their logs.
 
     Attributes:
-        starts: log start offsets when each partition was first seen; a partition for which the
-            query has no position is read from there.
+        starts: log start offset of each partition when the partition was first seen. A partition
+            for which the query has no position is read from this offset.
     """
 
     partitions: Partitions
@@ -97,7 +97,7 @@ class LatestOffsets:
         """Return the latest offsets, at most a tenth of a second old.
 
         Returns:
-            None if the cluster does not answer at the moment.
+            None if the lookup failed, but may succeed before the deadline.
 
         Raises:
             KafkaError: the cluster refused the request, or did not answer before the deadline:
@@ -182,7 +182,7 @@ class LatestOffsets:
                 return found
 
     def _tolerate(self, error: KafkaError) -> None:
-        """Return if the error may pass and the deadline is not over; otherwise raise it."""
+        """Raise `error`, unless it is temporary and the deadline has not passed."""
         if not error.retriable and not isinstance(error, _AWAY):
             raise error
         now = self._now()
@@ -204,4 +204,4 @@ class LatestOffsets:
 
 
 _AWAY: Final = (ConnectionLost, RequestTimeout, BootstrapFailed)
-"""Errors that are raised when no broker responds; other retriable errors are in a response."""
+"""Errors that are raised when no broker responds; other retriable errors are responses."""

@@ -60,7 +60,9 @@ Limit: TypeAlias = ByOffset | ByTime | ByTimeEach
 def parse_limit(
     given: Mapping[str, str], which: Literal["starting", "ending"], default: Literal[-2, -1]
 ) -> Limit:
-    """Return the limit that the options name; of several options the first in Spark's order wins.
+    """Return the limit that the options give, or `default`.
+
+    A single timestamp wins over timestamps by partition, and these win over offsets, as in Spark.
 
     Args:
         given: options by lower-case names.
@@ -116,7 +118,8 @@ def check_batch_limits(starting: Limit, ending: Limit) -> None:
     """Check the limits of a batch query against each other.
 
     Raises:
-        ConfigError: the batch would start at latest, end at earliest, or end before its start.
+        ConfigError: the batch would start at latest, end at earliest, or end before its start; or
+            both limits list partitions, and the lists differ.
     """
     if isinstance(starting, ByOffset):
         with of_option("startingOffsets"):
@@ -159,7 +162,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
 
 
 def starts_at_an_end(starting: Limit) -> bool:
-    """Whether the limit is "latest" for a partition; repeated lookups may then differ."""
+    """Whether the limit is "latest" for any partition, so that repeated lookups may differ."""
     if not isinstance(starting, ByOffset):
         return False
     if isinstance(starting.offsets, dict):

@@ -1,7 +1,7 @@
 """AiokqProgressListener: lag and rates of streaming queries as Prometheus metrics.
 
 Python sources have no metrics of their own in Spark, so the metrics are made from the progress
-events of the queries. The listener works for every source that keeps Kafka offsets: this one and
+events of the queries. The listener works for both sources that report Kafka offsets: aiokq's and
 Spark's own connector.
 """
 
@@ -91,7 +91,8 @@ class AiokqProgressListener(StreamingQueryListener):
         registry: registry of the metrics; default: that of prometheus_client.
 
     Raises:
-        ConfigError: the registry already has such a listener.
+        ConfigError: the registry already has metrics of these names, usually those of another
+            listener.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -120,22 +121,22 @@ class AiokqProgressListener(StreamingQueryListener):
     # -- what Spark calls, in threads of its own
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called by Spark."""
+        """Record the start of a query; called by Spark."""
         self.started(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Called by Spark."""
+        """Record the progress of a query; called by Spark."""
         self.progressed(event.progress.json)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Called by Spark; resets the rates, which would otherwise stay those of the last batch."""
+        """Reset the rates, which would otherwise stay those of the last batch; called by Spark."""
         with self._lock:
             query = self._queries.get(str(event.runId))
             if query is not None:
                 query.input_rate = query.processed_rate = 0.0
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Called by Spark."""
+        """Record the end of a query; called by Spark."""
         self.terminated(str(event.runId), failed=event.exception is not None)
 
     # -- the same events, with plain values
@@ -207,7 +208,7 @@ class AiokqProgressListener(StreamingQueryListener):
         return {}
 
     def families(self) -> Iterator[Metric]:
-        """Yield the current metrics. Context: any thread."""
+        """Yield the current metrics; may be called in any thread."""
         gauges = {
             "batch_id": GaugeMetricFamily(
                 "aiokq_spark_batch_id", "Number of the last batch.", labels=_QUERY
@@ -270,7 +271,7 @@ class AiokqProgressListener(StreamingQueryListener):
 
 
 class _Collector(Collector):
-    """Collector of the listener's metrics; the listener itself has Spark's base class."""
+    """Collector of the listener's metrics; the listener itself derives from Spark's base class."""
 
     def __init__(self, listener: AiokqProgressListener) -> None:
         self._listener = listener
@@ -284,7 +285,7 @@ class _Collector(Collector):
 
 
 def _number(value: float | str | None) -> float:
-    """Return a rate; Spark leaves out unknown rates, or writes NaN and Infinity as text."""
+    """Return a rate; 0 for unknown rates, which Spark leaves out or writes as NaN or Infinity."""
     number = float(value or 0.0)
     return number if 0.0 <= number < float("inf") else 0.0
 

@@ -73,7 +73,7 @@ class MicroBatchPlanner:
             KafkaError: a request to the cluster failed.
         """
         if self._initial is None:
-            # Spark asks twice at the start of a query; "latest" would differ the second time.
+            # Spark asks twice at the start of a query; "latest" might differ the second time.
             client = self._latest_offsets.client
             self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)
@@ -107,7 +107,7 @@ class MicroBatchPlanner:
             start: start of the batch; None if Spark does not pass it and it is not known.
 
         Raises:
-            KafkaError: the cluster did not answer before the deadline.
+            KafkaError: the cluster refused a request, or did not answer before the deadline.
         """
         begun = SourceOffset({}) if start is None else SourceOffset.parse(start)
         latest = self._target or self._latest_offsets.latest()
@@ -115,7 +115,7 @@ class MicroBatchPlanner:
             return begun.to_map()
         self._latest = latest
         ends = self._not_before(begun, latest)
-        # With an unknown start every partition counts as moved.
+        # If the start is unknown, every partition counts as moved.
         starts = begun.positions if start is None else latest.starts | begun.positions
         # If a topic was recreated, the batch is planned at once, without a minimum of records,
         # because records may have been lost.
@@ -137,8 +137,8 @@ class MicroBatchPlanner:
     def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
         """Return the ends of the logs, raised to the positions of the query for a while.
 
-        A new leader may briefly report a lower end than the previous one; the log of a recreated
-        topic stays shorter.
+        A new leader may briefly report a lower end than the previous leader. The end of a recreated
+        topic is not raised, because its log stays shorter.
         """
         ends = dict(latest.ends)
         now = self._now()
@@ -220,12 +220,12 @@ class MicroBatchPlanner:
             self._group.tell(SourceOffset.parse(end).positions)
 
     def close(self) -> None:
-        """Commit once more at the end of the query; Spark calls this only if it has time."""
+        """Stop committing at the end of the query; not called if Spark kills the process first."""
         if self._group is not None:
             self._group.close()
 
 
 def _made_again(begun: SourceOffset, latest: OffsetSnapshot) -> bool:
-    """Whether a topic was deleted and created again; its offsets alone may not show it."""
+    """Whether a topic was deleted and created again; the offsets alone may not show this."""
     ids = latest.partitions.topic_ids
     return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

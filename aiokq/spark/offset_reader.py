@@ -133,7 +133,10 @@ class OffsetReader:
         return await self._list(dict.fromkeys(partitions, LATEST))
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        """Return the offset of each timestamp in milliseconds; -1 if no record is that recent."""
+        """Return the offset for each timestamp in milliseconds, or for EARLIEST or LATEST.
+
+        The offset is -1 if no record has this timestamp or a later one.
+        """
         if not wanted:
             return {}
         await self._admin.start()
@@ -156,8 +159,8 @@ class OffsetReader:
         """Return the offsets that a limit stands for, for all partitions.
 
         Raises:
-            ConfigError: the limit names other partitions, or a start timestamp is after the last
-                record and ``startingOffsetsByTimestampStrategy`` is ``error``.
+            ConfigError: the limit names other partitions than `partitions`, or a start timestamp is
+                after the last record and ``startingOffsetsByTimestampStrategy`` is ``error``.
         """
         tps = set(partitions)
         match limit:
@@ -190,7 +193,12 @@ class OffsetReader:
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """Return the first offset at or after each timestamp; LATEST if there is none."""
+        """Return the first offset at or after each timestamp; LATEST if there is none.
+
+        Raises:
+            ConfigError: a start timestamp has no such offset, and
+                ``startingOffsetsByTimestampStrategy`` is ``error``.
+        """
         found = await self._list(timestamps)
         for tp, timestamp in timestamps.items():
             if found[tp] < 0 and which == "starting" and not self._options.no_match_latest:

@@ -1,8 +1,8 @@
-"""Offsets of a query: their JSON form in Spark's logs and options, and how a limit is divided.
+"""Offsets of a query: their JSON form in Spark's logs and options, and the division of a limit.
 
-No I/O. The offset of a query is a map of topic to partition to offset, as in the JVM connector, so
-that its checkpoints can be read. Two kinds of entries, which look like topics, hold what the JVM
-connector keeps elsewhere or not at all:
+No I/O. The offset of a query is a map of topic to partition to offset. This is the form of the JVM
+connector, so checkpoints of that connector can be read. Two kinds of entries, which look like
+topics, hold what the JVM connector keeps elsewhere or not at all:
 
 - ``__aiokq_initial__.<topic>`` is part of the end of the very first batch, and holds the start of
   the query. Spark asks for the start again after a crash in this batch, when "latest" would be
@@ -145,7 +145,7 @@ def parse_partition_offsets(text: str) -> PartitionOffsets:
     """Parse the options ``startingOffsets`` and ``endingOffsets``: ``{"topicA":{"0":23,"1":-1}}``.
 
     Raises:
-        ConfigError: the text is not such JSON.
+        ConfigError: the text is not JSON of this form.
     """
     return _partition_numbers(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
 

@@ -1,6 +1,7 @@
 """Names of options of the source, the sink and the client; misspelt names are refused.
 
-Source and sink share one list, so that an option of one given to the other is not called unknown.
+Source and sink share one list, so that an option of the source is not called unknown when it is
+given to the sink, or the reverse.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class PerProcess(Generic[T]):
     """Factory of an object that exists once per process; a forked child makes its own.
 
-    It can be called in any thread. Keep it for the life of the process: its fork hook stays
-        registered.
+    It can be called in any thread. Keep it for the life of the process, because its fork hook stays
+    registered.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -18,7 +18,7 @@ from aiokq import TopicPartition
 __all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
 
 ROWS_PER_TASK: Final = 200_000
-"""Number of rows below which a second task does not pay."""
+"""Number of rows below which a second task is not worth its cost."""
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,8 @@ class _Readahead:
     async def _may_fetch(self, buffer: _RangeBuffer) -> None:
         while True:
             with self._changed:
-                # The first range may always fetch, because the others may occupy all of
-                # AHEAD_BYTES.
+                # The range that the task is reading may always fetch, because the others may occupy
+                # all of AHEAD_BYTES.
                 if self._failure is not None or (
                     buffer.bytes < RANGE_BYTES
                     and (buffer.number <= self._head or self._bytes < AHEAD_BYTES)

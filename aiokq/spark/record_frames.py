@@ -107,7 +107,7 @@ async def frames(
 
 @dataclass
 class _Gathered:
-    """Decoded batches for one frame, and whether and how the source ended after them."""
+    """Decoded batches for one frame; also whether the source ended or failed after them."""
 
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -141,8 +141,9 @@ async def _gather(
         except Exception as error:  # noqa: BLE001  raised after the batches before it
             found.failure = error
             break
-        # The batch is decoded before the next one is requested: until that request, if only a part
-        # of the batch can be decoded, only that part counts as processed.
+        # The batch is decoded before the next one is requested. If only a part of it can be
+        # decoded, only that part counts as processed, but the consumer must know this before the
+        # request.
         try:
             part = await in_thread(partial(batch.to_arrow, columns))
         except CorruptRecord as error:

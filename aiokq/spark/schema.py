@@ -1,8 +1,8 @@
 """Columns of Kafka records, as Spark and Arrow types, and the selection of columns to read.
 
-Spark does not tell Python sources which columns a query uses: a schema given by the user, or the
-option ``columns``, selects columns instead. The JVM connector has one fixed schema, which equals
-the full schema here. write_options.py has the schema of rows to write.
+Spark does not tell Python sources which columns a query uses, so the columns are selected by a
+schema that the user gives, or by the option ``columns``. The JVM connector has one fixed schema,
+which equals the full schema here. write_options.py has the schema of rows to write.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Projection:
         return self._schema
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of `columns` in exactly `arrow_schema`, without copying data."""
+        """Return a batch, which has `columns`, with exactly `arrow_schema`; nothing is copied."""
         import pyarrow as pa
 
         arrays = [

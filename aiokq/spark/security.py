@@ -85,7 +85,7 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": "Java classes cannot be loaded",
     "ssl.provider": "Java classes cannot be loaded",
 }
-"""Options that cannot be supported, nor ignored without harm, with a text for the error."""
+"""Options that can neither be supported nor ignored without harm, with a text for the error."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "the only SASL mechanism of aiokq is PLAIN",
@@ -177,7 +177,7 @@ def _check(kafka: Mapping[str, str]) -> None:
 
 
 def warn_of_unused(kafka: Mapping[str, str], used: frozenset[str]) -> None:
-    """Log once for each consumer setting that it has no effect.
+    """Log a warning, once in this process, for each consumer setting that has no effect.
 
     Settings of producers are not logged: an application that also writes has one set of options for
     both.
@@ -215,7 +215,7 @@ def _warn_once(name: str) -> None:
 
 @contextmanager
 def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
-    """Make errors raised in the block name options: kafka.max.request.size for max_request_size.
+    """Replace names of settings in errors of the block by options such as kafka.max.request.size.
 
     Args:
         kafka: the options that the client was made of, by Kafka's names.
@@ -238,8 +238,8 @@ def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
         origin = _SETTINGS_OF.get(setting, "")
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
-    # Settings of one word are matched only at the start of a message, as they may be plain words. A
-    # name in quotes or with a partition number is that of a topic.
+    # Settings of one word are matched only at the start of a message, because they may be plain
+    # words elsewhere. A name in quotes or with a partition number is that of a topic.
     inside = [rf"(?<!')\b{n}\b(?!'|-[0-9])" for n in sorted(_known()) if "_" in n]
     first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
     return re.sub("|".join(inside + first), name, text)

@@ -1,8 +1,8 @@
 """Writers of format("aiokq"); a task ends when all of its rows are acknowledged.
 
 Delivery is at least once, as in Spark's own connector: Spark repeats a failed task, and rows that
-it had written stay in the log. write_rows.py turns rows into records, write_options.py checks the
-options.
+it had written stay in the log. write_rows.py turns rows into records, and write_options.py checks
+the options.
 """
 
 from __future__ import annotations
@@ -121,14 +121,15 @@ class _Feed:
         """Pass rows to the producer; wait for buffer memory.
 
         Raises:
-            KafkaError: a row was refused, or an earlier one was not delivered.
+            KafkaError: a row was refused, or an earlier row was not delivered.
         """
         await self._check()
         for topic, rows in made:
             place = f"topic {topic!r}"
             with _noting(f"while writing {len(rows)} rows to {place}"):
                 deliveries = await self._producer.send_columns(topic, rows)
-            # One delivery of many, to notice failures early; `flush` checks all of them.
+            # Only one delivery per call is kept, to notice failures early; `flush` checks all
+            # deliveries.
             self._samples.append((place, deliveries[len(deliveries) - 1]))
 
     async def _check(self) -> None:
@@ -140,7 +141,7 @@ class _Feed:
 
 @contextmanager
 def _without_deliveries() -> Iterator[None]:
-    """Replace the advice in DeliveryFailed to await deliveries, which a Spark job does not have."""
+    """Replace the advice in DeliveryFailed, because a Spark job has no deliveries to await."""
     try:
         yield
     except DeliveryFailed as failed:
@@ -154,7 +155,7 @@ def _without_deliveries() -> Iterator[None]:
 
 @contextmanager
 def _noting(text: str) -> Iterator[None]:
-    """Add a note to exceptions; Spark shows their text in the worker."""
+    """Add a note to exceptions; Spark shows it with the traceback of the worker."""
     try:
         yield
     except Exception as error:
@@ -198,7 +199,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         logger.debug("batch %s: wrote %s rows", batchId, _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the number of rows that were written; they are written again with the batch."""
+        """Log the number of rows that were written; a retry of the batch writes them again."""
         logger.warning("batch %s failed; %s rows were written", batchId, _rows(messages))
 
 
@@ -228,8 +229,8 @@ def stream_writer(
     """Return the writer of a stream.
 
     Args:
-        overwrite: whether the output mode is "complete", in which each batch writes all rows again,
-            and rows of earlier batches stay, as in Spark's own connector.
+        overwrite: whether the output mode is "complete". In this mode each batch writes all rows
+            again, and the rows of earlier batches stay in the log, as in Spark's own connector.
 
     Raises:
         ConfigError: an option or a column is refused.

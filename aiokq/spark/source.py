@@ -73,7 +73,7 @@ class AiokqDataSource(DataSource):
         return kind(options, schema, self._max_tasks())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream; refused options raise at Spark's first call of it."""
+        """Return the reader of a stream; if an option is refused, its first method call raises."""
         from aiokq.spark.failing_stream_reader import failing_stream_reader
         from aiokq.spark.stream_reader import stream_reader
 
@@ -118,7 +118,7 @@ def register(
             session's default parallelism.
         pushdown: whether filters on partition, topic, offset and timestamp limit what is read;
             default: the setting ``spark.sql.python.filterPushdown.enabled``. True enables the
-                setting.
+            setting.
 
     Returns:
         the class that was registered.

@@ -1,6 +1,6 @@
 """Start of a stream, and the ranges that a batch reads, given what the log has now.
 
-No I/O. Reports losses: recreated topics, deleted partitions, records deleted by retention.
+No I/O. Losses are reported: recreated topics, deleted partitions, records deleted by retention.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def stream_ranges(
     ranges: list[OffsetRange] = []
     for tp in sorted(until.positions.keys() - gone):
         if _replaced(tp.topic, until, partitions):
-            # The topic was recreated before `until` was determined. The next batch finds the new
+            # The topic was recreated after `until` was determined. The next batch finds the new
             # topic id and reads the topic from its start; records read now would be read twice.
             continue
         start = ends.starts[tp]
@@ -63,7 +63,8 @@ def stream_ranges(
             start = _not_aged_out(tp, begun.positions[tp], ends.starts, losses)
         stop = until.positions[tp]
         if stop < start and tp.topic not in again:
-            # Records deleted by retention are reported above; here the log has become shorter.
+            # Records deleted by retention are reported above. A batch that would start after its
+            # end shows that the log has become shorter.
             if begun.positions.get(tp, start) > stop:
                 losses.changed(tp, start, stop)
             continue
@@ -80,7 +81,7 @@ def stream_ranges(
 def _made_again(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, losses: Losses
 ) -> set[str]:
-    """Return and report the topics that were recreated, by their ids if these are known."""
+    """Return and report the topics that were recreated, as their ids show; ids may be unknown."""
     again: set[str] = set()
     for topic in sorted({tp.topic for tp in until.positions}):
         known = [

@@ -84,7 +84,7 @@ class _StreamReader(DataSourceStreamReader):
         return self.__dict__ | {"_planner": None}
 
     def initialOffset(self) -> OffsetMap:
-        """Return the start of a new query; the same for each call."""
+        """Return the start of a new query; the same at each call."""
         return self._planner.initial()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -126,7 +126,7 @@ if HAS_LIMITS:
         """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """Return the option for the maximum, else the minimum; `next_end` applies both."""
+            """Return the limit from the options, the maximum first; `next_end` applies both."""
             options = self._options
             if options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(options.max_offsets_per_trigger)
@@ -156,7 +156,7 @@ class UnlimitedStreamReader(_StreamReader):
     _begun: OffsetMap | None = None
 
     def initialOffset(self) -> OffsetMap:
-        """Return the start of a new query; the same for each call."""
+        """Return the start of a new query; the same at each call."""
         self._begun = super().initialOffset()
         self._last = self._last or self._begun
         return self._begun
@@ -165,8 +165,9 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the tasks of a batch; after a restart, its end is the first known position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
-            # The end of a first batch without rows carries the start of the query. As the start of
-            # another batch it is a plain position, which the end of that batch must not move.
+            # The end of a first batch without rows carries the start of the query. When this end is
+            # the start of a later batch, these entries are removed: with them, the planner would
+            # replace the position by the start that `end` carries.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
@@ -174,7 +175,8 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the end of the next batch.
 
         Raises:
-            KafkaError: the position of the query is unknown, and a request to the cluster failed.
+            KafkaError: a request to the cluster failed. If the position of the query is known,
+                retriable errors are raised only after the retry deadline.
         """
         if self._last is None:
             self._last = self._beginning()
@@ -184,9 +186,9 @@ class UnlimitedStreamReader(_StreamReader):
     def _beginning(self) -> OffsetMap | None:
         """Return the start of a new query, which goes into the end of its first batch.
 
-        For a new query Spark asks for the end first, and for the start once that end is logged,
-        when "latest" may be another offset. For a resumed query Spark asks in the same order; there
-        the result leads to a batch without rows.
+        Spark asks for the end of the first batch before the start of the query. It asks for the
+        start after it has logged that end, and "latest" may be another offset by then. Spark asks
+        in the same order for a resumed query; there the result leads to a batch without rows.
         """
         try:
             return self.initialOffset()

@@ -46,8 +46,8 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # A coroutine raised it, and its caller receives it; the loop keeps running for all
-                # other coroutines.
+                # A coroutine raised the exception, and the caller of that coroutine receives it;
+                # the loop keeps running for all other coroutines.
                 continue
             return
 

@@ -12,9 +12,9 @@ structs by Kafka's names), with keyword arguments, Kafka's defaults and snake_ca
     )
     correlation_id, answer = wire.decode_response(wire.MetadataResponse, frame, 12)
 
-Bytes that are not the expected message raise `ProtocolError`, whatever they contain. The classes of
-messages are imported on first use; type checkers find them in the generated `__init__.pyi`. To add
-an API see `tools/generate_messages.py`.
+Decoding bytes that are not the expected message raises `ProtocolError`, and no other error. The
+classes of messages are imported on first use; type checkers find them in the generated
+`__init__.pyi`. `tools/generate_messages.py` describes how to add an API.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "peek_correlation_id",
-    # types and values that they share
+    # base classes, types and constants
     "API_NAMES",
     "NO_TAGS",
     "ZERO_UUID",
@@ -81,5 +81,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, of which some may not be imported yet."""
+    """Return the public names, including those of classes that are not imported yet."""
     return sorted(__all__)

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class FeatureLevelRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that sets the level of a feature.
 
     Note: New metadata logs and snapshots begin with a FeatureLevelRecord which specifies the
     metadata level that is required to read them. The version of that record cannot advance
@@ -47,7 +47,7 @@ class FeatureLevelRecord(Message):
 
 
 class TopicRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that creates a topic.
 
     Source: `TopicRecord.json`.
     """
@@ -66,7 +66,7 @@ class TopicRecord(Message):
 
 
 class PartitionRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that creates a partition.
 
     Version 1 adds Directories for KIP-858.
 
@@ -126,7 +126,7 @@ class PartitionRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that changes the state of a partition.
 
     Version 1 adds Directories for KIP-858.
 
@@ -183,7 +183,7 @@ class PartitionChangeRecord(Message):
 
 
 class RemoveTopicRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that deletes a topic.
 
     Source: `RemoveTopicRecord.json`.
     """
@@ -199,7 +199,7 @@ class RemoveTopicRecord(Message):
 
 
 class ConfigRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that sets or removes one config of a resource.
 
     Source: `ConfigRecord.json`.
     """
@@ -224,7 +224,7 @@ class ConfigRecord(Message):
 
 
 class ProducerIdsRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that reserves a block of producer ids.
 
     Source: `ProducerIdsRecord.json`.
     """
@@ -248,7 +248,7 @@ class ProducerIdsRecord(Message):
 
 
 class BeginTransactionRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that begins a transaction of metadata records.
 
     Source: `BeginTransactionRecord.json`.
     """
@@ -264,7 +264,7 @@ class BeginTransactionRecord(Message):
 
 
 class EndTransactionRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that commits a transaction of metadata records.
 
     Source: `EndTransactionRecord.json`.
     """
@@ -277,7 +277,7 @@ class EndTransactionRecord(Message):
 
 
 class AbortTransactionRecord(Message):
-    """Record of the cluster's metadata.
+    """Metadata record that aborts a transaction of metadata records.
 
     Source: `AbortTransactionRecord.json`.
     """

@@ -28,7 +28,10 @@ _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def encode(message: Message, version: int) -> list[Fragment]:
-    """Encode a message without header; small parts are joined, record data is passed by reference.
+    """Encode a message, without header, into a list of fragments.
+
+    Fields and short record data are joined. Longer record data and ranges of files are passed by
+    reference.
 
     Raises:
         FieldNotSupported: a field that is absent in the version has a value that must not be
@@ -42,7 +45,7 @@ def encode(message: Message, version: int) -> list[Fragment]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """Encode a message into one byte string, with a copy of record data.
+    """Encode a message, without header, into one byte string; record data is copied.
 
     Raises:
         ProtocolError: the version is not supported, a value does not fit its field, or record data
@@ -67,7 +70,8 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
         exact: whether bytes after the message are an error; otherwise they are ignored.
 
     Raises:
-        ProtocolError: the bytes are not such a message. No other error is raised for any bytes.
+        ProtocolError: the version is not supported, or the bytes are not such a message. Whatever
+            the bytes are, no other error is raised.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
@@ -76,9 +80,10 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:
-    """Encode a message after its 16-bit version, as in the consumer protocol and in records.
+    """Return the 16-bit version of a message and the encoded message, without header.
 
-    Keys of coordinator records carry their `RECORD_TYPE` in place of the version.
+    The consumer protocol and the coordinators' records have this format. The key of a coordinator's
+    record has its `RECORD_TYPE` in place of the version.
 
     Raises:
         ProtocolError: the version is not supported, or a value does not fit its field.
@@ -89,15 +94,17 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
     """Decode a message that follows its 16-bit version.
 
-    A message of a version that is newer than all versions of the class is read as the newest of
-    them, and the bytes that the newer version appends are skipped. This is Kafka's rule for the
-    consumer protocol, whose versions only append fields.
+    If the version is newer than the newest version of the class, the message is read as that newest
+    version, and the bytes after it are skipped. This is Kafka's rule for the consumer protocol,
+    whose versions only append fields.
 
     Args:
-        exact: whether bytes after a message of a known version are an error.
+        exact: whether bytes after a message of a known version are an error. Bytes after the key of
+            a coordinator's record always are.
 
     Raises:
-        ProtocolError: the bytes are not such a message, or are the key of another record type.
+        ProtocolError: the version is older than the oldest version of the class, the bytes are not
+            such a message, or they are the key of another record type.
     """
     view = memoryview(data)
     if len(view) < 2:

@@ -1,15 +1,15 @@
-"""Compiler of a message class and version into an encode and a decode function.
+"""Compiler that turns one version of a message class into an encode and a decode function.
 
-The generated source is straight-line Python: a run of fixed-width fields, the following length
-prefix and the count of tagged fields become one call of a precompiled `struct.Struct`; an array of
-integers becomes one unpack; nested structs are inlined, and record data stays a view of the frame.
-The source is compiled on first use (about a millisecond) and registered with `linecache`, so that
-tracebacks and debuggers show it.
+The generated source avoids calls for single fields. A run of fixed-width fields, together with the
+length prefix or the count of tagged fields after it, becomes one call of a precompiled
+`struct.Struct`. An array of integers becomes one pack or unpack. Nested structs are inlined, and
+decoded record data stays a view of the frame. The source is compiled on first use (about a
+millisecond) and registered with `linecache`, so that tracebacks and debuggers show it.
 
-The generator is responsible for safety: it compares every slice end with the end of the frame, and
-every count with the remaining bytes divided by the minimum size of an element; it bounds every
-varint, and turns every failure into a `ProtocolError`. Tests compare the results with those of
-`aiokq.wire.interpret`.
+The generated decoders are safe for untrusted bytes. They compare every slice end with the end of
+the frame, and every count with the remaining bytes divided by the minimum size of an element (for
+integers, the unpacking itself fails). They bound every varint, and turn every failure into a
+`ProtocolError`. Tests compare the results with those of `aiokq.wire.interpret`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Decoder(Protocol):
 
 
 Encoder: TypeAlias = Callable[[Message], list[Fragment]]
-"""Encode function: joins small parts, passes record data by reference, raises `ProtocolError`."""
+"""Encode function: returns the fragments of `aiokq.wire.encode`, or raises `ProtocolError`."""
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ConsumerGroupMetadataKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a consumer group's epoch.
 
     Source: `ConsumerGroupMetadataKey.json`.
     """
@@ -47,7 +47,7 @@ class ConsumerGroupMetadataKey(Message):
 
 
 class ConsumerGroupMetadataValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a consumer group's epoch.
 
     Source: `ConsumerGroupMetadataValue.json`.
     """
@@ -66,7 +66,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of the partitions of a consumer group's topics.
 
     This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
 
@@ -117,7 +117,7 @@ class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record with a consumer group's partition metadata.
 
     This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
 
@@ -137,7 +137,7 @@ class ConsumerGroupPartitionMetadataValue(Message):
 
 
 class ConsumerGroupMemberMetadataKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a consumer group's member.
 
     Source: `ConsumerGroupMemberMetadataKey.json`.
     """
@@ -181,7 +181,7 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a consumer group's member.
 
     Source: `ConsumerGroupMemberMetadataValue.json`.
     """
@@ -226,7 +226,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of the epoch of a group's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMetadataKey.json`.
     """
@@ -241,7 +241,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of the epoch of a group's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMetadataValue.json`.
     """
@@ -257,7 +257,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a member's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMemberKey.json`.
     """
@@ -288,7 +288,7 @@ class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a member's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMemberValue.json`.
     """
@@ -306,7 +306,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a member's current assignment.
 
     Source: `ConsumerGroupCurrentMemberAssignmentKey.json`.
     """
@@ -338,7 +338,7 @@ class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a member's current assignment.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`.
     """
@@ -372,7 +372,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 class ConsumerGroupRegularExpressionKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a resolved regular expression.
 
     Source: `ConsumerGroupRegularExpressionKey.json`.
     """
@@ -390,7 +390,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 class ConsumerGroupRegularExpressionValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a resolved regular expression.
 
     Source: `ConsumerGroupRegularExpressionValue.json`.
     """
@@ -405,7 +405,7 @@ class ConsumerGroupRegularExpressionValue(Message):
     """The topics that matched the regular expression when it was last resolved."""
 
     version: int = i64()
-    """Version of the metadata image that it was resolved against."""
+    """The version of the metadata image with which the regular expression was last resolved."""
 
     timestamp: int = i64()
-    """When it was last resolved, in milliseconds since the Unix epoch."""
+    """When the regular expression was last resolved, in milliseconds since the Unix epoch."""

@@ -27,7 +27,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message):
-    """Schema that is embedded in messages or records.
+    """Subscription of a member, as sent in JoinGroup.
 
     Subscription part of the Consumer Protocol.
 
@@ -82,7 +82,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message):
-    """Schema that is embedded in messages or records.
+    """Assignment of a member, as sent in SyncGroup.
 
     Assignment part of the Consumer Protocol.
 

@@ -33,7 +33,8 @@ class DecodeSource(Source):
             # Records are views of the frame, so all fields are read through a view.
             self.put("b = memoryview(b)")
         else:
-            # Bytes are the fastest to slice; without records the frame is not kept.
+            # Slices of `bytes` are the fastest. No value of a message without records refers to the
+            # frame, so that the frame can be copied.
             self.put("if type(b) is not bytes: b = bytes(b)")
         self.put("n = len(b)")
         with self.indented("try:"):
@@ -54,7 +55,7 @@ class DecodeSource(Source):
         self.run.append((code, target))
 
     def flush(self) -> None:
-        """Generate one unpack of the pending run."""
+        """Generate one unpack call for the pending run."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -118,7 +119,11 @@ class DecodeSource(Source):
     def sized(
         self, kind: str, target: str, name: str, *, nullable: bool, call: bool = False
     ) -> None:
-        """Generate code that reads a string, bytes or records."""
+        """Generate code that reads a string, bytes or records.
+
+        Args:
+            call: whether `target` is a function to call with the value, instead of an attribute.
+        """
         bias = self.prefix("h" if kind == "string" else "i")
         piece = "b[p:e]"
         if kind == "string":
@@ -144,7 +149,7 @@ class DecodeSource(Source):
         self.put(f"{store}; p = e")
 
     def nested(self, field: Field, target: str, level: int) -> None:
-        """Generate code that reads a struct that is a field."""
+        """Generate code that reads a nested struct."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         if field.nullable_in(self.at.version):
@@ -225,7 +230,7 @@ class DecodeSource(Source):
         name = f"read_tags_{cls.__name__}"
         if name in self.names:
             return name
-        self.names[name] = None  # reserved: the source defines it
+        self.names[name] = None  # reserved: the generated source defines the function
         uvarint, fail = self.primitive("uvarint"), self.primitive("fail")
         unknown = self.primitive("read_unknown")
         with self.function(f"def {name}(b, p, n, o):"):

@@ -15,8 +15,8 @@ __all__ = ["EncodeSource"]
 class EncodeSource(Source):
     """The source of an encoder.
 
-    In the generated functions `q` is the list of small parts and `w` its append, `f` the list of
-    fragments, `v` a length or count, `x` a value that may be null, `s` encoded bytes.
+    In the generated functions `q` is the list of small parts and `w` its `append` method, `f` the
+    list of fragments, `v` a length or count, `x` a value that may be null, `s` encoded bytes.
     """
 
     verb = "encode"
@@ -46,11 +46,11 @@ class EncodeSource(Source):
             )
 
     def give(self, code: str, value: str) -> None:
-        """Add a value to the pending fixed-width run; code `x` is a zero byte without value."""
+        """Add a value to the pending fixed-width run; code `x` is a zero byte, without a value."""
         self.run.append((code, value))
 
     def flush(self) -> None:
-        """Generate one pack of the pending run."""
+        """Generate one pack call for the pending run."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -110,7 +110,7 @@ class EncodeSource(Source):
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Generate the check of versions without tagged fields that there are no unknown tags."""
+        """Generate the check that a struct in a version without tags has no unknown tags."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"
@@ -131,7 +131,10 @@ class EncodeSource(Source):
             self.sized(kind, value, nullable=field.nullable_in(self.at.version))
 
     def prefix(self, code: str, *, text: bool = False) -> None:
-        """Generate code that writes the prefix `v` after the run; `v` is one more if flexible."""
+        """Generate code that writes the pending run and the length or count in `v`.
+
+        In flexible versions `v` is one more than the length or count.
+        """
         if not self.at.flexible:
             self.give(code, "v")
             self.flush()
@@ -168,7 +171,7 @@ class EncodeSource(Source):
             self.put("w(s)")
 
     def nested(self, field: Field, value: str, level: int) -> None:
-        """Generate code that writes a struct that is a field."""
+        """Generate code that writes a nested struct."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         self.flush()
@@ -218,7 +221,7 @@ class EncodeSource(Source):
         name = f"write_tags_{cls.__name__}"
         if name in self.names:
             return name
-        self.names[name] = None  # reserved: the source defines it
+        self.names[name] = None  # reserved: the generated source defines the function
         with self.function(f"def {name}(o, w_outer):"):
             self.put("known = {}")
             for field in self.tagged(cls):

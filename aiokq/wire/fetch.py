@@ -177,7 +177,7 @@ class FetchRequest(Request["FetchResponse"]):
     """The state of the replica in the follower."""
 
     max_wait_ms: int = i32()
-    """The longest to wait for `min_bytes`, in milliseconds."""
+    """The maximum time to wait for `min_bytes`, in milliseconds."""
 
     min_bytes: int = i32()
     """The minimum bytes to accumulate in the response."""
@@ -309,9 +309,9 @@ class FetchPartitionData(Struct):
     """The preferred read replica for the consumer to use on its next fetch request."""
 
     records: Records = records()
-    """Whole record batches, of which the last may be cut off; may begin before the offset asked
-    for. Decoded as a view of the frame; encoded by reference from a buffer, a file range or a list
-    of them.
+    """Record batches. The first may begin before the requested offset, and the last may be cut off.
+    Decoded as a view of the frame; encoded by reference from a buffer, a file range or a list of
+    them.
     """
 
 

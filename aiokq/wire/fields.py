@@ -6,9 +6,10 @@ A message class lists its fields as Kafka's JSON definitions do::
         partition: int = i32()
         current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
 
-Every specifier returns a `Field` at run time, and is typed as returning the field's value, so that
-a type checker compares it with the annotation and sees that each field has a default (Kafka's:
-zero, false, the empty string, bytes or array, the zero uuid, no records).
+Every specifier returns a `Field` at run time, but its declared return type is that of the field's
+values. A type checker therefore accepts the annotation, and sees that each field has a default.
+The defaults are Kafka's: zero, false, the empty string, bytes or array, the zero uuid, and null for
+records.
 
 Common arguments:
 
@@ -16,8 +17,8 @@ Common arguments:
 - ``nullable_since``: first version in which the field may be `None`.
 - ``default``: Kafka's explicit default, if it is not the default of the type.
 - ``tag``: number of a tagged field (KIP-482), which only flexible versions have.
-- ``ignorable``: a value other than the default is dropped silently in versions without the field;
-  otherwise encoding such a value raises `FieldNotSupported`.
+- ``ignorable``: whether versions without the field silently drop a value other than the default. If
+  false, encoding such a value raises `FieldNotSupported`.
 
 Source: Kafka `clients/src/main/resources/common/message/README.md`, KIP-482.
 """
@@ -79,7 +80,10 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 ALWAYS: Final = 32767
-"""The ``until`` of a field that was never removed: the highest version that a header can have."""
+"""The ``until`` of a field that was never removed.
+
+It is the largest API version that fits in a request header (int16).
+"""
 
 ZERO_UUID: Final = uuid.UUID(int=0)
 """Kafka's null uuid: "no topic id"."""
@@ -93,11 +97,11 @@ class Field:
 
     Attributes:
         name: attribute name, set when the class is created.
-        kind: wire type; for arrays and structs `of` is the type of the content.
+        kind: wire type; for arrays and structs, `of` is the type of the content.
         of: the struct class, or the kind of an array's elements.
-        default: value of the field if it is absent in the version. `None` only if the field may be
-            null, or is a tagged struct (absent). For `list` and a struct class each message gets a
-            new instance.
+        default: value of a field that is not given, or absent from an encoded message. It is `None`
+            only if the field may be null, or is a tagged struct, for which `None` means absent. If
+            it is `list` or a struct class, each message gets a new instance.
     """
 
     __slots__ = (
@@ -146,15 +150,15 @@ class Field:
     def says_null(self) -> bool:
         """Whether the field is a tagged struct that may be null.
 
-        In Kafka's classes an absent field means a struct of defaults, so null is written
-        explicitly: as 0, while other null structs are -1. Here an absent field is read as null,
-        because no peer sends a struct of defaults.
+        Kafka's classes read such a field as a struct of defaults if it is absent. Null is therefore
+        written explicitly, as 0; for structs without a tag, null is -1. Here an absent field is
+        read as null, because no peer omits the field to send a struct of defaults.
         """
         return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
 
     @property
     def fresh_default(self) -> bool:
-        """Whether the default is mutable, so that each message needs its own."""
+        """Whether the default is mutable, so that each message needs a new object."""
         return self.default is list or (self.kind == "struct" and self.default is not None)
 
     def make_default(self) -> object:
@@ -162,7 +166,11 @@ class Field:
         return cast("Callable[[], object]", self.default)() if self.fresh_default else self.default
 
     def is_default(self, value: object) -> bool:
-        """Return whether a value is the default, or for a tagged struct has only defaults."""
+        """Return whether a value counts as the default.
+
+        For a tagged field that may not be null, a struct whose fields all have their defaults
+        counts as the default, too.
+        """
         if (
             self.kind == "struct"
             and self.tag is not None
@@ -321,7 +329,7 @@ def bytes_(
 
 
 def records(*, since: int = 0, nullable_since: int = 0) -> Records:
-    """Declare record batches: decoded as a view of the frame, encoded by reference."""
+    """Declare record batches: decoded as a view of the frame, encoded by reference unless short."""
     return cast("Records", Field("records", None, since=since, nullable_since=nullable_since))
 
 
@@ -349,8 +357,8 @@ def struct(
     """Declare a nested struct.
 
     A nullable struct defaults to `None`. So does a tagged struct that Kafka never sends as null:
-    `None` then means absent, for which Kafka's own classes have a struct with all fields at their
-    defaults.
+    for such a field `None` means absent. Kafka's own classes represent an absent struct by a struct
+    whose fields all have their defaults.
     """
     field = Field(
         "struct",

@@ -1,8 +1,8 @@
 """Frames: size and request or response header before a message, and the header versions.
 
 An encoded frame starts with its 4-byte size. Frames to decode have no size, because the reader of
-the connection has removed it. Bytes after the message are ignored, as in Kafka: librdkafka leaves
-some after its requests, and its mock cluster after flexible responses.
+the connection has removed it. Bytes after the message are ignored, as in Kafka: librdkafka sends
+such bytes after its requests, and its mock cluster sends them after flexible responses.
 
 Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
 """
@@ -46,9 +46,9 @@ class RequestHeader(NamedTuple):
 
     Attributes:
         api_key: the key of the API, which may be unknown to this library.
-        api_version: version of header and body.
+        api_version: version of the API, which determines the formats of header and message.
         correlation_id: number that the response repeats.
-        client_id: the client's name for itself; None if it gave none.
+        client_id: the client's name for itself; None if the request has none.
         body_offset: position of the message in the frame.
     """
 
@@ -87,7 +87,7 @@ def encode_request(
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """Decode the header of a request, also of an API or version that is not supported.
+    """Decode the header of a request, even if its API or version is not supported.
 
     For an unknown API the body offset is the position after the client id, because it is unknown
     whether the header has tagged fields. Tagged fields of the header are skipped.
@@ -179,7 +179,7 @@ def peek_correlation_id(frame: Buffer) -> int:
 
 @functools.cache
 def _flexible_since(key: int) -> float:
-    """Return the first version of an API with tagged fields in the header of its requests."""
+    """Return the first version of an API whose request header has tagged fields, or infinity."""
     since = api(key).FLEXIBLE_SINCE if key in APIS else None
     return math.inf if since is None else since
 
@@ -187,8 +187,9 @@ def _flexible_since(key: int) -> float:
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Tell whether the response header has tagged fields.
 
-    The header of ApiVersions never has them: a client sends its highest version to a broker whose
-    versions it does not know, and must be able to read the error response.
+    The header of an ApiVersions response never has them. A client sends ApiVersions before it knows
+    the broker's versions, and must be able to read the response even if the broker does not support
+    the version of the request.
     """
     return cls.is_flexible(version) and cls.API_KEY != API_VERSIONS_KEY
 

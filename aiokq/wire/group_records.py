@@ -19,7 +19,7 @@ __all__ = [
 
 
 class LegacyOffsetCommitKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a committed offset, in its old format.
 
     Source: `LegacyOffsetCommitKey.json`.
     """
@@ -40,7 +40,7 @@ class LegacyOffsetCommitKey(Message):
 
 
 class LegacyOffsetCommitValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a committed offset, in its old format.
 
     Source: `LegacyOffsetCommitValue.json`.
     """
@@ -61,7 +61,7 @@ class LegacyOffsetCommitValue(Message):
 
 
 class OffsetCommitKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a committed offset.
 
     Source: `OffsetCommitKey.json`.
     """
@@ -82,7 +82,7 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a committed offset.
 
     Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain
@@ -110,14 +110,16 @@ class OffsetCommitValue(Message):
     """When the commit was added to the log, in milliseconds since the Unix epoch."""
 
     expire_timestamp: int = i64(since=1, until=1, default=-1, ignorable=True)
-    """When the offset expires, in milliseconds since the Unix epoch; -1 for never by itself."""
+    """When the offset expires, in milliseconds since the Unix epoch; -1 if the broker's retention
+    applies.
+    """
 
     topic_id: uuid.UUID = uuid_(since=4, tag=0, ignorable=True)
     """The topic id of the committed offset."""
 
 
 class GroupMetadataKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a classic group.
 
     Source: `GroupMetadataKey.json`.
     """
@@ -163,7 +165,7 @@ class MemberMetadata(Struct):
 
 
 class GroupMetadataValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a classic group: its state and members.
 
     Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain

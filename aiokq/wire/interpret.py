@@ -36,7 +36,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
     """Decode a message as `aiokq.wire.decode` does; record data is a view as well.
 
     Raises:
-        ProtocolError: the bytes are not such a message.
+        ProtocolError: the version is not supported, or the bytes are not such a message.
     """
     reader = _Reader(memoryview(data), position, cls, version)
     message = reader.struct(cls)

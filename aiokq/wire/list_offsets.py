@@ -28,10 +28,11 @@ class ListOffsetsPartition(Struct):
     """The current leader epoch."""
 
     timestamp: int = i64()
-    """Which offset to return: that of the first record whose timestamp is not below this one, in
-    milliseconds since the Unix epoch; or -1 for the end (as the isolation level sees it), -2 for
-    the start, -3 for the record with the highest timestamp (version 7 on), -4 for the start of
-    what is on local disk (8 on), -5 for the end of what is in tiered storage (9 on).
+    """The offset to return. A time, in milliseconds since the Unix epoch, asks for the first record
+    at or after that time. Negative values ask for other offsets: -1 for the end of the log at the
+    isolation level, -2 for its start, -3 for the record with the highest timestamp (from version
+    7), -4 for the first offset on local disk (from version 8), -5 for the last offset in tiered
+    storage (from version 9).
     """
 
     max_num_offsets: int = i32(until=0, default=1)
@@ -125,8 +126,8 @@ class ListOffsetsPartitionResponse(Struct):
     """The result offsets."""
 
     timestamp: int = i64(since=1, default=-1)
-    """Timestamp of the record found, in milliseconds since the Unix epoch; -1 where the start or
-    the end was asked for, or no record was found.
+    """The timestamp of the found record, in milliseconds since the Unix epoch; -1 if the request
+    asked for the start or the end, or if no record was found.
     """
 
     offset: int = i64(since=1, default=-1)

@@ -24,10 +24,10 @@ class MetadataRequestTopic(Struct):
     """
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic id; zero where the name says which topic it is."""
+    """The topic id; zero if the topic is given by name."""
 
     name: str | None = string(nullable_since=10)
-    """The topic name; null (version 10 on) where the id says which topic it is."""
+    """The topic name; null (from version 10) if the topic is given by id."""
 
 
 class MetadataRequest(Request["MetadataResponse"]):
@@ -68,8 +68,8 @@ class MetadataRequest(Request["MetadataResponse"]):
     FLEXIBLE_SINCE = 9
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
-    """The topics to fetch metadata for; null for all (in version 0 the empty list), the empty list
-    for none.
+    """The topics to fetch metadata for. Null asks for all topics, and the empty list for none; in
+    version 0 the empty list asks for all topics.
     """
 
     allow_auto_topic_creation: bool = boolean(since=4, default=True)

@@ -33,7 +33,9 @@ class OffsetCommitRequestPartition(Struct):
     """The leader epoch of this partition."""
 
     commit_timestamp: int = i64(since=1, until=1, default=-1)
-    """When the offset was committed, in milliseconds since the Unix epoch; -1 for its arrival."""
+    """When the offset was committed, in milliseconds since the Unix epoch; -1 for the time at which
+    the broker receives the request.
+    """
 
     committed_metadata: str | None = string(nullable_since=0)
     """Any associated metadata the client wants to keep."""

@@ -39,28 +39,31 @@ __all__ = [
 ]
 
 MAX_STRING: Final = 0x7FFF
-"""Maximum length of a string in bytes, in every version (Kafka refuses longer compact ones too)."""
+"""Maximum length of a string in bytes; Kafka rejects longer compact strings, too."""
 
 COPY_BELOW: Final = 1024
-"""Record data shorter than this many bytes is copied, not passed by reference."""
+"""Record data in memory that is shorter than this many bytes is copied, not passed by reference."""
 
 
 _BUFFERS: Final = frozenset((bytes, bytearray, memoryview))
 
 
 class Malformed(ValueError):
-    """A decoding error with its reason, which `aiokq.wire.compile` turns into a `ProtocolError`."""
+    """An encoding or decoding error, which generated functions turn into a `ProtocolError`."""
 
 
 class FieldNotSupported(ProtocolError):
-    """A field is set that is absent in the version and must not be dropped silently."""
+    """A field that the version lacks has a value that must not be dropped silently."""
 
 
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
-"""Errors of generated decoders for bytes that are not the message (`ValueError` for bad UTF-8)."""
+"""Errors that generated decoders turn into a `ProtocolError`: the bytes are not the message.
+
+`ValueError` includes `Malformed` and the error for invalid UTF-8.
+"""
 
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
-"""Errors of generated encoders for values that do not fit their field."""
+"""Errors that generated encoders turn into a `ProtocolError`: a value does not fit its field."""
 
 
 def fail(detail: str) -> NoReturn:
@@ -69,7 +72,7 @@ def fail(detail: str) -> NoReturn:
 
 
 def unsupported(api: str, version: int, field: str) -> NoReturn:
-    """Raise `FieldNotSupported` for a field that is set and absent in the version."""
+    """Raise `FieldNotSupported` for a field that is set, but absent in the version."""
     raise FieldNotSupported(
         f"{field} is set, which version {version} cannot carry", api=api, version=version
     )
@@ -126,7 +129,7 @@ def string_prefix(value: int) -> bytes:
 class IntArrays(dict[int, Callable[..., object]]):
     """Pack or unpack functions for arrays of one integer type, by number of elements.
 
-    Functions for few elements, such as the replicas of a partition, are cached; others are not.
+    Functions for at most 64 elements, such as the replicas of a partition, are cached.
     """
 
     __slots__ = ("code", "method")
@@ -158,7 +161,7 @@ def read_unknown(
 
 
 def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
-    """Read the tagged fields of a struct that defines none; return the position after them."""
+    """Read the tagged fields of a struct whose class defines none; return the next position."""
     count, position = uvarint(data, position)
     if count > (end - position) // 2:
         raise Malformed(f"{count} tagged fields in {end - position} bytes")
@@ -173,7 +176,7 @@ def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
 
 
 def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
-    """Write the tagged fields of a struct that defines none."""
+    """Write the unknown tagged fields of a struct whose class defines no tagged field."""
     write(tagged_section({}, struct_.unknown_tags))
 
 
@@ -202,7 +205,7 @@ def records_length(value: object) -> int:
 
 
 def put_records(small: list[bytes], fragments: list[Fragment], value: object, size: int) -> None:
-    """Append record data: by reference, or to the small parts if it is short."""
+    """Append record data to `fragments` by reference, or to `small` if it is short."""
     pieces: Sequence[Fragment] = value if isinstance(value, (list, tuple)) else (value,)
     if size < COPY_BELOW and not any(isinstance(piece, FileRange) for piece in pieces):
         small += pieces  # type: ignore[arg-type]  # any buffer can be joined

@@ -30,8 +30,8 @@ class PartitionProduceData(Struct):
     """The partition index."""
 
     records: Records = records()
-    """Record batches to append: exactly one of magic 2 from version 3 on. Decoded as a view of the
-    frame; encoded by reference from a buffer, a file range or a list of them.
+    """The record batches to append: from version 3 on, exactly one batch, of magic 2. Decoded as a
+    view of the frame; encoded by reference from a buffer, a file range or a list of them.
     """
 
 

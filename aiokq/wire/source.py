@@ -1,8 +1,8 @@
 """`Source`: the Python source of a codec under construction, common to encoders and decoders.
 
-A `Source` has lines, indentation, the names that the source refers to, and the minimum sizes
-of elements, by which the lengths of arrays are checked. `aiokq.wire.decode_source` generates
-decoders, `aiokq.wire.encode_source` encoders.
+A `Source` has lines, indentation, and the names that the source refers to. Its subclasses generate
+decoders (`aiokq.wire.decode_source`) and encoders (`aiokq.wire.encode_source`). `least_size` gives
+the minimum sizes of values, by which decoders check the lengths of arrays.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Context(NamedTuple):
 
 
 def least_size(kind: str, of: object, at: Context) -> int:
-    """Return the minimum size in bytes of a value of a kind, as element of an array or as field."""
+    """Return the minimum size in bytes of a field or array element of a kind."""
     if kind in SIZES:
         return SIZES[kind]
     if kind == "uuid":
@@ -99,7 +99,7 @@ class Source(ABC):
 
     @contextmanager
     def indented(self, line: str) -> Iterator[None]:
-        """Write a line that opens a block, and the lines inside it one deeper."""
+        """Write a line that opens a block; indent the lines that the `with` block writes."""
         self.put(line)
         self.depth += 1
         yield
@@ -107,7 +107,7 @@ class Source(ABC):
 
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
-        """Write a separate function, such as the slow branch of tagged fields."""
+        """Write a separate function: `line` is its `def`, the `with` block writes its body."""
         lines, depth, run = self.lines, self.depth, self.run
         self.lines, self.depth, self.run = [line], 1, []
         yield
@@ -115,7 +115,7 @@ class Source(ABC):
         self.lines, self.depth, self.run = lines, depth, run
 
     def name(self, prefix: str, value: object) -> str:
-        """Return the global name of an object, one name for the same object."""
+        """Return a global name for an object; for the same object and prefix, the same name."""
         for known, held in self.names.items():
             if held is value and known.startswith(prefix):
                 return known

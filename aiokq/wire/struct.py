@@ -31,7 +31,7 @@ __all__ = ["NO_TAGS", "Message", "Request", "Response", "Struct", "StructType"]
 class _NoTags(dict[int, bytes]):
     """The read-only empty dictionary that all structs without unknown tags share.
 
-    A `MappingProxyType` cannot be copied or pickled.
+    It is a subclass of `dict`, because a `MappingProxyType` cannot be copied or pickled.
     """
 
     __slots__ = ()
@@ -47,11 +47,12 @@ class _NoTags(dict[int, bytes]):
 
 
 NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
-"""The value of `Struct.unknown_tags` without unknown tags; shared, read-only."""
+"""The value of `Struct.unknown_tags` if there are no unknown tags; shared and read-only."""
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
-    # A cast, because typeshed gives `field()` the type of the value, for class bodies.
+    # The cast is needed because typeshed declares `field()` as returning the field's value, which
+    # suits class bodies.
     return cast("dataclasses.Field[object]", dataclasses.field(default_factory=factory))
 
 
@@ -87,7 +88,8 @@ class StructType(type):
         """Create the class.
 
         Raises:
-            TypeError: the class inherits fields; Kafka's structs do not extend each other.
+            TypeError: the class has fields and would inherit others; Kafka's structs do not extend
+                each other.
         """
         fields: list[Field] = []
         for key, value in namespace.items():
@@ -211,7 +213,7 @@ class Message(Struct):
         MIN_VERSION: oldest version that can be encoded and decoded.
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
-            but must not be advertised or negotiated. `None` without such a version.
+            but must not be advertised or negotiated. `None` if there is no such version.
         FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482), or `None`.
         RECORD_TYPE: type number of a coordinator record or cluster metadata record; `None` for
             other messages.
@@ -249,7 +251,7 @@ class Response(Message):
     API_KEY: ClassVar[int]
 
     def __init_subclass__(cls, *, request: type[Request[Response]]) -> None:
-        """Copy key, name and versions from the request."""
+        """Copy key, name and versions from the request class, and set its `RESPONSE`."""
         super().__init_subclass__()
         request.RESPONSE = cls
         cls.API_KEY = request.API_KEY

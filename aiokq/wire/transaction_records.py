@@ -9,7 +9,7 @@ __all__ = ["EndTxnMarker", "PartitionsSchema", "TransactionLogKey", "Transaction
 
 
 class TransactionLogKey(Message):
-    """Key of a coordinator's record.
+    """Key of the record of a transactional id.
 
     Source: `TransactionLogKey.json`.
     """
@@ -37,7 +37,7 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message):
-    """Value of a coordinator's record.
+    """Value of the record of a transactional id: its producer and its transaction.
 
     Version 1 is the first flexible version. KIP-915: bumping the version will no longer make
     this record backward compatible. We suggest to add/remove only tagged fields to maintain
@@ -89,7 +89,7 @@ class TransactionLogValue(Message):
 
 
 class EndTxnMarker(Message):
-    """Schema that is embedded in messages or records.
+    """Value of a control record that ends a transaction.
 
     Source: `EndTxnMarker.json`.
     """

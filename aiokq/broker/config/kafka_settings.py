@@ -1,7 +1,8 @@
-"""Settings of Kafka that are not in the broker's own table: accepted or refused by name.
+"""Settings of Kafka that are not in the broker's own table, and the values that are refused.
 
 Most have no meaning for this broker (`num.io.threads`) and are accepted. A value that asks for
-something this broker cannot do is refused; the user would otherwise believe that it is in effect.
+something that this broker cannot do is refused, because the user would believe that it is in
+effect.
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ _PER_LISTENER: Final = (
     "num.network.threads",
     "principal.builder.class",
 )
-"""Settings that may have the prefix `listener.name.<name>.`, besides `ssl.*` and `sasl.*`."""
+"""Settings that may have the prefix `listener.name.<name>.`.
+
+`ssl.*`, `sasl.*` and `<mechanism>.sasl.*` may have the prefix, too, and also `max.connections`,
+which `BrokerSettings` reads.
+"""
 
 
 _ELSEWHERE: Final = {
@@ -80,7 +85,7 @@ _ELSEWHERE: Final = {
     "host.name": "use listeners, or --host",
     "zookeeper.connect": "Kafka 4 has no ZooKeeper; remove it",
 }
-"""Replacements of settings that Kafka 4 does not have."""
+"""Advice for settings that Kafka 4 does not have."""
 
 
 def _is_of_kafka(name: str, *, of_listener: bool) -> bool:
@@ -101,7 +106,7 @@ def accept(
         spelled: the name as the user wrote it.
         name: the name with `.` between words, without `listener.name.<name>.`.
         value: text or a Python value.
-        of_listener: `spelled` has that prefix.
+        of_listener: whether `spelled` has the prefix `listener.name.<name>.`.
         known: the names in the broker's own table.
 
     Raises:
@@ -113,7 +118,8 @@ def accept(
             raise ConfigError(f"{name} is not a setting of this broker: {_ELSEWHERE[name]}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    # The table lacks names that begin with a SASL mechanism, whose values may be secrets.
+    # The table has no names that begin with a SASL mechanism. The values of these settings may be
+    # secrets.
     kind = KAFKA_SETTING_TYPES.get(name, "password")
     is_secret = kind == "password"
     if is_secret:

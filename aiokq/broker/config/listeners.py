@@ -1,4 +1,4 @@
-"""The listeners of a node, as Kafka's settings describe them; no sockets.
+"""The listeners of a node, as Kafka's settings describe them. This module opens no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
 ``KafkaConfig.validateValues``. Differences: ports above 65535, the wildcard `::` as an advertised
@@ -47,7 +47,7 @@ _ENDPOINT: Final = rf"(.*)://\[?({HOST})\]?:(-?[0-9]+)"
 class Endpoint(NamedTuple):
     """A listener's name with a host and a port.
 
-    An empty host means all interfaces; in an advertised address it means this machine's name.
+    An empty host means all interfaces. In an advertised address, it means this machine's name.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Endpoint(NamedTuple):
 
 
 class ListenerFailed(OSError):
-    """Error: a listener could not be opened; `endpoint` is the listener, `errno` the reason."""
+    """A listener could not be opened; `endpoint` is the listener, `errno` the reason."""
 
     endpoint: Endpoint
 
     @classmethod
     def of(cls, endpoint: Endpoint, error: OSError) -> ListenerFailed:
-        """Return the error of a listener, with the number and text of `error`."""
+        """Return a ListenerFailed with the error number and text of `error`."""
         failed = cls(error.errno, f"listener {endpoint}: {error.strerror or error}")
         failed.endpoint = endpoint
         return failed
@@ -80,8 +80,8 @@ class Advertise(NamedTuple):
     """The value of `--advertise`.
 
     Attributes:
-        host: None if the option is not given.
-        port: None for the listener's own port.
+        host: the advertised host; None if the option is not given.
+        port: the advertised port; None for the listener's own port.
     """
 
     host: str | None = None
@@ -92,7 +92,7 @@ class Listeners(NamedTuple):
     """The listeners of one node.
 
     Attributes:
-        opened: where the node listens, in the order of `listeners`.
+        opened: the addresses that the node listens on, in the order of the setting `listeners`.
         advertised: the address given to the clients of a listener, by the listener's name. Port 0
             stands for the listener's own port. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
@@ -107,7 +107,7 @@ class Listeners(NamedTuple):
 
     @classmethod
     def plaintext(cls, host: str = "127.0.0.1", port: int = 0) -> Listeners:
-        """Return one listener, named PLAINTEXT, whose clients are given the same address."""
+        """Return one listener, named PLAINTEXT, that advertises its own address."""
         endpoint = Endpoint(PLAINTEXT, host, port)
         return cls((endpoint,), {PLAINTEXT: endpoint}, PLAINTEXT, ())
 
@@ -122,11 +122,11 @@ def configured_listeners(
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
-    If `host` or `port` moves the first listener and `advertise` is not given, the advertised
-    address moves along as far as it was the address of the listener: the port if both ports were
-    equal; the host if both hosts were equal, or if it is a loopback address and `host` is not.
-    Another port or host belongs to a proxy or to address translation, and stays. A wildcard `host`
-    changes no advertised host.
+    If `host` or `port` moves the first listener and `advertise` is not given, its advertised
+    address may change, too. The advertised port is replaced if it was the port in `listeners`. The
+    advertised host is replaced if it was the host in `listeners`, or if it is a loopback address
+    and `host` is not. Any other advertised port or host is kept, because it belongs to a proxy or
+    to address translation. A wildcard `host` changes no advertised host.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the settings that go with them.
@@ -213,7 +213,7 @@ def _endpoints(setting: str, text: str) -> list[Endpoint]:
 
 
 def _check_host(setting: str, host: str) -> None:
-    """Check that a host is empty, a wildcard, or text that a resolver and a response can take.
+    """Check that a host is empty, a wildcard, or text that is valid for a resolver and a response.
 
     Raises:
         ConfigError: the host is too long, has a label that is empty or too long, or has a character
@@ -233,10 +233,10 @@ def _names(text: str | None) -> list[str]:
 
 
 def _check_unique(endpoints: Sequence[Endpoint]) -> None:
-    """Check that no two listeners share a port, except an IPv4 and an IPv6 address (KIP-797).
+    """Check that ports differ; an IPv4 and an IPv6 address may share a port (KIP-797).
 
     Raises:
-        ConfigError: listeners share a port in any other way.
+        ConfigError: other listeners share a port.
     """
     by_port: dict[int, list[Endpoint]] = {}
     for one in endpoints:
@@ -342,9 +342,9 @@ def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endp
     """Return the advertised address of a listener that `--host` or `--port` moved.
 
     Args:
-        advertised: the address in `advertised.listeners`.
-        configured: the address in `listeners`.
-        opened: the address with `--host` and `--port`.
+        advertised: the listener's address in `advertised.listeners`.
+        configured: the listener's address in `listeners`.
+        opened: the listener's address after `--host` and `--port` are applied.
     """
     host, port = advertised.host, advertised.port
     if port == configured.port:

@@ -25,10 +25,10 @@ _ONLY_VOTER: Final = (
 
 
 def configured_node_id(settings: BrokerSettings) -> int | None:
-    """Return `node.id`, or the older `broker.id` if only that is set; None if neither is set.
+    """Return `node.id`, or `broker.id` if only that is set; None if neither is set.
 
     Raises:
-        ConfigError: both are set, and differ.
+        ConfigError: both are set to different ids.
     """
     node_id = settings.node_id
     broker_id = None if settings.broker_id == -1 else settings.broker_id
@@ -44,7 +44,7 @@ def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | N
     """Check that the settings describe a node that is broker, controller and only voter.
 
     Args:
-        node_id: None if neither the settings nor the command line set it.
+        node_id: id of the node; None if neither the settings nor the command line set it.
 
     Raises:
         ConfigError: other roles are set, another voter is named, or a setting is malformed.
@@ -106,7 +106,7 @@ def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
 
 
 def _number(setting: str, part: str, text: str, most: int) -> int:
-    """Parse the id or the port of a voter.
+    """Parse the id of a voter, or the port of a voter or bootstrap server.
 
     Raises:
         ConfigError: `text` is not a number, or above `most`.

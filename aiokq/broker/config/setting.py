@@ -20,9 +20,10 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,1000}")
-"""Numbers that Java's `Integer.parseInt` reads, without underscores.
+"""The syntax of integers, as in Java's `Integer.parseInt`, which does not allow underscores.
 
-`int` refuses text of more than 4300 digits with an error that names no setting.
+The number of digits is limited because `int` refuses text of more than 4300 digits, with an error
+that names no setting.
 """
 
 _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
@@ -38,9 +39,9 @@ class Setting:
 
     Attributes:
         kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`.
-        has_effect: whether the setting is used; if not, its value is only checked, and not shown
-            to clients.
-        any_case: whether the choices may be written in capitals.
+        has_effect: whether the broker uses the setting. If not, the broker only checks the value
+            and does not show it to clients.
+        any_case: whether the case of the value is ignored.
     """
 
     # Not a dataclass: compiling its methods would add half a millisecond to the broker's start.
@@ -85,7 +86,7 @@ class Setting:
         self.any_case = any_case
 
     def renamed(self, name: str) -> Setting:
-        """Return this setting under another name, for the messages of errors."""
+        """Return a copy of this setting with another name, for error messages."""
         setting = copy.copy(self)
         setting.name = name
         return setting

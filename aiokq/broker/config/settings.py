@@ -30,7 +30,7 @@ def _setting(
     has_effect: bool = True,
     any_case: bool = False,
 ) -> T:
-    """Return a dataclass field with a row of the table; `_table` names the row after the field."""
+    """Return a dataclass field that carries a row of `SETTINGS`; `_table` adds the row's name."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case)
@@ -43,18 +43,19 @@ def _setting(
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`.
 
-    The defaults are Kafka's, unless the text of a setting says otherwise.
+    The defaults are Kafka's, unless the description of a setting says otherwise.
 
     Attributes:
         profile: the name of the profile.
         explicit: the names of settings that the profile or the user gave.
-        without_effect: the names of settings that the user gave and that have no effect here.
+        without_effect: the names of settings that the user gave and that have no effect on this
+            broker.
         listener_max_connections: pairs of a listener's name, in capitals, and its
             `listener.name.NAME.max.connections`.
     """
 
     def __init__(self, **values: object) -> None:
-        """Set the fields in `values`; all others have their defaults."""
+        """Set the fields in `values`; all other fields have their defaults."""
         if unknown := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"unknown setting: {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
@@ -552,14 +553,15 @@ _LISTENER_PREFIX: Final = "listener.name."
 def broker_settings(
     given: Mapping[str, object] | None = None, *, profile: str = "kafka"
 ) -> BrokerSettings:
-    """Return the settings of a profile, overridden by `given` (Kafka's names, `.` or `_`).
+    """Return the settings of a profile, overridden by `given` (Kafka's names, with `.` or `_`).
 
-    Settings of Kafka that have no effect here are accepted and listed in `without_effect`.
+    Settings of Kafka that have no effect on this broker are accepted and listed in
+    `without_effect`.
 
     Raises:
         ConfigError: the profile is unknown; or a setting is unknown (the message suggests the
-            nearest name), has the wrong type, is out of range, or asks for something this broker
-            cannot do.
+            nearest name), has the wrong type, is out of range, or asks for something that this
+            broker cannot do.
     """
     if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigError(f"unknown profile {profile!r}: must be one of {', '.join(PROFILES)}")
@@ -575,7 +577,7 @@ def broker_settings(
         if not isinstance(spelled, str):
             raise ConfigError(f"the name of a broker setting must be a str, not {spelled!r}")
         text = spelled.strip()
-        if text.startswith(_LISTENER_PREFIX):  # keep `_`, which the listener's name may have
+        if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
             if name == "max.connections":
                 parsed = SETTINGS[name].renamed(text).parse(value)
@@ -605,13 +607,13 @@ def broker_settings(
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:
-    from aiokq.broker.config import kafka_settings  # imports 341 names, which few starts need
+    from aiokq.broker.config import kafka_settings  # imports a large table that few starts need
 
     kafka_settings.accept(spelled, name, value, of_listener=of_listener, known=SETTINGS)
 
 
 def log_directories(settings: BrokerSettings) -> list[str]:
-    """Return the paths in log.dirs or, if it is not set, in log.dir; [] if neither is set.
+    """Return the paths in log.dirs or, if that is not set, in log.dir; [] if neither is set.
 
     Raises:
         ConfigError: a path has a character that no file system path can have.
@@ -633,7 +635,7 @@ def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str
     """Check that metadata.log.dir, if it is set, is a log directory.
 
     Raises:
-        ConfigError: it is set to another directory.
+        ConfigError: metadata.log.dir is set to a directory that is not in `directories`.
     """
     path = settings.metadata_log_dir
     if path is not None and path not in directories:

@@ -24,7 +24,7 @@ __all__ = ["coordinator_error"]
 
 
 def coordinator_error(error: BrokerError | ProtocolError) -> BrokerError:
-    """Return the error for a coordinator's clients that corresponds to an error of the log."""
+    """Return the error that a coordinator's clients get for an error of the log."""
     if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, NotLeaderOrFollower | KafkaStorage):

@@ -42,7 +42,7 @@ class ShardFactory(Protocol[S_co]):
         ...
 
     def decode(self, key: Buffer | None, value: Buffer | None, /) -> CoordinatorRecord | None:
-        """Return the record of a key and value; None if its type is unknown, to ignore it.
+        """Return the record of a key and value; None for an unknown type, which is ignored.
 
         Raises:
             ProtocolError: the bytes are not a valid record of their type.

@@ -41,7 +41,7 @@ class Deferred(Generic[R]):
         return self._value
 
     def complete(self, value: R) -> bool:
-        """Set the response; return False, and keep the first response, if there is one already."""
+        """Set the response and return True; if it is already set, keep it and return False."""
         if self.done:
             return False
         self.done = True
@@ -74,8 +74,8 @@ class Outcome(Generic[R]):
         atomic: whether all records are appended in one batch or not at all; if False, they may be
             split over several batches.
         replay: whether the records are replayed after they were appended. False if the operation
-            has already changed the state (classic groups): `on_written` then undoes the change if
-            the append failed.
+            has already changed the state (classic groups). In that case, `on_written` undoes the
+            change if the append failed.
         on_written: called once with the result of the append.
     """
 

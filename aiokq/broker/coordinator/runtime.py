@@ -142,8 +142,8 @@ class CoordinatorRuntime(Generic[S]):
         The records are appended as one step, replayed through the shard, and committed on return.
 
         Args:
-            operation: decides on records by the current state of the shard. It must not await. It
-                must not change durable state, unless its outcome has `replay` False.
+            operation: decides from the current state of the shard which records to write. It must
+                not await. It must not change durable state, unless its outcome has `replay` False.
             producer: the producer in whose transaction the records are written.
             leader_epoch: the result of `leader_epoch` at the beginning of the work that this write
                 is part of. If the leadership has changed since, the write fails with

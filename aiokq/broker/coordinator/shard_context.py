@@ -50,7 +50,10 @@ S = TypeVar("S", bound=Shard)
 R = TypeVar("R")
 
 TIMERS_PER_TURN: Final = 64
-"""The maximum number of timers run in one turn of the loop. All may be due after a pause."""
+"""The maximum number of timers run in one event loop iteration.
+
+After the process was paused, all timers may be due.
+"""
 
 RETRY_SECONDS: Final = 0.5
 """Seconds after which a timer runs again if its records could not be written, as in Kafka."""
@@ -116,7 +119,7 @@ class ShardContext(Generic[S]):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the partition in this leadership."""
+        """The leader epoch in which this node leads the partition."""
         return self.log.leader_epoch
 
     @property
@@ -229,7 +232,8 @@ class ShardContext(Generic[S]):
     ) -> tuple[Outcome[R], int | None]:
         """Run an operation, append the records it decides on, and replay them.
 
-        Does not await, so that no other operation sees an intermediate state of the shard.
+        The method does not await, so that no other operation sees an intermediate state of the
+        shard.
 
         Returns:
             The outcome, and the log end offset after its records. The offset is None if the outcome
@@ -333,7 +337,7 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # The log itself reports an I/O error, once for all its appends.
+            # The log reports I/O errors itself, once for all failed appends; do not warn of each.
             level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
             if outcome.records:
                 logger.log(

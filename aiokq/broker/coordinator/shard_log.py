@@ -43,10 +43,10 @@ __all__ = ["ShardLog"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 READ_BYTES: Final = 256 * 1024
-"""Bytes per read: enough to need few reads, but so few that a single read takes little time."""
+"""Bytes per read: large enough that few reads are needed, small enough that each is short."""
 
 RECORDS_PER_TURN: Final = 64
-"""Records replayed in one turn of the loop, which takes about two milliseconds."""
+"""Records replayed before other tasks run; they take about two milliseconds."""
 
 RECORD_OVERHEAD: Final = 32
 """Upper bound of the bytes that a record takes in a batch besides its key and value."""
@@ -208,8 +208,7 @@ class ShardLog:
     async def replay(self, shard: Shard) -> int:
         """Replay the whole log into the shard; return the number of records.
 
-        Yields to the event loop from time to time. Nothing may be appended until the replay has
-        ended.
+        Other tasks run from time to time. Nothing may be appended until the replay has ended.
 
         Raises:
             KafkaStorage: the log cannot be read.

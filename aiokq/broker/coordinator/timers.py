@@ -60,7 +60,7 @@ class Timers:
         return key in self._timers
 
     def schedule(self, key: Hashable, at: float, action: Action) -> None:
-        """Call `action` at `at` (monotonic seconds); replaces the key's timer if it has one."""
+        """Schedule `action` for `at` (monotonic seconds), in place of the key's timer, if any."""
         timer = self._timers.get(key)
         self._sequence += 1
         if timer is None or at < timer.queued_at:

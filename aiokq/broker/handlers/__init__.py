@@ -86,6 +86,6 @@ APIS: Final = {
 
 
 def advertised_versions(legacy: bool) -> Iterator[tuple[int, int, int]]:
-    """Return the key, the oldest and the newest version of each API."""
+    """Yield the key, the oldest and the newest version of each API."""
     for api in APIS.values():
         yield api.key, api.oldest(legacy), api.max_version

@@ -58,7 +58,7 @@ class Topics(Protocol):
     """The topics and partitions of the node."""
 
     def sorted(self) -> list[Topic]:
-        """Return all topics, by name."""
+        """Return all topics, sorted by name."""
         ...
 
     def get(self, name: str) -> Topic | None:
@@ -203,7 +203,7 @@ class Configs(Protocol):
         ...
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
-        """Return all settings of the node with their sources."""
+        """Return the settings of the node that have an effect, with their sources."""
         ...
 
 
@@ -220,7 +220,7 @@ class ProducerIds(Protocol):
 
 
 class Host(Protocol):
-    """The clock of the machine, its threads and its files."""
+    """The clock, threads and files of the machine."""
 
     @property
     def clock(self) -> Clock:

@@ -100,8 +100,8 @@ class OrdinaryProduce:
                     result = partition.append_prepared(append)
                 except BrokerError as error:
                     counters.errors[error.name] += 1
-                    # Keep the response, not the error: the error's traceback refers to this frame,
-                    # so that only garbage collection would free the memory of the request.
+                    # Keep the response, not the error: the error's traceback refers to this stack
+                    # frame, so that only garbage collection would free the memory of the request.
                     refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
                     appended.append((partition.index, -1, -1))
                     continue

@@ -74,7 +74,7 @@ FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the attributes
 MIN_BATCH_COST_BYTES: Final = 4 * 1024
-"""The minimum number of bytes of a turn that a batch counts as.
+"""A batch counts as at least this number of bytes in a turn.
 
 Appending a smaller batch takes as long as appending 4 KB, and a request of 4 MB may contain 50,000
 such batches.
@@ -152,7 +152,7 @@ async def _append(
     """Append one partition's batch, after the checks in Kafka's order.
 
     Returns:
-        The response, and the partition and offset whose acknowledgement it has to wait for.
+        The response, and the partition and end offset that must be acknowledged before it is sent.
     """
     # hot: benchmarks/micro/produce.py
     version = call.version

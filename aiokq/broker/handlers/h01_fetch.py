@@ -67,12 +67,12 @@ class Pass:
     size: int = 0
     immediate: bool = False
     room: dict[TopicPartition, int] = field(default_factory=dict)
-    """The bytes that each partition can still add; the purgatory counts new records up to that."""
+    """Bytes that each partition can still add: the purgatory counts its new records up to this."""
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
     """The logs of partitions with records, with the parts of the response for these partitions."""
     errors: list[str] = field(default_factory=list)
     loads: list[DiskLoad] = field(default_factory=list)
-    """The disk reads that some partitions need first; until then `results` has errors for these."""
+    """Pending disk reads of some partitions, for which `results` has errors until they are done."""
 
 
 async def handle(
@@ -149,7 +149,7 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
     try:
         return await logs.cold_reads.read(settled)
     except ColdRead:
-        return look()  # answer the partitions that do not need the disk
+        return look()  # partitions that still need the disk get an error
 
 
 def _read_all(

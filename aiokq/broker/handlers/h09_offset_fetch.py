@@ -158,7 +158,7 @@ def _name_topics(
 
 
 def _for_fetch(error: BrokerError) -> BrokerError:
-    """Replace COORDINATOR_NOT_AVAILABLE by NOT_COORDINATOR.
+    """Replace COORDINATOR_NOT_AVAILABLE with NOT_COORDINATOR.
 
     Kafka's consumers before 3.9 do not expect COORDINATOR_NOT_AVAILABLE in this response.
     """

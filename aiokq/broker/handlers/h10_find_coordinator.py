@@ -5,9 +5,9 @@ the listener of the connection.
 
 Errors of a key: COORDINATOR_NOT_AVAILABLE (the group has no coordinator at present),
 GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST (another type of key),
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Every key of a transaction gets the last error, because this
-node coordinates no transactions: clients, including librdkafka, treat that error as final, whereas
-they would retry after COORDINATOR_NOT_AVAILABLE.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Every transactional id gets the last of these errors, because
+this node coordinates no transactions: clients, including librdkafka, treat this error as final,
+whereas they would retry after COORDINATOR_NOT_AVAILABLE.
 
 v1  key type                  v4  several keys in one request
 v3  flexible                  v6  share groups (refused with INVALID_REQUEST)

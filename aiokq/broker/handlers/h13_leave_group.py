@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: remove members, for themselves or for an admin client.
+"""LeaveGroup (13), versions 0-5: remove members, at their own request or an admin client's.
 
 Errors of a member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 

@@ -1,6 +1,7 @@
-"""SyncGroup (14), versions 0-5: return a classic member's assignment, which the leader sends.
+"""SyncGroup (14), versions 0-5: return the assignment of a member of a classic group.
 
-The response is sent when the leader's assignments are written.
+The group's leader sends the assignments of all members with its own SyncGroup request. The
+responses are sent when these assignments are written.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
@@ -26,7 +27,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 
 
 async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Store the assignments if the member is the leader, or wait for them."""
+    """Store the assignments if the member is the group's leader; wait until they are written."""
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)

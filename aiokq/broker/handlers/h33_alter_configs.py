@@ -124,8 +124,8 @@ async def alter(
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the resource is a broker, whose settings are read only when it starts, or it
-            is of a type without settings.
+        InvalidRequest: the resource is another node, or of a type without settings; or the change
+            sets a setting of this node, which reads its settings at startup only.
         BrokerError: an error of `MetadataChanges.alter_topic_configs` or `alter_group_configs`.
     """
     if resource_type == TOPIC:

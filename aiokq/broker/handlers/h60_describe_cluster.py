@@ -33,7 +33,7 @@ CONTROLLERS: Final = 2
 async def handle(
     cluster: Cluster, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
-    """Describe the cluster."""
+    """Return the cluster id, the controller, and the brokers on the client's listener."""
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=MismatchedEndpointType.code,

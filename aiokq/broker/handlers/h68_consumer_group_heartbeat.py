@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def handle(
     groups: Groups, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
-    """Handle the heartbeat of a member."""
+    """Join or remove the member, or restart its session; return its epoch and new assignment."""
     caller = subscriber_of(call)
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)

@@ -55,7 +55,7 @@ def _describe(groups: Groups, call: Call, group_id: str) -> ConsumerGroupDescrib
 
 
 def _topics(group: ConsumerGroupDescribedGroup) -> set[str]:
-    """Return the topics that are assigned to members."""
+    """Return the topics in the current and target assignments of members."""
     return {
         topic.topic_name
         for member in group.members

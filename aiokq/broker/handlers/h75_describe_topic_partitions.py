@@ -1,8 +1,9 @@
 """DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
-Topics are sorted by name. A request without names asks for all topics; topics that the client may
-not describe are then left out. Java's Admin client tries this API before Metadata. Its version 4.0
-fails on null in place of a list of eligible leaders, so these lists are empty, never null.
+Topics are sorted by name. A request without names asks for all topics; its response leaves out
+topics that the client may not describe. Java's Admin client tries this API before Metadata. Its
+version 4.0 fails on null in place of a list of eligible leaders, so these lists are empty, never
+null.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
 

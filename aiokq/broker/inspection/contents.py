@@ -1,8 +1,7 @@
 """The contents of a log's files, entry by entry, as values to print.
 
 Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. It is the
-last entry, except in a ``.log``: there the entry has the position too, and reading continues at the
-next valid batch.
+last entry, except in a ``.log``, where reading continues at the next valid batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.

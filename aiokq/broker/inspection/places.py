@@ -58,7 +58,7 @@ class LogFile(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition; `partition` is None if the directory is not named after one."""
+    """The directory of a partition; `partition` is None if the name is not that of a partition."""
 
     path: str
     partition: TopicPartition | None

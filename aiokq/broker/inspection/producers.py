@@ -1,9 +1,9 @@
 """The check of a log's producer state: producer snapshots and aborted transactions.
 
 The log is replayed and compared with its ``.snapshot`` files. Only differences that the batches
-prove are findings: producers expire and compaction removes batches, so a snapshot may hold more or
-less than the log. With a wrong snapshot the broker would write retries twice or refuse them, and
-would forget open transactions.
+prove are findings: producers expire and compaction removes batches, so a snapshot may have more or
+fewer batches than the log. With a wrong snapshot the broker would write retries twice or refuse
+them, and would forget open transactions.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
 Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
@@ -90,7 +90,7 @@ class ProducerCheck:
         try:
             marker = read_marker(file.pread(header.size, position), header)
         except CorruptRecord:
-            return None  # reported if the records are checked, too
+            return None  # `SegmentCheck` reports the batch if it reads the records, too
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:
@@ -102,7 +102,7 @@ class ProducerCheck:
             self._compared += 1
             self._compare(snapshot)
 
-    # --- batches that a snapshot has
+    # --- batches in a snapshot that the log contradicts
 
     def _compare_claims(self, header: BatchHeader) -> None:
         claims = self._claims
@@ -112,7 +112,7 @@ class ProducerCheck:
             if claim.offset >= header.base_offset and not _is_of(header, claim):
                 self._error(path, f"{_said(claim)}, but the log has {_found(header)}")
 
-    # --- batches that a snapshot lacks
+    # --- batches in the log that a snapshot lacks
 
     def _compare(self, snapshot: Snapshot) -> None:
         known = {entry.producer_id: entry for entry in snapshot.entries}

@@ -61,8 +61,8 @@ class SegmentCheck:
 
     Args:
         sealed_at: base offset of the next segment; None for the newest.
-        unclean: whether the broker is running or was killed: then the end of the newest segment may
-            be partly written, and its indexes incomplete.
+        unclean: whether the broker is running or was killed. If so, the end of the newest segment
+            may be partly written, and its indexes may be incomplete.
         epochs: leader epochs of the log; None if they are unknown.
         producers: the check of the producer state, which replays the batches.
         deep: whether to read the records of each batch.
@@ -233,7 +233,7 @@ class SegmentCheck:
     # --- findings
 
     def read_index(self, suffix: str, entry: int) -> bytes:
-        """Return the complete entries of an index; report missing or surplus bytes."""
+        """Return the complete entries of an index; report a missing file or an incomplete entry."""
         path = self._path(suffix)
         try:
             data = self._files.read_bytes(path)

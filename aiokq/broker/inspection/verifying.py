@@ -1,7 +1,8 @@
 """The check of a log directory, or of one of its partitions.
 
-Every byte is read; nothing is changed. The directory may be in use: because a running broker has
-removed the clean shutdown marker, a partly written end is not reported as damage.
+Every byte is read; nothing is changed. The directory may be in use: a running broker has removed
+the clean shutdown marker, and without the marker a partly written end of a log is reported as a
+warning, not as an error.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -203,8 +204,8 @@ def _checkpoints(
                     what = f"{partition} has an offset, but no directory"
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
-                # Records up to a recovery point were durable, and records up to a high watermark if
-                # the shutdown was clean: records are missing.
+                # Records before a recovery point were durable. After a clean shutdown, so were
+                # records before a high watermark. If the log ends earlier, records are missing.
                 lost = name == file_names.RECOVERY_POINTS or (
                     name == file_names.HIGH_WATERMARKS and clean
                 )
@@ -242,7 +243,7 @@ def _missing(
     there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
-    """Report the partitions of topics that have no directory here or in `beside`."""
+    """Report partitions of the topics in `image` that have no directory in `there`."""
     if image is None:
         return
     for record in image.topics.values():

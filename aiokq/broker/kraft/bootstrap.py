@@ -1,8 +1,9 @@
 """The hand-over of log directories to Apache Kafka, by a ``bootstrap.checkpoint`` file.
 
-A Kafka controller whose metadata log is empty starts with the records of this file, which
-``kafka-storage format`` writes for features and users. The file written here also contains the
-topics with their ids, settings and partitions, so that Kafka finds the existing logs.
+A Kafka controller whose metadata log is empty starts with the records of this file. The file that
+``kafka-storage format`` writes contains features and users. The file that is written here contains
+features, and the topics with their ids, settings and partitions, so that Kafka finds the existing
+logs.
 
 Source: Kafka ``BootstrapDirectory.java``, ``ActivationRecordsGenerator.java``, KIP-630, KIP-858.
 Tests: ``tests/unit/broker/kraft/test_bootstrap.py``, ``tests/interop/apache/test_directories.py``.
@@ -74,7 +75,7 @@ def hand_over(files: Files, paths: Sequence[str], timestamp_ms: int) -> HandedOv
     Raises:
         ConfigError: these are not all the directories of one node, or they cannot be handed over;
             the message says what to do.
-        KafkaStorage: a directory is in use, or the disk failed.
+        KafkaStorage: a directory is in use, its metadata log cannot be read, or the disk failed.
     """
     with locked_directories(files, paths) as ids:
         return _hand_over(files, paths, ids, timestamp_ms)

@@ -129,7 +129,8 @@ class KafkaMetadata:
             all resources of the type.
         features: feature levels by name.
         next_producer_id: the first id of the next block.
-        left_out: number of ignored records that this broker does not enforce, by kind.
+        left_out: number of ignored records that this broker does not enforce, less the ignored
+            records that remove such a record, by kind.
         end_offset: the offset after the last record.
         epoch: epoch of the controller that wrote the last record.
     """
@@ -263,7 +264,7 @@ def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
 
 
 def encode_metadata_record(record: Message, version: int | None = None) -> bytes:
-    """Return a record's value; in the newest version by default."""
+    """Return the value of a metadata record, by default in the newest version."""
     assert record.RECORD_TYPE is not None
     version = record.MAX_VERSION if version is None else version
     head = b"".join(unsigned(number) for number in (FRAME_VERSION, record.RECORD_TYPE, version))

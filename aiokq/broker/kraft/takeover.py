@@ -1,9 +1,10 @@
 """The takeover of log directories that Apache Kafka wrote, before the first log is opened.
 
 If Kafka's metadata exists and has changed since the last takeover, Kafka was the last to use the
-directory: its topics, ids and settings are written to the metadata log. If there is no metadata of
-Kafka and the metadata log of this broker is empty, the partitions that are found are served, and
-none of their records is deleted or compacted: ``cleanup.policy`` is empty until the user sets it.
+directory: its topics, ids and settings are written to this broker's metadata log. If there is no
+metadata of Kafka, and this broker's metadata log is empty, the partitions that are found are
+served. None of their records is deleted or compacted, because their ``cleanup.policy`` is empty
+until the user sets it.
 
 Kafka's metadata is not changed, so that Kafka can continue with the directory.
 
@@ -155,7 +156,8 @@ def _records(
 ) -> Iterator[MetadataRecord]:
     """Yield the records that give the image the current state of Kafka's topics.
 
-    Topics that Kafka never had were created here, so they are kept unless Kafka has the name now.
+    Topics that Kafka never had were created here, so they are kept, unless Kafka now has another
+    topic of the same name.
     """
     from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 
@@ -179,7 +181,7 @@ def _records(
         count = max(topic.partitions, default=-1) + 1
         if present is None:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        # More partitions may have been added here than Kafka has.
+        # Partitions that were added here, in addition to those of Kafka, are kept.
         for index in range(0 if present is None else len(present.partitions), count):
             yield partition_record(topic.topic_id, index, directories.properties.node_id)
         yield from config_records(

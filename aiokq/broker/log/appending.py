@@ -37,7 +37,8 @@ class AppendResult(NamedTuple):
     """The result of an append.
 
     Attributes:
-        base_offset: offset of the first record; of the original record if this was a duplicate.
+        base_offset: offset of the first record; for a duplicate, of the first record of the batch
+            that was appended before.
         log_append_time_ms: the timestamp set by the broker; -1 with CreateTime.
         duplicate: whether the batch was appended before, so that nothing was written.
     """
@@ -92,7 +93,8 @@ class Appendable(Protocol):
         A repeated batch must not be written again.
 
         Raises:
-            OutOfOrderSequence: records of the producer before these batches are missing.
+            OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
+                does not begin with sequence 0.
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
             TransactionCoordinatorFenced: a marker is from a coordinator that was replaced.
         """
@@ -106,7 +108,7 @@ class OrdinaryAppend:
 
     Args:
         batch: the bytes of the batch.
-        header: its header, as ``read_header`` returns it.
+        header: the header of the batch, as ``read_header`` returns it.
 
     Attributes:
         count: number of records.
@@ -162,7 +164,7 @@ class OrdinaryAppend:
 
 
 class PreparedAppend(NamedTuple):
-    """Batches in the form that the topic stores, before the checks of their producers.
+    """Batches in the form that the topic stores; the state of their producers is not checked yet.
 
     Attributes:
         batches: the bytes of each batch.
@@ -229,7 +231,7 @@ def prepare_append(
     """Check the batches of an append and convert them to the form that the topic stores.
 
     It does not use the log, so it may run in an executor. It reads all records if the topic is
-    compacted or the codec changes.
+    compacted, if the codec changes, or if the header is not enough to check the timestamp limits.
 
     Args:
         data: the batches, one after the other; bytes after the last header's batch are ignored.

@@ -45,7 +45,7 @@ def walk_headers(
         cached: read from the page cache only.
 
     Raises:
-        CorruptRecord: there is no batch where one should begin.
+        CorruptRecord: there is no batch at a position where a batch should begin.
         NotCached: with ``cached``, a header has to be read from the disk.
     """
     chunk: bytes | bytearray = b""
@@ -81,7 +81,7 @@ def first_batch(
     or later.
 
     Raises:
-        CorruptRecord: there is no batch where one should begin.
+        CorruptRecord: there is no batch at a position where a batch should begin.
         NotCached: with ``cached``, a header has to be read from the disk.
     """
     for position, header in walk_headers(file, begin, end, cached=cached):
@@ -105,7 +105,7 @@ def read_batch(file: File, position: int, header: BatchHeader) -> bytes:
 def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield header and bytes of each batch in the ranges that ``PartitionLog.read`` returned.
 
-    Holds one batch in memory at a time.
+    Only one batch at a time is in memory.
 
     Raises:
         CorruptRecord: a range does not hold whole batches.
@@ -122,8 +122,11 @@ def first_record_since(
 ) -> RawRecord | None:
     """Return the first record from ``start_offset`` on that is not earlier than ``timestamp_ms``.
 
+    Returns None if the range has no such record.
+
     Raises:
         CorruptRecord: the range does not hold whole batches, or a batch cannot be decoded.
+        UnsupportedCompressionType: a batch has an unknown codec.
         RecordTooLarge: a batch decompresses to too many bytes.
         OSError: the disk failed.
     """

@@ -25,10 +25,10 @@ logger = logging.getLogger("aiokq.broker.log")
 
 
 class Checkpoint:
-    """One checkpoint: offsets in memory, which one thread changes, and a file, which any may write.
+    """One checkpoint: the offsets in memory, and the file to which any thread may write them.
 
-    A malformed file is ignored, because a log can be opened without these offsets: recovery then
-    reads more, or consumers see records that were deleted.
+    A malformed file is ignored, because a log can be opened without these offsets. Without them,
+    recovery reads more, or consumers see deleted records again.
 
     Attributes:
         path: path of the file.
@@ -41,7 +41,8 @@ class Checkpoint:
         self._files = files
         self._owner = owner
         self._offsets: dict[TopicPartition, int] = {}
-        # the content of the file; None if it is unknown or there is no file
+        # The offsets in the file. None if nothing was written since the start, and the file was
+        # missing, empty or malformed at the start.
         self._written: dict[TopicPartition, int] | None = None
         try:
             self._offsets = read_offsets(files, path)
@@ -95,6 +96,8 @@ class Checkpoint:
     def write(self) -> None:
         """Write the offsets to the file durably, unless it contains them already.
 
+        Does nothing once the directory is unlocked.
+
         Raises:
             OSError: the disk failed.
         """
@@ -117,8 +120,8 @@ class Checkpoints:
         high_watermarks: offsets up to which records were committed.
         cleaned_offsets: offsets up to which logs were compacted.
         lock: held while a checkpoint is written.
-        closed: whether this process has unlocked the directory; nothing is written then, because
-            another process may own it.
+        closed: whether this process has unlocked the directory; if so, nothing is written, because
+            another process may own the directory.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -134,7 +137,7 @@ class Checkpoints:
 
         All offsets except the high watermark are removed from the files before the first append.
         After a kill, an old log start offset would hide acknowledged records, and an old recovery
-        point would cover segments that were never synced.
+        point would cover segments that were never synced. The call may be repeated after an error.
 
         Raises:
             OSError: the disk failed.
@@ -147,9 +150,9 @@ class Checkpoints:
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
         """Lower the offsets of a partition to its new log end. Durable on return; in any thread.
 
-        The records after ``end_offset`` are cut off or lost. New records with the same offsets are
-        not yet synced, compacted or committed. The log start offset is not lowered, because records
-        that were deleted may still be in the file.
+        The records from ``end_offset`` on are cut off or lost. New records with the same offsets
+        are not yet synced, compacted or committed. The log start offset is not lowered, because
+        records that were deleted may still be in the file.
 
         Raises:
             OSError: the disk failed.

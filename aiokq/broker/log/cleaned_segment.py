@@ -31,7 +31,7 @@ class CleanedSegment(Segment):
         Args:
             notes: entries of both indexes: last offset and position of a batch, the largest
                 timestamp so far, and the last offset of the batch that has this timestamp.
-            largest: the largest timestamp and its offset after these batches.
+            largest: the largest timestamp up to the end of these batches, and its offset.
         """
         for last_offset, position, timestamp_ms, offset in notes:
             self._index.append(last_offset, position)

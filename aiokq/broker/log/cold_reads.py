@@ -58,7 +58,8 @@ class ColdReads:
         """Return the result of ``look``, which is called again after each load that it needs.
 
         Raises:
-            ColdRead: an item was evicted before it could be used, more than ``MOST_TRIES`` times.
+            ColdRead: an item was loaded ``MOST_TRIES`` times, and evicted each time before it could
+                be used.
             BrokerError: raised by ``look``.
         """
         tries: Counter[Hashable] = Counter()
@@ -96,7 +97,8 @@ class ColdReads:
     async def load(self, loads: Sequence[DiskLoad]) -> None:
         """Load these items, unless they are being loaded already; return when all loads have ended.
 
-        A load that has begun is finished after a cancellation, because others may wait for it.
+        A load that has begun continues if the caller is cancelled, because other reads may wait for
+        it.
         """
         loading = self._loading
         others = [loading[load.key] for load in loads if load.key in loading]

@@ -35,7 +35,7 @@ _OFFSET_SPAN: Final = 2**31
 def last_sound_offset(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
-    """Return the last offset of any valid v2 batch between two positions; None if there is none."""
+    """Return the last offset of the last valid v2 batch between two positions, or None."""
     last: int | None = None
     for _, header in batches_behind(file, position, end, expected, crc32c):
         last = header.last_offset
@@ -48,7 +48,8 @@ def batches_behind(
     """Yield position and header of each valid v2 batch between two positions.
 
     Because lengths may be damaged, every byte is tried as the beginning of a batch. A batch is
-    recognized by its magic, its length, an offset of ``expected`` or more, and its CRC.
+    recognized by its magic, its length, its CRC, and a base offset from ``expected`` on (less than
+    2**31 above it).
     """
     while position + HEADER_SIZE <= end:
         window = file.pread(min(_WINDOW, end - position), position)
@@ -186,7 +187,11 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the segments after a cut, durably, because the log has a hole before them."""
+        """Rename the ``.log`` files of the segments after a cut, and remove their other files.
+
+        Empty ``.log`` files are removed too. The segments cannot stay in the log, because records
+        before them are missing. The changes are durable on return.
+        """
         files = self._files
         for base in bases:
             path = file_names.segment_file(self._directory, base, file_names.LOG)

@@ -41,7 +41,7 @@ class LogDirectories:
     Used on the loop, except for the opening of logs; see ``LogDirectory``.
 
     Attributes:
-        all: the directories that could be opened, including those that failed since.
+        all: the directories that could be opened, including directories that failed later.
         unopened: the error of each directory that could not be opened, by path.
     """
 
@@ -71,8 +71,9 @@ class LogDirectories:
             now, node_id: as in ``LogDirectory.open``.
 
         Raises:
-            ConfigError: the directories belong to different nodes or clusters, a directory is named
-                twice, or one is a copy of another.
+            ConfigError: the directories belong to different nodes or clusters, or not to
+                ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, or is a
+                copy of another.
             KafkaStorage: a directory is in use by another broker, or no directory can be used. The
                 message says what to do.
         """
@@ -130,7 +131,7 @@ class LogDirectories:
 
     @property
     def properties(self) -> MetaProperties:
-        """The ids of the first directory; node id and cluster id are the same in all."""
+        """The ids of the first directory; all directories have the same node id and cluster id."""
         return self.all[0].properties
 
     @property
@@ -164,11 +165,12 @@ class LogDirectories:
         """Find out which directory holds which partition.
 
         The directory of a partition that belongs to no topic is set aside: it is renamed, as in
-        Kafka, and never deleted. A kill during a deletion left it, or it was copied by hand.
+        Kafka, and never deleted. Such a directory was left by a kill during a deletion, or was
+        copied by hand.
 
-        If a partition is in two log directories and one of the two has no records, the one without
-        records is set aside too: the creation of the partition failed on that disk, and it was
-        created elsewhere.
+        If a partition is in two log directories, and one of its two logs never had records, that
+        log is set aside too: the creation of the partition failed on that disk, and the partition
+        was created on another.
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
@@ -276,7 +278,8 @@ class LogDirectories:
     ) -> PartitionLog:
         """Return the log of a partition: the existing one, recovered if necessary, or a new one.
 
-        A new log is created in the directory with the fewest partitions.
+        A new log is created in the directory with the fewest partitions, or in another one if this
+        directory fails or is full.
 
         Args:
             is_new: whether the partition is being created, so that no offline directory can hold
@@ -284,7 +287,8 @@ class LogDirectories:
             topic_id, is_kafkas, progress: as in ``LogDirectory.load_partition``.
 
         Raises:
-            KafkaStorage: the disk failed, or the partition's directory is offline.
+            KafkaStorage: the disk failed or is full, or the log directory that has the partition,
+                or may have it, is offline.
         """
         directory = self._places.get(partition)
         if directory is not None:

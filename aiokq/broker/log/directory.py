@@ -1,6 +1,6 @@
 """One log directory: its ids, lock and clean shutdown marker, and the partitions in it.
 
-The metadata log records which partitions should exist; this module does not use topics.
+Which partitions should exist is recorded in the metadata log, which this module does not read.
 
 Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test_directory.py``.
 """
@@ -83,9 +83,11 @@ class LogDirectory:
         self._lower_log_start = self.checkpoints.lower_log_start
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
-        self._not_closed: list[str] = []  # messages: an exception's frames keep files open
+        # Error messages of logs that were not closed cleanly. The exceptions themselves are not
+        # kept, because the frames of their tracebacks would keep files open.
+        self._not_closed: list[str] = []
         self._closed = self._unrecovered = False
-        self._unserved: set[TopicPartition] = set()  # logs that need a recovery which has not ended
+        self._unserved: set[TopicPartition] = set()  # partitions whose recovery has not ended
 
     @classmethod
     def open(
@@ -108,7 +110,8 @@ class LogDirectory:
                 directory.
 
         Raises:
-            ConfigError: the directory belongs to another node or cluster.
+            ConfigError: the directory belongs to another node or cluster, or its
+                ``meta.properties`` is invalid.
             KafkaStorage: the directory cannot be created, written or locked. The message says what
                 to do.
         """
@@ -149,7 +152,7 @@ class LogDirectory:
     # --- partitions
 
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """Return the partitions that have a directory, with the topic id stored in it."""
+        """Return the partitions that have a directory, with the topic id stored in it, or None."""
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in self._names():
             directory = f"{self.path}/{file_names.partition_directory(partition)}"
@@ -180,7 +183,7 @@ class LogDirectory:
         """Whether the log of a partition has, or ever had, a batch.
 
         A log that never had a batch is left by a creation that failed or was interrupted by a kill,
-        or belongs to a partition that nobody has produced to.
+        or belongs to a partition that nobody has produced to. Its file may be preallocated.
 
         Raises:
             OSError: the disk failed.
@@ -230,14 +233,19 @@ class LogDirectory:
 
         In any thread. The log is not used by anything else before it is passed to ``add``.
 
+        If the disk is too full to create a new log, the directory stays online, and the files of
+        the log are removed if possible; another call completes the files that are left. In all
+        other cases a full disk takes the directory offline.
+
         Args:
             topic_id: id of the topic, written to the directory if it has none; a directory with
                 another id is set aside. None accepts any id.
+            is_new: whether the partition is being created. A missing log is created in any case.
             is_kafkas: whether Apache Kafka has written to the log.
             progress: called with a recovery's progress, in the calling thread.
 
         Raises:
-            KafkaStorage: the disk failed.
+            KafkaStorage: the disk failed or is full.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         if not self.clean:
@@ -280,7 +288,10 @@ class LogDirectory:
         return log
 
     def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
-        """Set the durable offset of a loaded log and the flusher for later syncs."""
+        """Set the recovery point of a loaded log, and attach the flusher.
+
+        If the log has a flush policy, its records are synced first.
+        """
         durability = log.durability
         durability.recovery_point = self.checkpoints.recovery_points.get(log.topic_partition) or 0
         durability.policy_end = log.log_end_offset
@@ -301,8 +312,8 @@ class LogDirectory:
     def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
         """Return the offset up to which compaction may have left gaps between segments.
 
-        Before this offset a gap is no loss: the cleaner syncs records before it compacts them, so a
-        power cut cannot remove them.
+        A gap before this offset does not mean that records were lost: the cleaner syncs records
+        before it compacts them, so a power cut cannot remove them.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
         # A log without a policy was found on disk; it may have been compacted.
@@ -325,7 +336,7 @@ class LogDirectory:
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
-        """Delete a partition's log: rename its directory now, remove the files in ``purge``.
+        """Delete a partition's log: rename its directory; ``removals`` returns the file removal.
 
         The deletion is durable after ``sync_names``. A power cut before that may bring the
         directory back; the next start sets it aside.
@@ -444,7 +455,8 @@ class LogDirectory:
 
         Args:
             clean: sync all records and write the clean shutdown marker, so that the next start
-                needs no recovery. If False, the next start recovers, as after a kill.
+                needs no recovery. The marker is not written while a log is not recovered. If False,
+                the next start recovers the logs, as after a kill.
 
         Raises:
             KafkaStorage: something could not be written; the next start recovers.

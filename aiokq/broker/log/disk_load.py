@@ -61,7 +61,7 @@ class DiskLoad:
 
 
 class ColdRead(KafkaStorage):
-    """A read of a log needs data that may be on the disk only.
+    """A read of a log needs data that may be only on the disk.
 
     A caller that can wait loads the items, passes the outcomes to their segments and repeats the
     read. For any other caller this is an error that clients retry.

@@ -2,7 +2,8 @@
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
 restarts: after a failed sync it is unknown what was written. A lack of file descriptors is not an
-error of the disk: the operation fails and the directory stays online.
+error of the disk: the operation fails and the directory stays online. The same holds, unlike in
+Kafka, if a new log cannot be created on a full disk, because no record is affected.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
@@ -58,11 +59,13 @@ class DiskTrouble:
         error: OSError | CorruptRecord,
         path: str = "",
     ) -> KafkaStorage:
-        """Log an error and return the one to raise; take the directory offline if its disk failed.
+        """Log an error; take the directory offline if its disk failed; return the error to raise.
 
         Args:
             what: what failed, for the log line and the error, such as "append failed".
             path: path of the file, if the error does not contain it.
+            may_be_full: whether a full disk leaves the directory online, because the operation
+                only creates a new log.
         """
         reason = _reason(error)
         path = path or str(getattr(error, "filename", None) or "")

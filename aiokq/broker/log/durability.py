@@ -50,7 +50,7 @@ class Durability:
         self.recovery_point = self.policy_end = 0
         self.is_new = False
         self._flusher: Flusher | None = None
-        self._asked = False  # whether a sync was requested that acknowledgements wait for
+        self._asked = False  # whether a sync that acknowledgements wait for was requested
         self._take(config)
 
     def _take(self, config: LogConfig) -> None:
@@ -105,7 +105,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the offsets to the new log end, and request the flushes again that were discarded.
+        """Lower the offsets to the new log end, and repeat the flush requests that were discarded.
 
         Args:
             active_base_offset: the base offset of the newest segment after the truncation.

@@ -1,4 +1,4 @@
-"""Delayed removal of deleted files, by each topic's `file.delete.delay.ms`.
+"""Removal of deleted files, after the delay of their topic (`file.delete.delay.ms`).
 
 The deleted files have been renamed, and only responses in progress still read them. When the node
 stops, all files that wait for their delay are removed at once. Files that a killed node leaves are
@@ -101,7 +101,7 @@ class FileDeletion:
             timer.cancel()
 
     async def close(self) -> None:
-        """Run all scheduled removals and wait for them. Safe twice."""
+        """Run all scheduled removals and wait for them. May be called twice."""
         self.stop()
         waiting, self._waiting = self._waiting, {}
         if waiting:

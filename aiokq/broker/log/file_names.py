@@ -82,8 +82,7 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 def parse_stray_directory(name: str) -> int | None:
     """Return the partition number of a directory that was set aside; None for other names.
 
-    The topic name cannot be returned, because the directory name contains a shortened one if the
-    topic name is long.
+    The topic name is not returned, because a long topic name is shortened in the directory name.
     """
     match = _STRAY.match(name)
     return None if match is None else int(match[1])
@@ -93,8 +92,8 @@ def renamed_directory(partition: TopicPartition, unique: str, suffix: str) -> st
     """Return a new name for a partition's directory; a long topic name is shortened to fit.
 
     Args:
-        suffix: DELETED_DIRECTORY for a deleted partition, STRAY_DIRECTORY for a partition that
-            belongs to no topic.
+        suffix: DELETED_DIRECTORY for a deleted partition, STRAY_DIRECTORY for a directory that is
+            set aside.
     """
     ending = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: MAX_NAME - len(ending)] + ending

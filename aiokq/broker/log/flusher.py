@@ -2,8 +2,8 @@
 
 Group commit: syncs requested during a pass are done in the next one, so many producers share one
 sync. By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms``
-require more. The flusher does not use requests: the log notifies its replica when a flush has
-ended.
+require more. The flusher does not handle the waiting Produce requests: when a flush has ended, the
+log notifies its replica.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.

@@ -75,7 +75,7 @@ def leader_batches(
         latest_epoch: the newest leader epoch in the log.
         leader_epoch: leader epoch of the leader that sent the batches; a batch must not have a
             newer epoch.
-        segment_bytes: most bytes per call, unless a single batch is larger.
+        segment_bytes: most bytes per group, unless a single batch is larger.
 
     Raises:
         UnexpectedAppendOffset: the first batch begins before ``end_offset``.
@@ -138,7 +138,7 @@ def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | No
     try:
         return read_marker(batch, header)
     except CorruptRecord:
-        return None  # the CRC matches, so the leader has the same; a recovery ignores it too
+        return None  # the CRC matches, so the leader has this marker too; a recovery ignores it
 
 
 def _placed(data: memoryview, headers: Sequence[BatchHeader], latest_epoch: int) -> LeaderBatches:

@@ -63,7 +63,8 @@ class _SparseIndex:
         self._column: array[int] | None = None
         self._written = 0
         self._stale = False
-        # None if the file is durable or was not written yet
+        # False: the file has to be synced. True: a sync of it has begun. None: the file was not
+        # written yet, or was durable when it was loaded.
         self._synced: bool | None = None
 
     @property
@@ -81,8 +82,8 @@ class _SparseIndex:
         """Read the file unless the entries are in memory.
 
         Args:
-            end: limit of what an entry may point to: the size of the log in bytes for an offset
-                index, the segment's next offset for a time index.
+            end: every entry must point below this limit, which is the size of the log in bytes for
+                an offset index, and the segment's next offset for a time index.
 
         Raises:
             IndexCorrupt: the file is missing or ends inside an entry, or its entries are not sorted
@@ -101,7 +102,7 @@ class _SparseIndex:
         self._column = column
 
     def flush(self) -> None:
-        """Write the entries that the file lacks, and cut what was removed."""
+        """Write the entries that the file lacks, and cut off entries that were removed."""
         if self._column is None or not self._stale:
             return
         position, data = self._written * self.ENTRY, self._encode(self._column, self._written)
@@ -125,7 +126,8 @@ class _SparseIndex:
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if it does not need a sync.
 
-        After a power cut, an older version of an unsynced file would look valid.
+        The file has to be synced, because an older version of it, which a power cut may bring back,
+        looks valid.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.
@@ -295,7 +297,7 @@ class TimeIndex(_SparseIndex):
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """The last entry, (timestamp, offset)."""
+        """The last entry as (timestamp, offset); None without entries."""
         assert self._column is not None
         if not self._column:
             return None
@@ -358,7 +360,7 @@ class TimeIndex(_SparseIndex):
 
 
 def _rises(column: array[int]) -> bool:
-    """Whether the numbers rise strictly. Runs in C, because the event loop may be waiting."""
+    """Whether the numbers rise strictly. Runs in C, because an index may have a million entries."""
     return all(map(operator.lt, column, column[1:]))
 
 

@@ -1,7 +1,8 @@
 """The leader epochs of one log and their file, ``leader-epoch-checkpoint``.
 
-An entry has the offset at which an epoch began. From the offset at which an epoch ended, a replica
-or a consumer detects that its log has diverged from the leader's (KIP-101, KIP-279, KIP-320).
+An entry has the offset at which an epoch began. From the offset at which an epoch ended, a follower
+detects that its log has diverged from the leader's (KIP-101, KIP-279), and a consumer detects that
+records which it has read were truncated (KIP-320).
 
 Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_leader_epochs.py``.
 """
@@ -95,7 +96,7 @@ class LeaderEpochs:
         Entries that contradict the new entry are removed; they date from before a truncation.
 
         Raises:
-            OSError: the file cannot be written; nothing is changed.
+            OSError: the file cannot be written; the entries are unchanged.
         """
         before = list(self._entries)
         if epoch < 0 or not self._insert(epoch, start_offset):
@@ -130,9 +131,9 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above ``epoch``, and the offset after its last record.
 
-        Returns (-1, -1) if ``epoch`` is newer than all known epochs or there are no entries. An
-        epoch that is older than all known epochs is returned itself, with the start of the oldest
-        known epoch as its end.
+        Returns (-1, -1) if ``epoch`` is -1 or newer than all known epochs, or if there are no
+        entries. An epoch that is older than all known epochs is returned itself, with the start of
+        the oldest known epoch as its end.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -161,7 +162,10 @@ class LeaderEpochs:
             self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end at or before ``start_offset``; the oldest left begins there."""
+        """Remove epochs that end at or before ``start_offset``, and write the file.
+
+        The oldest remaining epoch then begins at ``start_offset``.
+        """
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:
             first = EpochEntry(self._entries[at - 1].epoch, start_offset)

@@ -43,7 +43,8 @@ class LocalLog(ABC):
         directory: path of the log's directory.
         config: the topic's settings; changed by ``update_config``.
         durability: how far the log is synced.
-        is_truncating: whether a truncation is in progress or has failed; nothing is appended then.
+        is_truncating: whether a truncation is in progress or has failed; if so, nothing is
+            appended.
         generation: grows with each truncation; results of work that began before the truncation are
             discarded.
         replica: set by the replica; its `log_changed` is called on the loop when a flush has ended
@@ -109,8 +110,8 @@ class LocalLog(ABC):
     def flush_policy_end(self) -> int:
         """The offset up to which the flush policy lets records be acknowledged.
 
-        Records from this offset on wait for a sync. It is the log end offset unless
-        ``flush.messages`` or more records are unsynced.
+        Records from this offset on wait for a sync. If fewer than ``flush.messages`` records are
+        unsynced, no record waits, and the offset is the log end offset.
         """
         durability = self.durability
         return durability.policy_end if durability.may_wait else self.log_end_offset
@@ -134,7 +135,7 @@ class LocalLog(ABC):
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def check_usable(self) -> None:
-        """Raise KafkaStorage if the log is closed or being truncated, or its directory offline."""
+        """Raise KafkaStorage if the log is closed or being truncated, or the directory offline."""
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
@@ -281,8 +282,8 @@ class LocalLog(ABC):
             deleted or being truncated.
 
         Raises:
-            KafkaStorage: the directory is offline, or a file could not be renamed; in the latter
-                case readers see the copy nevertheless.
+            KafkaStorage: the directory is offline, and nothing is changed; or a file could not be
+                renamed, and readers see the copy.
         """
         if self._closed or self.is_truncating:
             return False
@@ -371,9 +372,10 @@ class LocalLog(ABC):
     def _close_clean(self) -> None:
         """Write indexes and snapshot, and sync the records and leader epochs.
 
-        The snapshot and the indexes of the newest segment are not synced, because that would take
-        three times as long. If a power cut damages them, the next start detects the damage and
-        rebuilds them from the log.
+        The snapshot of the log end and the indexes of the newest segment are not synced, because
+        that would take three times as long. If a power cut damages them, the next start detects
+        the damage and rebuilds them from the log. The snapshot at the base offset of the newest
+        segment is synced, because the records before it may be deleted.
         """
         self._segments.active.seal()
         self.take_snapshot()

@@ -63,7 +63,11 @@ class ReadableLog(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the oldest transaction not completed below it."""
+        """The first offset of the oldest open transaction, but at most the high watermark.
+
+        A transaction counts as open until its end marker is below the high watermark. Without open
+        transactions the last stable offset is the high watermark.
+        """
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -88,7 +92,7 @@ class ReadableLog(LocalLog):
         at_least_one: bool = True,
         read_committed: bool = False,
     ) -> LogRead:
-        """Return whole batches from the one that holds ``offset`` on, as file ranges.
+        """Return whole batches, beginning with the batch that holds ``offset``, as file ranges.
 
         Args:
             max_bytes: most bytes of all batches.
@@ -128,13 +132,18 @@ class ReadableLog(LocalLog):
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search for the first record at or after ``timestamp_ms``; None without a match.
+        """Return a search for the first record at or after ``timestamp_ms``; None if none exists.
 
         The search covers one segment, and may run in an executor while the log is appended to. If
         it finds nothing, the caller continues with another search from its ``end_offset`` on.
 
         Args:
             start_offset: records before this offset or the log start offset are ignored.
+
+        Raises:
+            ColdRead: data has to be read from the disk first.
+            CorruptRecord: a segment is damaged.
+            KafkaStorage: the disk failed, or the log is closed.
         """
         self._check_open()
         try:
@@ -143,7 +152,13 @@ class ReadableLog(LocalLog):
             raise self.read_refused(error) from error
 
     def max_timestamp_ms(self) -> int:
-        """Return the largest timestamp of all records; -1 if no record has one."""
+        """Return the largest timestamp of all records; -1 if no record has one.
+
+        Raises:
+            ColdRead: data has to be read from the disk first.
+            CorruptRecord: a segment is damaged.
+            KafkaStorage: the disk failed, or the log is closed.
+        """
         self._check_open()
         try:
             return self._segments.max_timestamp_ms()

@@ -29,7 +29,7 @@ class SnapshotFile(NamedTuple):
         source: path of the file.
         name: file name in the copy.
         size: number of bytes.
-        finished: whether the file is no longer written to.
+        finished: whether the file is the ``.log`` of a finished segment.
     """
 
     source: str

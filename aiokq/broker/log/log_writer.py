@@ -70,7 +70,7 @@ class LogWriter:
         """Whether the newest segment should roll because of its age; see ``Segment.is_idle``.
 
         Raises:
-            ColdRead: its first timestamp has to be read from the disk first.
+            ColdRead: the segment's first timestamp has to be read from the disk first.
             OSError, CorruptRecord: the segment cannot be read.
         """
         return self._segments.active.is_idle(now_ms, self._limits)

@@ -62,7 +62,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
 
 def random_id(source: Random) -> uuid.UUID:
-    """Return a random id by Kafka's rules: version 4, not reserved, no dash at its beginning."""
+    """Return a random UUID of version 4 that is not reserved and has no leading dash in base64."""
     while True:
         value = uuid.UUID(int=source.getrandbits(128), version=4)
         if value.int > 1 and not format_uuid(value).startswith("-"):
@@ -83,7 +83,8 @@ def adopt_meta_properties(
         cluster_id: id of the cluster; None takes the stored id, or a random id in a new directory.
 
     Raises:
-        ConfigError: the directory belongs to another node or cluster.
+        ConfigError: the directory belongs to another node or cluster, or its ``meta.properties`` is
+            invalid.
         OSError: the disk failed.
     """
     file = f"{path}/{META_PROPERTIES}"

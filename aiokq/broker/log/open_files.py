@@ -1,12 +1,12 @@
-"""The limit of open files of old segments in one log directory.
+"""The limit of segment files that were reopened and are kept open, in one log directory.
 
 Each open file uses a descriptor, and a process usually has 1024 descriptors: reads of the history
 of a thousand partitions would use all of them. The least recently used file is released, not
 closed: a response that is still sent from it continues, and the last user of the file closes it.
 
-The files of the newest segments are not limited, because nearly every append needs one of them.
-They too are released when the process runs out of descriptors: to open a file again is cheaper than
-to refuse a client.
+The file of a new segment stays open after its creation, until the log rolls, and does not count
+towards the limit, because nearly every append to the log needs it. It too is released when the
+process runs out of descriptors: to open a file again is cheaper than to refuse a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """
@@ -19,9 +19,9 @@ from typing import Final, Protocol
 __all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles", "OpenSegment"]
 
 MAX_OPEN_SEGMENTS: Final = 256
-"""The most files of old segments that a log directory keeps open. Opening a file takes 10 µs and
-a read returns up to a megabyte, so a higher limit would gain nothing. The newest segments that
-were written to since the start, one per partition, are not counted.
+"""The most reopened segment files that a log directory keeps open. Opening a file takes 10 µs and
+a read returns up to a megabyte, so a higher limit would gain nothing. Files that are open since
+their creation, at most one per partition, are not counted.
 """
 
 

@@ -77,7 +77,7 @@ class PartitionLog(ReadableLog):
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
             headers: headers of the batches in ``data``.
-            leader_epoch: the leader epoch under which this node leads the partition.
+            leader_epoch: the leader epoch in which this node leads the partition.
             now_ms: the broker's time.
 
         Raises:
@@ -152,7 +152,7 @@ class PartitionLog(ReadableLog):
         """Append batches of the partition's leader unchanged; return the new log end offset.
 
         All batches are checked before the first is written. They are written one segment at a time,
-        so after an error of the disk the log may contain the first of them.
+        so after an error of the disk the log may contain only the batches of the first segments.
 
         Args:
             data: the batches, one after the other, with their offsets and leader epochs.
@@ -164,7 +164,7 @@ class PartitionLog(ReadableLog):
                 ``Partition.append_as_follower`` in ``replica``.
             CorruptRecord: the batches do not continue the log, are damaged, or have a wrong leader
                 epoch; see ``follower_append``.
-            KafkaStorage: the disk failed.
+            KafkaStorage: the disk failed, or the log is closed or being truncated.
         """
         self.check_usable()
         runs = leader_batches(
@@ -491,7 +491,7 @@ class PartitionLog(ReadableLog):
         try:
             await offload.run(cut_and_lower_log_start)
         except Exception as error:
-            # Not if the task is cancelled: the thread may still be cutting the files.
+            # A cancellation is not caught here, because the thread may still be cutting the files.
             self._unfinished = cut
             if not isinstance(error, OSError):
                 raise

@@ -142,7 +142,8 @@ class ProducerReplay:
         start: base offset of the first segment; earlier snapshots are not used, because the log
             does not have all batches after them.
         end: the offset at which the state is needed; later snapshots are not used.
-        remove_later: whether to remove later snapshots, because their records may be lost.
+        repair: whether to remove later snapshots, because their records may be lost, and to write
+            the missing ones of the segments that are read.
 
     Attributes:
         state: the producer state after the snapshot and the batches applied since.

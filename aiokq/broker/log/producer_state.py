@@ -27,7 +27,7 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""The most batches that a client may have in flight, so a retry of any of them is recognized."""
+"""The most batches that an idempotent producer has in flight; a retry of any is recognized."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -136,8 +136,8 @@ class ProducerState:
 
         Raises:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
-            OutOfOrderSequence: earlier records of the producer are missing, or a new epoch does not
-                begin with sequence 0.
+            OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
+                does not begin with sequence 0.
         """
         seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
@@ -258,7 +258,11 @@ class ProducerState:
     # --- transactions
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Return the start of the oldest transaction not completed below the high watermark."""
+        """Return the first offset of the oldest open transaction; None if none is open.
+
+        A transaction counts as open until its end marker is below the high watermark, and is then
+        forgotten.
+        """
         if self._completed:
             self._completed = [done for done in self._completed if done[1] >= high_watermark]
         if not self._open and not self._completed:
@@ -276,8 +280,8 @@ class ProducerState:
     def inherit(self, before: ProducerState, end_offset: int) -> None:
         """Take over what is not on disk from ``before``, the state before a truncation.
 
-        This is the time when each producer was last seen, the completed transactions whose markers
-        may not be committed, and the producers whose remaining batches compaction has removed.
+        These are the time when each producer was last seen, the completed transactions whose
+        markers may not be committed, and the producers whose remaining batches were compacted away.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]

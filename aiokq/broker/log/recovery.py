@@ -108,7 +108,8 @@ def open_log(
         recovery_point: records before this offset are durable; segments that end at or before it
             are not checked.
         gaps_before: a segment that begins at or before this offset may begin after the end of the
-            previous one. In front of any other segment a gap is a hole, where the log is cut.
+            previous one. A gap before any other segment means that records were lost; the log is
+            cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off. In any thread.
         lower_log_start: passed on to the log; see ``OpenedLog``. The recovery does not call it,
@@ -201,11 +202,12 @@ class _Loader:
         self._forget_behind = forget_behind
         self._damage = Damage(files, directory, topic_partition, crc32c)
         self._checked = self._total = 0
-        self._synced_end: int | None = None  # log end offset at a clean shutdown, if it is in doubt
+        # log end offset at the clean shutdown; only set if the log was found damaged nevertheless
+        self._synced_end: int | None = None
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """Return the segments, the producer state, and whether no check or repair was needed.
+        """Return the segments, the producer state, and whether the batches were not checked.
 
         If a part of the log that should be valid is damaged, the whole log is checked.
         """
@@ -263,9 +265,9 @@ class _Loader:
         """Replace segments that all end before the log start offset by an empty segment.
 
         The new segment begins at the log start offset. A power cut removed the records between the
-        last segment and that offset, or segment files were deleted by hand. If the
-        log continued after the remaining segments, its next records would have offsets that the
-        checkpoint declares deleted.
+        last segment and that offset, or segment files were deleted by hand. If the log continued
+        after the remaining segments, its next records would have offsets that the checkpoint
+        declares deleted.
 
         Source: Kafka ``LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd``.
         """
@@ -342,7 +344,11 @@ class _Loader:
         )
 
     def _open_all(self, bases: Sequence[int], end: int | None) -> list[Segment]:
-        """Open segments without a check; ``end`` is the next segment's base offset, or None."""
+        """Open segments without a check of their batches.
+
+        Args:
+            end: base offset of the segment that follows these segments; None if there is none.
+        """
         segments = [self._segment(base) for base in bases]
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)

@@ -41,7 +41,10 @@ class RetainedSegment(Protocol):
     size: int
 
     def largest_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the records; without one, the time of the last write."""
+        """Return the largest timestamp of the records.
+
+        If no record has a timestamp, return the time of the last write.
+        """
         ...
 
 

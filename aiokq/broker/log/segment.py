@@ -108,7 +108,10 @@ class Segment(ReadableSegment):
         self.first_timestamp_ms()  # loaded here, because appends need it
 
     def _note_unindexed(self, size: int) -> None:
-        """Note the batches after the last index entry, of which a power cut may leave many."""
+        """Note the batches from the last index entry on.
+
+        A power cut may have lost many entries.
+        """
         self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         self.next_offset = self.base_offset
         indexed = self.size = self._index.last_position
@@ -123,7 +126,8 @@ class Segment(ReadableSegment):
         """Do the same as ``note_batch`` for a batch whose base offset may be damaged.
 
         Raises:
-            CorruptRecord: the offset cannot follow the previous batch.
+            CorruptRecord: the last offset is before the end of the previous batch, or too large for
+                the segment.
         """
         last = header.last_offset
         if not self.next_offset <= last <= self.base_offset + MAX_RELATIVE_OFFSET:
@@ -262,7 +266,7 @@ class Segment(ReadableSegment):
         return waited > limits.segment_ms
 
     def is_idle(self, now_ms: int, limits: RollLimits) -> bool:
-        """Whether a record that arrived now would make the segment roll because of its age.
+        """Whether a record that arrived now would make the segment roll because of segment.ms.
 
         Old record timestamps alone, as in an import, are not enough.
         """
@@ -271,8 +275,8 @@ class Segment(ReadableSegment):
         first = self.first_timestamp_ms()
         if first >= 0 and now_ms - first <= limits.segment_ms:
             return False
-        # If ``created_ms`` is recent, the segment may only have been loaded then: use the last
-        # write.
+        # A recent ``created_ms`` may be the time when an old segment was loaded: use the time of
+        # its last write.
         since = self.created_ms
         if now_ms - since <= limits.segment_ms:
             since = self.modified_ms()
@@ -282,7 +286,8 @@ class Segment(ReadableSegment):
         """Append bytes in one call; the caller then notes the batches in them.
 
         Raises:
-            OSError: a part may have been written after ``size``; ``cut_tail`` removes it.
+            OSError: a part of the bytes may have been written after position ``size``; ``cut_tail``
+                removes it.
         """
         self._dirty = True
         file = self._file

@@ -64,7 +64,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files`` from now on; a new segment's is open already."""
+        """Count the ``.log`` in ``open_files`` from now on; it is open if the segment is new."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files
@@ -84,7 +84,7 @@ class SegmentFiles:
         The file is not closed here, because responses may still be sent from it. The last of them
         closes it.
         """
-        self._forget_file()  # before `_file` is None, when another thread may reopen it
+        self._forget_file()  # first: once `_file` is None, another thread may reopen the file
         self._file = None
 
     def close(self) -> None:

@@ -42,9 +42,10 @@ class ReadableSegment(SegmentFiles):
     Attributes:
         size: bytes of whole batches in the ``.log``.
         next_offset: the offset after the last record; ``base_offset`` if the segment is empty.
-        created_ms: when the segment was created or loaded; its age if the records have no
-            timestamps.
-        on_loop: whether reads run on an event loop, where data on the disk raises ``ColdRead``.
+        created_ms: when the segment was created or loaded; if the records have no timestamps, the
+            age of the segment is counted from this time.
+        on_loop: whether reads run on an event loop, where they raise ``ColdRead`` instead of
+            waiting for the disk.
     """
 
     __slots__ = (
@@ -171,7 +172,7 @@ class ReadableSegment(SegmentFiles):
         return self._max_timestamp
 
     def latest_timestamp_ms(self) -> int:
-        """Return the largest timestamp; -1 without one.
+        """Return the largest timestamp; -1 if no record has a timestamp.
 
         The last entry of a finished segment's time index has the largest timestamp, so only this
         entry is read.
@@ -187,12 +188,15 @@ class ReadableSegment(SegmentFiles):
         return self._peeked
 
     def largest_timestamp_ms(self) -> int:
-        """Return the largest timestamp for retention; without one, the time of the last write."""
+        """Return the largest timestamp, for retention.
+
+        If no record has a timestamp, return the time of the last write.
+        """
         timestamp = self.latest_timestamp_ms()
         return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch; -1 without one."""
+        """Return the largest timestamp of the first batch; -1 if it has no timestamps."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
@@ -238,7 +242,7 @@ class ReadableSegment(SegmentFiles):
             self.rebuild_indexes()
 
     def _load_offsets(self) -> None:
-        """Load only the offset index, because the time index may have more megabytes."""
+        """Load only the offset index, because to load the time index, too, takes longer."""
         if self._index.is_loaded:
             return
         if self.on_loop:

@@ -35,7 +35,7 @@ class TimestampSearch:
     ``run`` reads and may decompress, so it is called in an executor. It uses only the file.
 
     Attributes:
-        end_offset: where to continue if nothing was found.
+        end_offset: offset from which to continue if nothing was found.
     """
 
     range: FileRange
@@ -44,7 +44,7 @@ class TimestampSearch:
     end_offset: int
 
     def run(self) -> RawRecord | None:
-        """Return the first matching record; None without one. Raises CorruptRecord or OSError."""
+        """Return the first matching record, or None. Raises BrokerError or OSError."""
         return first_record_since(self.range, self.timestamp_ms, self.start_offset)
 
 
@@ -82,7 +82,7 @@ class Segments:
     def read(
         self, offset: int, max_bytes: int, bound: int, *, at_least_one: bool
     ) -> tuple[list[FileRange], int, int]:
-        """Return whole batches from the one that holds ``offset`` on, as file ranges.
+        """Return whole batches, beginning with the batch that holds ``offset``, as file ranges.
 
         Returns:
             The ranges, their size, and an upper bound of their offsets: the next batch's base
@@ -146,7 +146,7 @@ class Segments:
         return None
 
     def max_timestamp_ms(self) -> int:
-        """Return the largest timestamp of all records; -1 without one."""
+        """Return the largest timestamp of all records; -1 if no record has a timestamp."""
         return max(call_each(self.all, Segment.latest_timestamp_ms))
 
     def _starting_at(

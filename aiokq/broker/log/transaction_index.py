@@ -132,7 +132,7 @@ class TransactionIndex:
         return False
 
     def flush(self) -> None:
-        """Write the entries that the file lacks, and cut what was removed."""
+        """Write the entries that the file lacks, and cut off entries that were removed."""
         entries = self.entries()
         if len(entries) == self._written and not self._cut:
             return

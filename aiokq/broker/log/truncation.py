@@ -1,13 +1,14 @@
 """Truncation of a log's end: the position of the cut, and the order of changes to files.
 
 Files derived from the records are cut first, the file with the records last. A crash in between
-leaves a log that is longer than its derived files say; recovery reads such a log anyway. In the
-other order, a checkpoint would count records that are appended after the cut as durable or
-compacted.
+leaves a log that is longer than its derived files say; recovery reads the remaining records and
+completes these files. In the other order, a checkpoint would count records that are appended after
+the cut as durable or compacted.
 
 A log that is restarted with an empty segment (``restart_files``) loses all leader epochs and
-producers. Its segments are removed before the files with these, because recovery does not read all
-records that a crash in between leaves.
+producers. Its segments are removed before the leader epoch file is cleared and the producer
+snapshots are removed. In the other order, a crash in between could leave records without their
+epochs and producers, because recovery does not read records before the recovery point.
 
 The log start offset is not derived from records. A truncation that lowers it (``PartitionLog``)
 lowers its checkpoint after the file is cut and before the first append. If the checkpoint were
@@ -126,7 +127,8 @@ def cut_files(
     end_offset = segment.next_offset
     forget_behind(end_offset)
     remove_snapshots_behind(files, directory, end_offset)
-    epochs.write()  # first: recovery keeps the newest epoch of the file, even without records
+    # before the records are cut: recovery keeps the newest epoch of the file, even without records
+    epochs.write()
     remove_behind()
     segment.flush_indexes()
     file = files.open(segment.path(file_names.LOG))
@@ -149,7 +151,8 @@ def restart_files(
     """Remove all segments of a log, and create the empty ``segment`` with which it is restarted.
 
     May be repeated after an error. May be called in any thread; waits for the disk. If the new
-    segment has the name of a removed one, a repeated call renames it too and creates it again.
+    segment has the name of a removed segment, a repeated call also renames the new segment, and
+    creates it again.
 
     Args:
         behind: the segments to remove.

@@ -1,8 +1,9 @@
 """Metadata changes requested from this node: decided, recorded and published in order.
 
-The controller decides one change at a time, based on the image that the previous changes left. The
+The controller decides one change at a time, based on the image after the previous changes. The
 records are durable before this node's publisher applies them, and the caller gets its result after
-they are applied. A change that has begun is completed even if its caller was cancelled.
+the publisher has applied them. A change that has begun is completed even if its caller was
+cancelled.
 
 Tests: ``tests/unit/broker/metadata/test_changes.py``.
 """
@@ -85,7 +86,7 @@ class MetadataChanges:
         """
         check_topic_name(name)
         if name not in INTERNAL_TOPICS and allowed:
-            with contextlib.suppress(TopicExists):  # somebody else asked at the same time
+            with contextlib.suppress(TopicExists):  # another request has created it
                 await self.create_topic(TopicSpec(name=name))
 
     async def delete_topic(self, topic: Topic) -> None:
@@ -93,8 +94,8 @@ class MetadataChanges:
 
         Raises:
             BrokerError: see `Controller.delete_topic`.
-            KafkaStorage: the deletion could not be recorded and the topic stays, or the topic is
-                deleted, but its files could not be removed.
+            KafkaStorage: the deletion could not be recorded and the topic still exists, or the
+                topic is deleted, but a file operation of the deletion failed and is retried.
         """
         await self._change(
             lambda image: self._controller.delete_topic(image, topic.name, topic.topic_id),
@@ -103,11 +104,13 @@ class MetadataChanges:
         logger.info("topic deleted: topic=%s", topic.name)
 
     async def delete_all_topics(self) -> None:
-        """Delete all topics, internal ones too; in one change unless topics have the same id.
+        """Delete all topics, including internal topics.
+
+        This is one change, unless several topics have the same id.
 
         Raises:
-            KafkaStorage: the deletion could not be recorded and the topics stay, or the topics are
-                deleted, but their files could not be removed.
+            KafkaStorage: the deletion could not be recorded and the topics still exist, or the
+                topics are deleted, but a file operation of the deletion failed and is retried.
         """
         while count := await self._change(self._controller.delete_all_topics, "delete all topics"):
             logger.info("all topics deleted: topics=%d", count)
@@ -192,7 +195,7 @@ class MetadataChanges:
         return await self._change(self._controller.allocate_producer_ids, "reserve producer ids")
 
     async def count_unclean_start(self) -> int:
-        """Record a start after an unclean shutdown; return the number of such starts.
+        """Record a start after an unclean shutdown; return the number of unclean starts.
 
         Raises:
             KafkaStorage: the start could not be recorded; the message says what to do.
@@ -243,7 +246,8 @@ class MetadataChanges:
     async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
         """Make a change, which is completed even if the caller is cancelled.
 
-        Errors of the disk are logged where they occur, so they are not logged here again.
+        I/O errors are logged where they occur, so `shielded` does not log them: they are
+        BrokerErrors.
         """
         return await shielded(self._make(decide), name=name, expected=(BrokerError, Closed))
 

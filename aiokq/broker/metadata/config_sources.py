@@ -1,6 +1,6 @@
-"""The settings in a DescribeConfigs response: value, type and source of each (KIP-226, KIP-524).
+"""The settings in a DescribeConfigs response: value, type and source of each (KIP-226, KIP-569).
 
-The tables of settings are in `broker.settings`, `topic_configs` and `group_configs`.
+The tables of settings are in `config.settings`, `topic_configs` and `group_configs`.
 
 Source: Kafka ``ConfigHelper.scala``.
 """
@@ -49,7 +49,7 @@ DYNAMIC_BROKER_LOGGER_CONFIG: Final = 6
 DYNAMIC_GROUP_CONFIG: Final = 8
 
 Synonym: TypeAlias = tuple[str, str | None, int]
-"""Name, value and source of a setting that another setting takes its value from."""
+"""Name, value and source of a setting from which a setting can take its value."""
 
 UNKNOWN_TYPE: Final = 0
 _TYPES: Final = {
@@ -68,7 +68,8 @@ class ConfigEntry(NamedTuple):
 
     Attributes:
         source: Kafka's code of the source of the value.
-        synonyms: the settings that can determine the value, by priority; the first one does.
+        synonyms: the settings that can determine the value, by priority; the first one determines
+            it.
         type: Kafka's code of the type of the value.
     """
 
@@ -119,9 +120,9 @@ def topic_config_entries(
 def _server_synonyms(names: Sequence[str], settings: BrokerSettings) -> list[Synonym]:
     """Return the broker's settings that a topic's setting defaults to, in order of priority.
 
-    The first of `names` has the unit of the topic's setting. The others (`log.retention.hours`)
-    are returned only after the first one, as in Kafka, because clients read all values in the unit
-    of the topic's setting.
+    Clients read all values in the unit of the topic's setting, which is also the unit of the first
+    of `names`. As in Kafka, a setting in another unit (`log.retention.hours`) is therefore omitted
+    if it would come first.
     """
     found: list[Synonym] = []
     for name in names:
@@ -159,7 +160,7 @@ def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
 
 
 def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
-    """Yield settings that have other sources than `--set`, with their values."""
+    """Yield the settings whose values are read from the running node, with these values."""
 
     def fact(name: str, kind: str, doc: str) -> Setting:
         return Setting(name, "", kind, None, doc)

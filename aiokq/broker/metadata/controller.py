@@ -79,7 +79,7 @@ class Controller:
     def create_topic(
         self, image: MetadataImage, spec: TopicSpec, *, validate_only: bool = False
     ) -> Decision[CreatedTopic]:
-        """Create a topic.
+        """Return a description of a new topic and the records that create it.
 
         Raises:
             BrokerError: InvalidTopic, TopicExists, InvalidPartitions, InvalidReplicationFactor,
@@ -108,7 +108,7 @@ class Controller:
         )
 
     def delete_topic(self, image: MetadataImage, name: str, topic_id: uuid.UUID) -> Decision[None]:
-        """Delete a topic.
+        """Return the record that deletes a topic.
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
@@ -118,9 +118,10 @@ class Controller:
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
-        """Delete all topics, internal ones too; the answer is the number of topics deleted.
+        """Return the records that delete all topics, including internal topics, and their number.
 
-        Of topics with the same id only one is deleted at a time.
+        If several topics have the same id, the records delete only one of them. The caller repeats
+        the call until the number is 0.
         """
         records = [RemoveTopicRecord(topic_id=topic_id) for topic_id in image.topics_by_id]
         return Decision(len(records), records)
@@ -135,10 +136,10 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[None]:
-        """Add partitions to a topic.
+        """Return the records that add partitions to a topic.
 
         Args:
-            count: the new total.
+            count: the new total number of partitions.
             assignments: the replicas of each new partition; None lets the controller choose.
 
         Raises:
@@ -166,7 +167,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[Mapping[str, str]]:
-        """Change a topic's settings; the answer is all its settings after the change.
+        """Return all settings of a topic after a change, and the records of the change.
 
         Raises:
             InvalidConfiguration: an unknown setting or an invalid value.
@@ -190,7 +191,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[Mapping[str, str]]:
-        """Change a group's settings; the answer is all its settings after the change.
+        """Return all settings of a group after a change, and the records of the change.
 
         Raises:
             InvalidRequest: the group id is empty.
@@ -210,23 +211,23 @@ class Controller:
     # --- ids and epochs
 
     def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
-        """Reserve a block of producer ids."""
+        """Return a block of producer ids and the record that reserves it."""
         first = image.next_producer_id
         end = first + BLOCK_SIZE
         record = ProducerIdsRecord(broker_id=self._node_id, next_producer_id=end)
         return Decision(range(first, end), [record])
 
     def count_unclean_start(self, image: MetadataImage) -> Decision[int]:
-        """Count a start after an unclean shutdown; the answer is the number of such starts."""
+        """Return the number of unclean starts, including this start, and the record with it."""
         count = image.unclean_starts + 1
         return Decision(count, [StartedUnclean(count)])
 
     @staticmethod
     def _topic(image: MetadataImage, name: str, topic_id: uuid.UUID) -> TopicImage:
-        """Return a topic that a change may name by its id.
+        """Return the topic `name`, after a check that records with its id apply to it.
 
-        Records name a topic by its id, so a change of one of two topics with the same id would
-        reach the other. Copied log directories can have such topics.
+        Two topics can have the same id in copied log directories. A record that names this id
+        applies to only one of them.
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.

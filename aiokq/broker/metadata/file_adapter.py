@@ -2,8 +2,8 @@
 
 A line contains everything about a topic or a group. Several metadata records of one append about
 the same topic therefore become one line, and replaying a line changes only what differs from the
-image. The partitions of a topic are replayed without a record per partition, because a start would
-otherwise create thousands of records.
+image. The partitions of a topic are replayed without a record per partition, because these would be
+thousands of records at a start.
 
 Tests: ``tests/unit/broker/metadata/test_file_adapter.py``.
 """
@@ -74,7 +74,7 @@ class _Lines:
         self._counts: dict[uuid.UUID, int] = {}
 
     def complete(self) -> list[FileRecord]:
-        """Return the records; the records of topics include added partitions."""
+        """Return the records, with the new number of partitions in the record of each topic."""
         return [
             line._replace(partitions=max(line.partitions, self._counts.get(line.topic_id, 0)))
             if isinstance(line, TopicLine)
@@ -116,7 +116,10 @@ class _Lines:
                 raise ValueError(f"the metadata file cannot represent {type(record).__name__}")
 
     def _check_new(self, name: str, topic_id: uuid.UUID) -> None:
-        """Refuse the id of another topic, because the file identifies topics by their ids."""
+        """Check that no other topic has the id, because the file identifies topics by their ids.
+
+        Raises ValueError otherwise.
+        """
         known = self.found.get(topic_id) or self.found.get(("deleted", topic_id))
         other = known or self._image.topics_by_id.get(topic_id)
         if isinstance(other, TopicLine | TopicDeletedLine | TopicImage):
@@ -178,7 +181,7 @@ def _topic_line(topic: TopicImage, image: MetadataImage) -> TopicLine:
 
 
 def file_records_of_image(image: MetadataImage) -> Iterator[FileRecord]:
-    """Yield the fewest records of the file that represent an image."""
+    """Yield the smallest sequence of file records that represents an image."""
     if image.next_producer_id:
         yield ProducerIdsLine(image.next_producer_id)
     if image.unclean_starts:

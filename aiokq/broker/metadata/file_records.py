@@ -104,14 +104,14 @@ _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode_records(records: Sequence[FileRecord]) -> str:
-    """Return records as one line of JSON, without the line's end. A line is applied as a whole."""
+    """Return records as one line of JSON, without a line break."""
     values = [_to_json(record) for record in records]
     content = values[0] if len(values) == 1 else values
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True, default=dict)
 
 
 def decode_records(text: str) -> list[FileRecord]:
-    """Return the records of a line. Raises ValueError if the line is malformed."""
+    """Return the records of one line of JSON. Raises ValueError if the line is malformed."""
     content = json.loads(text)
     return [_from_json(values) for values in (content if isinstance(content, list) else [content])]
 
@@ -119,7 +119,7 @@ def decode_records(text: str) -> list[FileRecord]:
 def _to_json(record: FileRecord) -> dict[str, object]:
     values: dict[str, object] = {"type": _NAMES[type(record)]}
     for name, value in zip(record._fields, record, strict=True):
-        if value or name not in ("elsewhere", "kafka_epochs"):  # usually empty
+        if value or name not in ("elsewhere", "kafka_epochs"):  # left out if empty
             values[name] = str(value) if isinstance(value, uuid.UUID) else value
     return values
 

@@ -1,7 +1,7 @@
-"""The settings of single groups (resources of type GROUP, KIP-848): their table and their values.
+"""The settings of individual groups (resources of type GROUP, KIP-848): table and values.
 
-A group need not exist to have settings. A setting that a group does not have is taken from the
-broker's settings, which also limit the group's value.
+Settings may exist for a group that does not exist. If a group does not have a setting, the broker's
+setting applies. Other broker settings limit the group's value.
 
 Source: Kafka ``GroupConfig.java``, ``GroupConfigManager.java``.
 Tests: ``tests/unit/broker/metadata/test_group_configs.py``.
@@ -26,9 +26,9 @@ class GroupConfig(NamedTuple):
     """One row of the table.
 
     Attributes:
-        server: the broker setting with the default value.
-        least: the broker setting that is the lower limit.
-        most: the broker setting that is the upper limit.
+        server: name of the broker setting with the default value.
+        least: name of the broker setting with the lower limit.
+        most: name of the broker setting with the upper limit.
     """
 
     name: str

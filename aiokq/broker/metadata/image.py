@@ -45,7 +45,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartitionImage(NamedTuple):
-    """A partition.
+    """The replicas, leader and leader epoch of a partition.
 
     Attributes:
         replicas: node ids, in order of preference.
@@ -78,7 +78,7 @@ class TopicImage:
 
 
 class MetadataImage:
-    """The metadata of the cluster after some records.
+    """The metadata of the cluster after the records that were replayed.
 
     Attributes:
         topics: topics by name.
@@ -157,7 +157,7 @@ class MetadataImage:
                 topic = self._topic(record.topic_id)
                 del self.topics[topic.name], self.topics_by_id[topic.topic_id]
                 self.configs.pop((TOPIC_CONFIG, topic.name), None)
-                if len(self.topics) > len(self.topics_by_id):  # see Non-obvious 64
+                if len(self.topics) > len(self.topics_by_id):  # two topics have one id
                     self.topics_by_id = {each.topic_id: each for each in self.topics.values()}
             case ConfigRecord():
                 self._replay_config(record)
@@ -183,8 +183,8 @@ class MetadataImage:
             tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch
         )
         if record.partition_id == len(partitions):
-            # Most partitions of a topic are equal. Sharing one object among them saves work for the
-            # garbage collector.
+            # Most partitions of a topic have equal images. Sharing one object among them saves work
+            # for the garbage collector.
             alike = partitions and partitions[-1] == partition
             partitions.append(partitions[-1] if alike else partition)
         elif 0 <= record.partition_id < len(partitions):
@@ -229,7 +229,7 @@ class MetadataImage:
         return topic
 
     def records(self) -> Iterator[MetadataRecord]:
-        """Yield the fewest records whose replay gives this image."""
+        """Yield the smallest sequence of records whose replay gives this image."""
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=self.next_producer_id)
         if self.unclean_starts:
@@ -287,7 +287,7 @@ class MetadataDelta(NamedTuple):
     Attributes:
         deleted: ids of deleted topics.
         topics: new and changed topics, in their state after the append.
-        groups: settings of the groups whose settings changed, by group id.
+        groups: all settings of each group whose settings changed, by group id.
     """
 
     deleted: Sequence[uuid.UUID]

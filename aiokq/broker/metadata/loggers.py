@@ -46,7 +46,7 @@ def alter_loggers(
 
     Raises:
         InvalidConfiguration: the logger or the level does not exist.
-        InvalidRequest: APPEND or SUBTRACT, which apply to lists only.
+        InvalidRequest: an operation other than SET and DELETE.
     """
     known = set(_names())
     levels: dict[str, int] = {}

@@ -1,9 +1,10 @@
 """One file of the metadata log: its lines, appends, compaction, and repair after a crash.
 
-A line has a CRC-32 in hex, a space, and a text: the records of one append as JSON. The CRC-32 is
-that of the text. A torn last line, left by a crash during an append, is removed. A damaged last
-line is removed, too, but kept in a separate file, because it may have been acknowledged. Any other
-damage is an error: to continue would lose topics. ``metadata_log`` manages several such files.
+A line has the CRC-32 of a text in hex, a space, and the text: the records of one append as JSON. A
+torn last line, which results from a crash during an append, is removed. A damaged last line is
+removed, too, but saved in a separate file, because its append may have been acknowledged. Any other
+damage is an error, because a start would lose topics. ``metadata_log`` manages several files of
+this kind.
 
 Tests: ``tests/unit/broker/metadata/test_metadata_log.py``.
 """
@@ -27,8 +28,9 @@ __all__ = ["MetadataFile", "line_of", "read_image"]
 logger = logging.getLogger("aiokq.broker")
 
 COMPACT_AT_BYTES: Final = 256 * 1024
-"""Least size at which a file is compacted. Its size must also have doubled since the last
-compaction, or since it was opened.
+"""Minimum size, in bytes, at which a file is compacted.
+
+The size must also have doubled since the last compaction, or since the file was opened.
 """
 
 _HEADER: Final = "aiokq metadata log, version 1"
@@ -39,7 +41,7 @@ class MetadataFile:
 
     Attributes:
         path: path of the file.
-        failure: why the file accepts no more appends; None while it accepts them.
+        failure: message that says why the file accepts no more appends; None while it accepts them.
     """
 
     def __init__(self, files: Files, path: str, file: File, size: int) -> None:
@@ -81,7 +83,8 @@ class MetadataFile:
         """Write a line; it is durable on return.
 
         Raises:
-            OSError: an I/O error. What was written is cut off; if that fails too, `failure` is set.
+            OSError: an I/O error. The bytes that were written are truncated; if that fails, too,
+                `failure` is set.
         """
         try:
             self._file.pwritev([data], self._size)
@@ -111,7 +114,11 @@ class MetadataFile:
         return self._size >= self._compact_at
 
     def compact(self, image: MetadataImage) -> None:
-        """Rewrite the file with the fewest records; a crash leaves the old or the new file."""
+        """Rewrite the file with the fewest records. After a crash, the old or the new file exists.
+
+        If the new file cannot be written, that is logged. If the directory cannot be synced or the
+        file cannot be opened, `failure` is set.
+        """
         lines = [
             line_of(_HEADER),
             *(line_of(encode_records([one])) for one in file_records_of_image(image)),
@@ -144,7 +151,7 @@ class MetadataFile:
 
 
 def _cut(files: Files, file: File, path: str, position: int, data: bytes) -> None:
-    """Cut the invalid bytes off the end of the file."""
+    """Truncate the file to its valid bytes; save the removed bytes if they have a complete line."""
     if b"\n" in data[position:]:
         # A kill leaves an incomplete line. A complete line that is invalid is damaged, or was left
         # by a power cut.

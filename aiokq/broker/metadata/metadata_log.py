@@ -33,8 +33,9 @@ METADATA_LOG: Final = "aiokq-metadata.log"
 """Name of the file in a log directory; its format is not Kafka's."""
 
 BEHIND: Final = ".behind"
-"""Suffix of a kept copy with topics that the newest copy does not have. They were deleted while the
-directory of the kept copy was missing, or created while that of the newest copy was missing.
+"""Suffix of a kept copy with topics that the newest copy does not have. These topics were deleted
+while the directory of the kept copy was missing, or created while the directory of the newest copy
+was missing.
 """
 
 CORRUPT: Final = ".corrupt"
@@ -47,8 +48,8 @@ Refused = Callable[[str, OSError], None]
 class MetadataLog:
     """The metadata of one node.
 
-    ``append`` waits for the disk: call it in an executor. Appends from several threads are made
-    one after the other.
+    ``append`` waits for the disk: call it in an executor. Threads may call it concurrently; the
+    appends are made one after the other.
 
     Attributes:
         image: the state after all records.
@@ -68,14 +69,15 @@ class MetadataLog:
     def open(
         cls, files: Files, *paths: str, node_id: int = 0, refused: Refused | None = None
     ) -> MetadataLog:
-        """Open the copies; rewrite those that are missing or outdated.
+        """Open the copies; create missing copies and rewrite outdated ones.
 
         Args:
             node_id: id of the node that has the copies.
             refused: called with each I/O error of a copy.
 
         Raises:
-            KafkaStorage: no copy can be used; the message says what to do.
+            KafkaStorage: a copy cannot be used, and there is no other copy that has appends; the
+                message says what to do.
         """
         opened: list[tuple[MetadataFile, MetadataImage]] = []
         corrupt: list[str] = []
@@ -91,8 +93,8 @@ class MetadataLog:
                 else:
                     corrupt.append(path)
         if not any(image.appends for _, image in opened) and failures:
-            # The readable copies have just been created: with them alone, the node would lose its
-            # topics.
+            # The copies that could be opened are empty: if the node started with them alone, it
+            # would lose its topics.
             for copy, _ in opened:
                 copy.close()
             raise failures[0]
@@ -120,7 +122,7 @@ class MetadataLog:
         return log
 
     def _replace(self, files: Files, path: str) -> None:
-        """Replace a corrupt copy with one of the image; the corrupt file is renamed."""
+        """Write a copy from the image in place of a corrupt copy, whose file is renamed."""
         logger.error("metadata log is corrupt, rewritten file=%s kept=%s", path, path + CORRUPT)
         try:
             files.rename(path, path + CORRUPT)
@@ -144,7 +146,7 @@ class MetadataLog:
         written.
 
         Raises:
-            KafkaStorage: no copy could be written; none of the records is applied.
+            KafkaStorage: no copy could be written, or the log is closed; no record is applied.
             ValueError: the file cannot represent one of the records.
         """
         with self._lock:
@@ -199,9 +201,9 @@ class MetadataLog:
 
 
 def _is_beginning(files: Files, path: str, newest: str) -> bool:
-    """Return whether a copy is a prefix of the newest one, as after a kill between two writes.
+    """Return whether a copy is a prefix of the newest copy, as after a kill between two writes.
 
-    Topics that only the prefix has were then deleted by the appends that it lacks.
+    Topics that only the prefix has were deleted by later appends, so they are not lost.
     """
     try:
         return files.read_bytes(newest).startswith(files.read_bytes(path))

@@ -1,10 +1,11 @@
-"""Log directories that a node had and is started without.
+"""Log directories that a node had at an earlier start and does not have at this start.
 
-The node looks for them after the metadata log is read and before the first log is opened. If a
-directory is left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like
-those of a directory that cannot be read. If the partitions were recreated elsewhere, their records
-would seem lost, and would be lost when the directory returns. A missing directory that had no
-partition is forgotten. ``forget_missing`` forgets the directories that are lost for good.
+The node looks for missing directories after the metadata log is read and before the first log is
+opened. If a directory is left out of ``log.dirs``, or its disk is not mounted, its partitions are
+offline, like those of a directory that cannot be read. If the partitions were recreated in other
+directories, their records would seem lost, and would be lost when the directory is added again. If
+no partition is missing, the missing directories are forgotten. ``forget_missing`` forgets the
+directories that are lost for good.
 
 Source: KIP-858, where the controller knows the directory of each partition. Apache Kafka recreates
 the partitions of a directory that is left out of ``log.dirs``, because other nodes have replicas.
@@ -35,7 +36,7 @@ logger = logging.getLogger("aiokq.broker")
 
 
 def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None:
-    """Take missing directories offline, and record the directories that the node has now.
+    """Take missing directories offline, and record the current directories of the node.
 
     Args:
         directories: the opened directories; the directory of each partition must be known.
@@ -108,8 +109,8 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
     that no consumer has seen.
 
     Args:
-        paths: all log directories that the broker still has.
-        execute: False only returns what would be forgotten.
+        paths: all remaining log directories of the broker.
+        execute: False to return the result without forgetting any directory.
 
     Raises:
         ConfigError: `paths` are not the log directories of one node, or one has no metadata log.
@@ -137,8 +138,8 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
             lost = _homeless(metadata.image, there.__contains__)
             if execute:
                 kept = {name: path for name, path in known.items() if name in left}
-                # Consumers have seen the leader epochs of the lost records. An unclean start is
-                # counted, so that the next start uses higher epochs.
+                # Consumers have seen the leader epochs of the lost records. Counting an unclean
+                # start makes the next start use higher epochs.
                 epochs = StartedUnclean(metadata.image.unclean_starts + 1)
                 metadata.append(DirectoriesKnown(kept), epochs)
             return Forgotten(tuple(missing.values()), tuple(lost))
@@ -149,7 +150,7 @@ def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forg
 def _homeless(
     image: MetadataImage, is_there: Callable[[TopicPartition], bool]
 ) -> list[TopicPartition]:
-    """Return the partitions of this node that are in no directory."""
+    """Return the partitions of this node that `is_there` does not find."""
     partitions = (
         TopicPartition(topic.name, index)
         for topic in image.topics.values()
@@ -160,6 +161,6 @@ def _homeless(
 
 
 def _name(path: str, directory_id: str, directories: LogDirectories) -> str:
-    """Return the path, with the directory id if another directory has that path now."""
+    """Return the path, with the directory id if another directory has the same path."""
     taken = any(one.path == path for one in directories.all)
     return f"{path} ({directory_id})" if taken else path

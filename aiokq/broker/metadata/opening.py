@@ -1,7 +1,7 @@
 """Opening of logs, with retries if the disk failed or the process lacked resources.
 
-At a start, logs that were closed by a clean shutdown are opened at once, and the others are
-recovered several at a time. A log that cannot be opened is tried again with growing pauses while
+At a start, logs that were closed by a clean shutdown are opened first; then the other logs are
+recovered, several at a time. A log that cannot be opened is tried again with growing pauses while
 its directory is online. A log is read and repaired in an executor; the partition gets the log on
 the loop, in one step.
 
@@ -40,8 +40,9 @@ CLEAN_PER_TURN: Final = 64
 
 RECOVERED_AT_ONCE: Final = 32
 SMALL_LOGS: Final = 1024 * 1024
-"""Most bytes to check in one call of the executor that recovers several logs. Small logs share a
-call, because the call takes longer than the recovery of one of them; a larger log has its own.
+"""Maximum number of bytes to check in one executor call that recovers several logs. Small logs
+share a call, because the call itself takes longer than the recovery of one of them. A larger log
+has a call of its own.
 """
 
 MOST_THREADS: Final = THREADS // 3
@@ -55,7 +56,7 @@ REPORT_SECONDS: Final = 5.0
 
 
 class _Stopped(Exception):
-    """The log is not needed any more: the node is closing, or the topic was deleted."""
+    """The recovery was stopped: the node is closing, or does not have the partition any more."""
 
 
 class _Attempt:
@@ -83,7 +84,7 @@ class LogOpening:
         least_epoch: the lowest leader epoch after an unclean shutdown. A power cut may have removed
             epochs together with their records; an epoch that readers know must not be reused.
         supervisor: runs the retries.
-        background: counts failures, and gives the delays between retries.
+        background: counts failures, and returns the delays between retries.
         opened: called on the loop with each partition whose log was opened, and the log.
     """
 
@@ -124,7 +125,7 @@ class LogOpening:
         return [attempt.partition for attempt in (*self._running, *self._waiting)]
 
     async def open_clean(self, partitions: Sequence[Partition]) -> None:
-        """Open the logs that need no recovery; ``recover`` opens the others.
+        """Open the logs that need no recovery; ``recover`` opens the other logs.
 
         ``recover`` begins with the logs of internal topics, because groups wait for them. The other
         logs follow by size, the smallest first, so that most partitions are available soon.
@@ -181,8 +182,8 @@ class LogOpening:
                 log.assign_epoch(epoch)
             return log
         except KafkaStorage as error:
-            # A new error, because the partition keeps it: the traceback of `error` keeps files
-            # open.
+            # The partition keeps the returned error. It must be a new one, because the traceback of
+            # `error` keeps files open.
             return KafkaStorage(error.message, topic_partition=partition.name)
         except _Stopped:
             raise
@@ -195,9 +196,9 @@ class LogOpening:
             return max(latest, kafka_epochs[partition.index])
         if clean and (latest >= 0 or not self._least_epoch):
             return latest
-        # Records that a kill removed may be replaced by other records at the same offsets. A new
-        # epoch lets readers detect that (KIP-320). The same applies to a log that was created to
-        # replace one in a lost directory.
+        # Records that were lost in the unclean shutdown may be replaced by other records at the
+        # same offsets. A new epoch lets readers detect that (KIP-320). The same applies to a log
+        # that was created to replace one in a lost directory.
         return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
@@ -207,7 +208,7 @@ class LogOpening:
             self._give(partition, log)
 
     def _storage_error(self, partition: Partition, error: Exception) -> KafkaStorage:
-        """Return the error for requests; an unexpected error is logged."""
+        """Return the error that requests for the partition get; log an unexpected error."""
         if isinstance(error, KafkaStorage):
             return error
         self._background.task("open logs").failed(error)
@@ -216,15 +217,15 @@ class LogOpening:
         )
 
     def _give(self, partition: Partition, log: PartitionLog) -> None:
-        if log.failed:  # the log's directory failed meanwhile
+        if log.failed:  # its directory failed after the log was opened
             log.close(clean=False)
             partition.take_offline(
                 KafkaStorage(f"the log directory of {partition.name} is offline")
             )
             return
         if log.config is not partition.topic.config:
-            log.update_config(partition.topic.config)  # the settings were changed meanwhile
-        self._directories.add(log)  # only now, so that retention never uses the old settings
+            log.update_config(partition.topic.config)  # changed while the log was opened
+        self._directories.add(log)  # after the update, so that retention never uses old settings
         self._opened(partition, log)
 
     # --- retries
@@ -236,7 +237,7 @@ class LogOpening:
         broker restarts.
 
         Args:
-            is_new: whether the log is a new one, which no offline directory can have.
+            is_new: whether the log is new and therefore cannot be in an offline directory.
         """
         partition.take_offline(error)
         if self._is_lost(partition, is_new=is_new):
@@ -255,7 +256,7 @@ class LogOpening:
         return bool(self._directories.offline) and not (is_new and self._directories.online)
 
     async def _open_refused(self) -> None:
-        """Retry opening the logs that could not be opened, until none is left."""
+        """Retry opening the refused logs until each is open, is lost, or is not needed any more."""
         task = self._background.task("open logs")
         while self._refused and not self._closed:
             first = next(iter(self._refused))
@@ -298,7 +299,7 @@ class LogOpening:
     # --- after an unclean shutdown
 
     async def recover(self) -> None:
-        """Recover the logs that ``open_clean`` left, several at a time."""
+        """Recover the logs that ``open_clean`` did not open, several at a time."""
         if not self._waiting:
             return
         self._began = self._reported = self._clock.monotonic()
@@ -331,7 +332,7 @@ class LogOpening:
         self._running += attempts
         try:
             logs = await self._offload.run(self._recover_all, attempts)
-        finally:  # also when the node closes, because `abandon` waits for the thread
+        finally:  # also if recovery was stopped: `abandon` waits for these attempts to end
             for attempt in attempts:
                 self._running.remove(attempt)
             self._settled.set()
@@ -344,7 +345,7 @@ class LogOpening:
                 self._settle(attempt.partition, log)
 
     def _take(self) -> list[_Attempt]:
-        """Return the attempts for one thread: one log, or several small ones."""
+        """Remove and return the next attempts for one thread: one log, or several small logs."""
         taken = [self._waiting.pop(0)]
         size = taken[0].bytes
         while self._waiting and len(taken) < RECOVERED_AT_ONCE:
@@ -360,7 +361,7 @@ class LogOpening:
     def _recover(
         self, attempt: _Attempt, *, clean: bool = False, is_new: bool = False
     ) -> PartitionLog | Exception | None:
-        """Recover a log, in any thread; return None if it is not needed any more."""
+        """Recover a log, in any thread; return None if the attempt was stopped."""
         if attempt.stopped:
             return None
         try:
@@ -396,7 +397,7 @@ class LogOpening:
     # --- end
 
     async def abandon(self, partitions: Iterable[Partition]) -> None:
-        """Stop opening deleted partitions; return when no thread uses their logs."""
+        """Stop opening the logs of partitions; return when no thread uses them."""
         partitions = list(partitions)
         for partition in partitions:
             self._refused.pop(partition, None)
@@ -417,6 +418,6 @@ class LogOpening:
 
 
 def _close(log: PartitionLog | Exception | None) -> None:
-    """Close a log that is not needed any more; it does not count as shut down cleanly."""
+    """Close a log without a clean shutdown, because the log is not needed any more."""
     if log is not None and not isinstance(log, Exception):
         log.close(clean=False)

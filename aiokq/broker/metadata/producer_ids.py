@@ -1,6 +1,6 @@
 """Producer ids, issued from blocks that the controller reserves before they are used.
 
-An id is issued at most once per cluster. The unused ids of a block are lost when the node stops.
+No id is issued twice in a cluster. When the node stops, the unused ids of its block are lost.
 
 Source: Kafka ``RPCProducerIdManager.java``.
 Tests: ``tests/unit/broker/metadata/test_producer_ids.py``.
@@ -47,6 +47,6 @@ class ProducerIds:
     async def _reserve(self) -> None:
         async with self._lock:
             if self._next < self._end:
-                return  # another caller has reserved a block meanwhile
+                return  # another caller has reserved a block
             block = await self._allocate()
             self._next, self._end = block.start, block.stop

@@ -3,11 +3,12 @@
 The publisher opens, deletes and reconfigures logs, makes the node leader or follower of each
 partition, and notifies the coordinators. It owns the objects that requests use: topics with their
 partitions, and settings of groups. A change that fails is not undone. A partition whose log cannot
-be opened is offline with that error, and the opening is retried. A deletion that fails is retried,
+be opened is offline with the error, and the opening is retried. A deletion that fails is retried,
 too.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
-Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``.
+Tests: ``tests/unit/broker/metadata/test_publisher.py``, ``test_roles.py``,
+``test_creation_on_a_full_disk.py``.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class MetadataPublisher:
 
     Args:
         supervisor: runs the retries; it is closed before the logs are closed.
-        background: counts failures, and gives the delays between retries.
+        background: counts failures, and returns the delays between retries.
         elected: called with each partition that this node begins to lead, after its log was opened.
-        resigned: called with each partition that this node stops leading.
-        deleted: called after a partition's log was deleted, so that its files can be removed.
+        resigned: called with each partition that this node stops leading, and with each partition
+            whose log it deletes or can no longer use.
+        deleted: called after each deletion of a partition's log, so that the files of deleted logs
+            are removed later.
 
     Attributes:
         topics: the topics of the node, as requests see them.
@@ -137,8 +140,8 @@ class MetadataPublisher:
     async def open_logs(self, least_epoch: int) -> None:
         """Open the logs of all topics, in an executor.
 
-        Logs that need recovery are left to `recover`; their partitions have no leader until then.
-        Partitions in a directory that cannot be used are offline.
+        `recover` opens the logs that need recovery; until it has opened a log, the partition has no
+        leader. Partitions in a directory that cannot be used are offline.
 
         Args:
             least_epoch: the lowest leader epoch after an unclean shutdown.
@@ -203,10 +206,12 @@ class MetadataPublisher:
     # --- changes
 
     async def publish(self, delta: MetadataDelta) -> KafkaStorage | None:
-        """Apply the changes of an append. One call at a time, in the order of appends.
+        """Apply the changes of an append.
+
+        Calls must be made one at a time, in the order of the appends.
 
         Returns:
-            The last error, if any. A change that fails does not prevent the others.
+            The last error, if any. A change that fails does not prevent the other changes.
         """
         failure = await self._delete(
             [
@@ -276,7 +281,7 @@ class MetadataPublisher:
         return None
 
     async def _add_partitions(self, topic: Topic, state: TopicState) -> KafkaStorage | None:
-        """Open the logs of new partitions, several in each turn of the loop."""
+        """Open the logs of new partitions; let other tasks run after every few logs."""
         failure: KafkaStorage | None = None
         self._applied[topic] = state.partitions
         for index in range(len(topic.partitions), len(state.partitions)):
@@ -292,7 +297,9 @@ class MetadataPublisher:
     def _open(self, partition: Partition) -> KafkaStorage | None:
         """Open the log of a new partition; return the error if that fails."""
         undeleted = self._undeleted.pop(partition.name, None)
-        if undeleted is not None:  # the log of a deleted topic; set aside if it cannot be deleted
+        if undeleted is not None:
+            # The log of a deleted topic of this name still exists. If its deletion fails again,
+            # `open_partition` sets it aside.
             with contextlib.suppress(KafkaStorage):
                 undeleted.delete_partition(partition.name)
         try:
@@ -304,8 +311,8 @@ class MetadataPublisher:
                 is_new=True,
             )
         except KafkaStorage as error:
-            # A new error, because the partition keeps it: the traceback of `error` keeps files
-            # open.
+            # The partition keeps the returned error. It must be a new one, because the traceback of
+            # `error` keeps files open.
             kept = KafkaStorage(error.message, topic_partition=partition.name)
             self._opening.open_later(partition, kept, is_new=True)
             return kept
@@ -314,8 +321,8 @@ class MetadataPublisher:
 
     async def _delete(self, topics: Iterable[Topic]) -> KafkaStorage | None:
         """Hide topics from requests, then delete their logs, whose files are removed later."""
-        # Internal topics first: what they contain about the other topics is then discarded with
-        # them, not topic by topic.
+        # Delete internal topics first: coordinators then discard all their state at once, not the
+        # state of one topic after another.
         deleted = sorted(topics, key=lambda topic: not topic.is_internal)
         if not deleted:
             return None
@@ -369,12 +376,12 @@ class MetadataPublisher:
     def _delete_later(self, refused: dict[K, V], key: K, value: V, error: KafkaStorage) -> None:
         refused[key] = value
         if not self._deleting_again:
-            with contextlib.suppress(Closed):  # the next start sets the directories aside
+            with contextlib.suppress(Closed):  # the node closes; its next start sets logs aside
                 self._supervisor.spawn(self._delete_again(error), name="delete logs again")
                 self._deleting_again = True
 
     async def _delete_again(self, error: KafkaStorage) -> None:
-        """Retry failed deletions until none is left. Those in failed directories are dropped."""
+        """Retry failed deletions until all have succeeded; drop deletions in failed directories."""
         task = self._background.task("delete logs")
         while self._undeleted or self._unsynced:
             await asyncio.sleep(task.failed(error))

@@ -1,4 +1,4 @@
-"""The records of the cluster's metadata: Kafka's classes, and a few that Kafka does not have."""
+"""The records of the cluster's metadata: Kafka's record classes, and a few of aiokq's own."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class TopicTakenOver(NamedTuple):
     Attributes:
         elsewhere: partitions that are on other nodes or in other directories of Apache Kafka.
         kafka_epochs: for each partition, the leader epoch that Apache Kafka will use next, which is
-            also used here. Clients would reject a lower epoch as outdated, and a higher one would
-            look like lost records when Kafka has the directory again. -1 for a partition that Kafka
-            no longer has; empty for a topic that was created here.
+            also used here. Clients would reject a lower epoch as outdated. A higher epoch would
+            look like lost records when Kafka uses the directory again. -1 for a partition without
+            an epoch of Kafka, for example because Kafka's metadata was removed; empty for a topic
+            that was created here.
     """
 
     topic_id: uuid.UUID
@@ -48,8 +49,8 @@ class TopicTakenOver(NamedTuple):
 class StartedUnclean(NamedTuple):
     """The number of starts of the node after an unclean shutdown or without a lost directory.
 
-    Leader epochs after such a start are not lower than this number: a power cut or a lost disk may
-    have removed epochs that readers know.
+    After a start of this kind, leader epochs are not lower than this number, because a power cut or
+    a lost disk may have removed epochs that readers know.
     """
 
     unclean_starts: int
@@ -69,7 +70,7 @@ class KafkaTakenOver(NamedTuple):
 
 
 class DirectoriesKnown(NamedTuple):
-    """The log directories of the node: the path of each, by directory.id.
+    """The paths of the node's log directories, by directory.id.
 
     Written when the node first has a second directory, and whenever the directories change.
     """
@@ -78,7 +79,7 @@ class DirectoriesKnown(NamedTuple):
 
 
 class AppendsCounted(NamedTuple):
-    """The number of appends so far, because a compacted log has fewer lines than appends."""
+    """The number of appends so far, recorded because compaction removes lines of appends."""
 
     appends: int
 

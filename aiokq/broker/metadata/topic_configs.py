@@ -1,6 +1,6 @@
 """The topic settings: names, types, ranges, units, descriptions and server defaults in one table.
 
-The broker's own settings are in ``settings``; ``log.config.LogConfig`` has the typed values.
+The broker's own settings are in ``config.settings``; ``log.config.LogConfig`` has typed values.
 Settings of tiered storage, which is not supported, are refused as unknown.
 
 Source: Kafka ``TopicConfig.java``, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java``.
@@ -36,8 +36,9 @@ class TopicConfig(Setting):
     """One row of the table.
 
     Attributes:
-        server: the broker settings with the default; the first one that is set is used.
-        unit: unit of the value, if it has one.
+        server: names of the broker settings with the default value; the first one that is set
+            applies.
+        unit: unit of the value; "" if it has none.
     """
 
     __slots__ = ("server", "unit")

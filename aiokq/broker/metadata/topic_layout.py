@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["CreatedTopic", "TopicLayouts", "TopicSpec", "check_replicas"]
 
 MAX_PARTITIONS: Final = 10_000
-"""Maximum number of partitions that one request creates, as in Kafka. A larger number gets
-POLICY_VIOLATION.
+"""Maximum number of partitions that a request creates in one topic; more get POLICY_VIOLATION.
+
+Kafka applies the same limit to all topics of a request together.
 """
 
 
 class TopicSpec(NamedTuple):
-    """A topic to create; None stands for the broker's default."""
+    """A topic to create; None leaves the choice to the broker."""
 
     name: str
     partitions: int | None = None
@@ -53,7 +54,7 @@ class CreatedTopic:
 
 
 class TopicLayouts:
-    """The possible layouts of topics on one node, which has all replicas."""
+    """Checks the layouts of topics in a cluster of one node, which has all replicas."""
 
     def __init__(self, settings: BrokerSettings, node_id: int) -> None:
         self._settings = settings

@@ -47,7 +47,7 @@ class Topic:
         self.configure(configs, config)
 
     def configure(self, configs: Mapping[str, str], config: LogConfig) -> None:
-        """Replace the settings; `config` has all of them, with the defaults."""
+        """Replace the settings; `config` has all settings, including defaults."""
         self.configs = configs
         self.config = config
         self.limits = ProduceLimits.of(config, is_internal=self.is_internal)
@@ -66,7 +66,7 @@ class Topic:
 
 
 class TopicRegistry:
-    """The topics of a node, by name and by id. Used from its loop only.
+    """The topics of a node, by name and by id. Used from the node's loop only.
 
     Attributes:
         listeners: called with a topic after the topic was created or deleted, after partitions were
@@ -105,12 +105,12 @@ class TopicRegistry:
     # --- for the publisher
 
     def add(self, topic: Topic) -> None:
-        """Show a topic to requests."""
+        """Add a topic, so that requests find it."""
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
     def remove(self, topic: Topic) -> None:
-        """Hide a topic from requests."""
+        """Remove a topic, so that requests do not find it."""
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
         if len(self._topics) > len(self._by_id):  # two topics have one id

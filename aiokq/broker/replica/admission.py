@@ -40,7 +40,7 @@ AS_IT_CAME: Final = Preparation.NONE
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
 ) -> Preparation:
-    """Check that a client's batch may be appended; return the work that it needs before.
+    """Check that a client's batch may be appended; return the work to do before the append.
 
     Args:
         acks: the acks of the Produce request.

@@ -87,7 +87,13 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One session, with its partitions in the order in which they are read."""
+    """One session.
+
+    Attributes:
+        privileged: whether a follower has the session, not a consumer.
+        epoch: the session epoch that the next request must have.
+        targets: the partitions, in the order in which they are read.
+    """
 
     session_id: int
     uses_topic_ids: bool
@@ -102,7 +108,10 @@ Result = tuple[FetchTarget, "FetchPartitionData"]
 
 
 class FetchContext:
-    """The session state of one request: an error code, or the partitions to read for `finish`."""
+    """The session state of one request: an error code, or the partitions to read.
+
+    The results of the reads are passed to `finish`.
+    """
 
     __slots__ = ("_cache", "_full", "error_code", "session", "targets", "uses_topic_ids")
 
@@ -161,7 +170,7 @@ class FetchSessionCache:
         self._sessions.clear()
 
     def open(self, request: FetchRequest, version: int) -> FetchContext:
-        """Return the context of a request: with its session, with no session, or an error."""
+        """Return the context of a request: with its session, without one, or with an error."""
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A full fetch request ends the session whose id it has.
@@ -191,7 +200,10 @@ class FetchSessionCache:
         )
 
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Create a session with these partitions; return its id, or 0 if all slots stay in use."""
+        """Create a session with these partitions; return its id, or 0 if there is no free slot.
+
+        If all slots are in use, another session is evicted, if the rules of `_evict` allow it.
+        """
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):
             return NO_SESSION

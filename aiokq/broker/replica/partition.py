@@ -40,7 +40,9 @@ __all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
-"""The replica id of a consumer that may read beyond the high watermark."""
+"""The replica id in the fetches of a consumer that may read beyond the high watermark; other
+consumers send ``CONSUMER``.
+"""
 
 ALL: Final = -1
 """acks=all: the response to a Produce request is sent when its records are committed."""
@@ -61,8 +63,8 @@ class Partition:
         min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
             replicas.
         offline_replicas: node ids of the replicas whose log cannot be used.
-        unavailable: the error of requests; None while this node leads the partition and has its
-            log. Produce checks only this attribute.
+        unavailable: the error that requests get; None while this node leads the partition and has
+            its log. Produce checks only this attribute.
         high_watermark_listeners: called after the high watermark has advanced, with the number of
             bytes that became visible.
     """
@@ -132,8 +134,8 @@ class Partition:
     def follow(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Keep ``log`` as the replica of a partition that another node leads.
 
-        Requests fail with NotLeaderOrFollower, pending ones too. The log stays open for
-        `append_as_follower`.
+        All requests, including pending requests, fail with NotLeaderOrFollower. The log stays open
+        for `append_as_follower`.
         """
         self._take_log(log, leader, leader_epoch)
         self.unavailable = NotLeaderOrFollower(f"{self.name} is led by node {leader}")
@@ -153,8 +155,8 @@ class Partition:
     def delete(self) -> None:
         """Give up the replica because the topic is deleted; the caller deletes the log.
 
-        Requests fail with UnknownTopicOrPartition, pending ones too: unlike after `leave`, no
-        other node serves the partition.
+        All requests, including pending requests, fail with UnknownTopicOrPartition: unlike after
+        `leave`, no other node serves the partition.
 
         Source: Kafka's `ReplicaManager.getPartitionOrError`.
         """
@@ -270,9 +272,10 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or the start of the oldest transaction not completed below it.
+        """The offset up to which a consumer with ``read_committed`` reads.
 
-        A consumer with ``read_committed`` reads up to it.
+        It is the first offset of the oldest open transaction, but at most the high watermark. See
+        ``ReadableLog.last_stable_offset``.
         """
         return self.log.last_stable_offset
 
@@ -407,6 +410,7 @@ class Partition:
             KafkaStorage: the log cannot be used.
             NotLeaderOrFollower: this node does not lead the partition, or the partition has no
                 replica on node `replica_id`.
+            UnknownTopicOrPartition: the topic was deleted.
         """
         if replica_id == CONSUMER:
             log = self.log
@@ -425,8 +429,8 @@ class Partition:
     ) -> AppendResult:
         """Append a producer's batches that ``admit`` accepted, or a coordinator's batches.
 
-        Awaits nothing; ``committed`` and ``acknowledged`` wait for the commit.
-        `PartitionLog.append` lists the other errors.
+        Awaits nothing; ``committed`` and ``acknowledged`` wait for the commit. The errors of
+        ``log`` and of `PartitionLog.append` are raised too.
 
         Raises:
             RecordTooLarge: a coordinator's batch is larger than ``max.message.bytes``.
@@ -483,8 +487,9 @@ class Partition:
                 `PartitionLog.append_as_follower`.
             NotLeaderOrFollower: this node leads the partition, or has no replica of it.
             KafkaStorage: the log cannot be used.
-            FencedLeaderEpoch, UnknownLeaderEpoch: another leader was elected since, or this node
-                has not heard of the election yet.
+            UnknownTopicOrPartition: the topic was deleted.
+            FencedLeaderEpoch: a leader with a newer epoch was elected.
+            UnknownLeaderEpoch: this node has not heard of the election of the leader yet.
 
         Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
         """
@@ -534,7 +539,8 @@ class LeadershipListener(Protocol):
     """Callbacks of a coordinator for the partitions that this node leads.
 
     They are called on the node's loop and must not block. ``elected`` is called before the first
-    request of the partition is served, and for each such partition when the coordinator starts.
+    request to the partition's new leader is served. When the coordinator starts, ``elected`` is
+    called for each partition that this node leads already.
 
     Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
     """

@@ -19,9 +19,9 @@ class ProduceLimits(NamedTuple):
     """The settings of a topic that apply to producers' batches, computed once per change.
 
     Attributes:
-        is_internal: whether only the broker writes to the topic.
+        is_internal: whether only the broker and admin clients may write to the topic.
         max_bytes: ``max.message.bytes``.
-        rules: whether the header of a batch is enough to accept it.
+        rules: the conditions under which the header of a batch is enough to accept it.
     """
 
     is_internal: bool

@@ -1,4 +1,4 @@
-"""SASL PLAIN: user name and password in one message, readable without TLS.
+"""SASL PLAIN: user name and password in one message, which is readable without TLS.
 
 Source: RFC 4616; Kafka `PlainSaslServer.java`.
 """
@@ -41,12 +41,12 @@ class Plain:
         return self._message
 
     def step(self, challenge: bytes) -> bytes | None:
-        """Return None: the broker accepts with an empty message, and refuses by an error code."""
+        """Return None, because the exchange ends with the broker's first response."""
         return None
 
 
 def plain(username: str, password: str) -> Callable[[str], Plain]:
-    """Return a factory for `Security`; the credentials are checked at once.
+    """Return a mechanism factory for `Security`; the credentials are checked at once.
 
     Raises:
         ConfigError: a credential is empty or contains a NUL.

@@ -60,8 +60,8 @@ static inline uint64_t aiokq_little_u64(const unsigned char *at) {
            (uint64_t)at[6] << 48 | (uint64_t)at[7] << 56;
 }
 
-/* SipHash-2-4 with 128 bits. The secret is random, so that no client can construct colliding keys;
- * with Kafka's MD5 clients can, and a collision loses a record.
+/* SipHash-2-4 with 128 bits. The secret is random, so that no client can construct colliding keys.
+ * With MD5, which Kafka uses, clients can construct them, and a collision loses a record.
  * Source: Aumasson, Bernstein, "SipHash". */
 static inline void aiokq_sip(const uint64_t secret[2], const unsigned char *at, int64_t size,
                              uint64_t *high, uint64_t *low) {
@@ -111,8 +111,9 @@ typedef struct {
     int32_t index; /* index of the record in its batch */
 } aiokq_pending;
 
-/* Number of slots prefetched at a time, about what a processor can have in flight. A large map is
- * in no cache, and waiting for a slot takes longer than everything else about a record. */
+/* Number of slots prefetched at a time, about the number of loads that a processor has in flight. A
+ * large map does not fit into the caches, and waiting for a slot takes longer than all other work
+ * on a record. */
 #define AIOKQ_AHEAD 16
 
 static inline void aiokq_map_ask(const aiokq_map *map, aiokq_pending *pending,
@@ -162,7 +163,7 @@ static inline int aiokq_map_set(aiokq_map *map, const aiokq_pending *pending) {
 }
 
 /* Sets the offset of a key; returns 0 if the key is new and the map is full. Callers pass offsets
- * in ascending order, so that the last one stays. */
+ * in ascending order, so that the last offset stays. */
 static int aiokq_map_put(aiokq_map *map, const unsigned char *key, int64_t size, int64_t offset) {
     aiokq_pending pending;
     pending.offset = offset;
@@ -235,10 +236,10 @@ static inline int aiokq_is_whole(const unsigned char *data, Py_ssize_t at, Py_ss
     return end - at >= 17 && (int64_t)aiokq_i32(data + at + 8) + 12 <= end - at;
 }
 
-/* A pass that adds the last offset of each key to the map. */
+/* State of a pass that adds the last offset of each key to the map. */
 typedef struct {
-    Py_ssize_t at;   /* position at which it ended */
-    int64_t latest;  /* last offset of the batches added completely */
+    Py_ssize_t at;   /* position at which the pass ended */
+    int64_t latest;  /* last offset of the batches whose keys were all added */
     int64_t records; /* number of records read */
 } aiokq_indexing;
 
@@ -294,7 +295,7 @@ typedef struct {
     int64_t latest;  /* records after this offset are not in the map */
     int64_t now;     /* milliseconds since the epoch */
     int64_t horizon; /* delete horizon for batches with tombstones */
-    int64_t upper;   /* the batch that ends before this offset is kept even if empty */
+    int64_t upper;   /* the batch that ends right before this offset is kept even if empty */
     int64_t interval;
     const int64_t *producers; /* sorted pairs: id of an active producer, its last offset */
     Py_ssize_t producer_count;

@@ -71,7 +71,7 @@ WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 _NOTES = 4096
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
-"""Bytes that one key takes in an OffsetMap."""
+"""Memory that one key takes in an OffsetMap, in bytes."""
 
 
 @cython.final
@@ -79,17 +79,18 @@ OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
 class OffsetMap:
     """The last offset of each key in a part of a log, in memory allocated at the start.
 
-    A key is represented by a 128-bit hash under a secret, where Kafka uses MD5. If the map is full
-    and takes a gigabyte, the chance that any two of its keys have the same hash is about 2**-78.
+    A key is represented by a 128-bit hash that depends on a secret (Kafka uses MD5). If the map is
+    full and takes a gigabyte, the chance that any two of its keys have the same hash is about
+    2**-78.
 
     Args:
-        slots: capacity, OFFSET_MAP_ENTRY bytes each; at least 2.
-        most: maximum number of keys, limited to `slots` - 1; lookups are slow in a map that is
+        slots: number of slots of OFFSET_MAP_ENTRY bytes; at least 2.
+        most: maximum number of keys, limited to `slots` - 1. Lookups are slow in a map that is
             nearly full.
         secret: 16 random bytes.
 
     Raises:
-        ValueError: fewer than 2 slots or 1 key, or a secret of another length.
+        ValueError: `slots` is less than 2, `most` is less than 1, or `secret` is not 16 bytes long.
     """
 
     __slots__ = ("closed", "entries", "latest_offset", "most", "secret")
@@ -122,7 +123,7 @@ class OffsetMap:
             return len(self.entries)
 
     def close(self):
-        """Free the memory, which takes long, without the GIL. A second call does nothing.
+        """Free the memory, without the GIL because this takes long. A second call does nothing.
 
         Neither the map nor a KeptBatches that uses it may be used afterwards.
         """
@@ -173,16 +174,17 @@ class OffsetMap:
             return self.entries.get(pure_compaction.hashed(self.secret, data), -1)
 
     def index(self, data, at, start_offset, flags=0):
-        """Add the keys of the batches from byte `at` of `data` on. Releases the GIL.
+        """Add the keys of the batches that begin at byte `at` of `data`. Releases the GIL.
 
         Afterwards, `latest_offset` is the last offset whose records are in the map.
 
         Args:
-            start_offset: earlier records are left out.
+            start_offset: records before this offset are not added.
             flags: WALK_ONE, WALK_TRUSTED.
 
         Returns:
-            Position and reason of the end, and the number of records read.
+            The position and the reason of the end (WALK_END to WALK_CORRUPT), and the number of
+            records read.
         """
         self._check_open()
         if cython.compiled:
@@ -223,13 +225,14 @@ class KeptBatches:
 
     Args:
         offsets: the last offset of each key.
-        now_ms: the time; tombstones whose horizon has passed are removed.
-        horizon_ms: delete horizon for batches that have tombstones but no horizon yet.
-        upper_offset: the batch that ends right before this offset is kept, if necessary without
-            records.
-        producers: last offset of each active producer; the batch that ends with it is kept, too.
+        now_ms: the current time. Tombstones whose delete horizon has passed are removed.
+        horizon_ms: delete horizon for batches that have tombstones but no delete horizon.
+        upper_offset: the batch that ends right before this offset is kept, even if no record of it
+            is kept.
+        producers: last offset of each active producer. The batch that ends with this offset is
+            kept, even if no record of it is kept.
         index_interval_bytes: bytes between two index entries.
-        room: initial bytes of the block.
+        room: initial size of the block, in bytes.
 
     Attributes:
         read, kept, keyless: numbers of records read, kept, and removed for lack of a key.
@@ -292,14 +295,14 @@ class KeptBatches:
             self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
 
     def keep(self, data, at, flags=0):
-        """Add the kept part of the batches from byte `at` of `data` on. Releases the GIL.
+        """Add the kept records of the batches that begin at byte `at` of `data`. Releases the GIL.
 
         Args:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
 
         Returns:
-            Position and reason of the end. After WALK_FULL the caller clears the block, or reserves
-            a larger one if it is empty.
+            The position and the reason of the end (WALK_END to WALK_CORRUPT). After WALK_FULL, the
+            caller clears the block, or reserves a larger one if the block is empty.
 
         Source: Kafka's MemoryRecords.filterTo, LogCleaner.
         """
@@ -327,7 +330,7 @@ class KeptBatches:
             return pure_compaction.keep(self, bytes(data), at, flags)
 
     def put(self, batch, last_offset, max_timestamp_ms):
-        """Add a complete batch; return False if there is no room."""
+        """Add a complete batch; return False if the block has no space for it."""
         data: bytes = bytes(batch)
         if cython.compiled:
             c = cython.address(self.keeping)

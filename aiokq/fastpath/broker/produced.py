@@ -48,10 +48,10 @@ __all__ = ["read_produced"]
 def read_produced(frame):
     """Return the checked batches of an ordinary Produce request; None for any other request.
 
-    An ordinary request is what producers usually send without transactions: version 3 to 13, at
-    most 1024 topics and partitions together, and for each partition one batch of format 2 that a
-    broker may store unchanged, judged by the batch alone. After None, the caller decodes the
-    request and finds the error, if there is one.
+    An ordinary request is what producers without transactions usually send: version 3 to 13, at
+    most 1024 topics and partitions together, and for each partition one batch of format 2 whose
+    content permits a broker to store it unchanged. If the result is None, the caller decodes the
+    request in the general way and finds the error, if there is one.
 
     Args:
         frame: a Produce request with its header; the records in the result are views of it.

@@ -49,7 +49,7 @@ def hashed(secret: bytes, key: bytes) -> bytes:
 
 
 def _read_batch(data: bytes, at: int, flags: int) -> _Batch | int | None:
-    """Return the whole batch at `at`, None if none is left, or the reason not to read it."""
+    """Return the complete batch at `at`, None if there is none, or the reason not to read it."""
     if len(data) - at < 17:
         return None
     size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12
@@ -174,7 +174,10 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
 
 
 def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
-    """Add the kept part of a batch, which may grow with a delete horizon; return False if full."""
+    """Add the records to keep of a batch; return False if the block has no space for them.
+
+    A batch that gets a delete horizon may grow.
+    """
     offsets, latest = kept.map, kept.map.latest_offset
     attributes = batch.attributes
     base, largest_known = batch.fields[7], batch.fields[8]

@@ -131,7 +131,7 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
 
 
 def _ordinary(batch: memoryview, newest_codec: int) -> tuple[int, ...]:
-    """Return the fields of a batch header; raise if the batch is not ordinary."""
+    """Return the fields of a batch header; raise _OtherRequest if the batch is not ordinary."""
     if len(batch) <= _BATCH.size:
         raise _OtherRequest
     header: tuple[int, ...] = _BATCH.unpack_from(batch)

@@ -58,7 +58,8 @@ static inline int64_t aiokq_length(aiokq_request *request, int plain) {
     return -1;
 }
 
-/* Reads the number of elements of an array; -1 for null, or beyond AIOKQ_MOST_PARTS in total. */
+/* Reads the number of elements of an array. For null, or if all arrays together have more than
+ * AIOKQ_MOST_PARTS elements, it sets `bad` and returns -1. */
 static inline int64_t aiokq_elements(aiokq_request *request) {
     int64_t count = aiokq_length(request, 4);
     if (count < 0 || count > AIOKQ_MOST_PARTS - request->parts) {

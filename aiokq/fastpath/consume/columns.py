@@ -70,7 +70,7 @@ COLUMN_NAMES = (
     "timestampType",
     "headers",
 )
-"""The columns of Spark's Kafka source, in its order."""
+"""The columns of Spark's Kafka source, in the order of its schema."""
 
 
 @cython.final
@@ -84,7 +84,7 @@ class Columns:
         count: the number of rows.
         names: the columns that were requested; the attributes of other columns are None.
         key: (validity bits or None, int32 offsets, bytes).
-        value: as `key`.
+        value: the same layout as `key`.
         offset: int64.
         timestamp: int64, microseconds since 1970, as in Spark.
         timestamp_type: int32.
@@ -257,8 +257,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 break
             taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
-            # Room for all bytes left is reserved at once: unless batches are compressed, no buffer
-            # of keys or values has to grow.
+            # Memory for all remaining bytes is reserved at once: unless batches are compressed, no
+            # buffer of keys or values has to grow.
             ahead = payload + (cursor.size - cursor.at)
             if rows > 0 and (
                 key_used + payload > _MAX_INT32
@@ -404,7 +404,7 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 cursor.last_epoch = cursor.epoch
                 cursor.position = offset + 1
             if problem is not None and cursor.position >= cursor.stop:
-                problem = None  # all requested records were read; as in _bad_record()
+                problem = None  # all requested records were read, see _bad_record()
                 end_cursor(cursor)
             if cursor.remaining == 0 and cursor.opened:
                 leave_batch(cursor)
@@ -488,7 +488,7 @@ def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -
 if not cython.compiled:
 
     def _listed_columns(cursor, columns, max_bytes):
-        """Make columns from records and lists; as slow as reading the records."""
+        """Fill the columns from Record objects, which is as slow as iterating over the records."""
         records = []
         held = taken = 0
         while not records or taken < max_bytes:

@@ -97,7 +97,7 @@ class Record:
         leader_epoch: leader epoch of the record's batch; -1 if unknown.
     """
 
-    # Not tracked by the garbage collector: strings, bytes and numbers form no cycles.
+    # Records are not tracked by the garbage collector: strings, bytes and numbers form no cycles.
     __slots__ = (
         "headers",
         "key",
@@ -186,9 +186,9 @@ _SHORT = 32
 class Cursor:
     """An iterator over the records of one partition's fetched bytes, in order.
 
-    Batches are checked and decompressed when they are reached, records created when requested.
-    Keys and values are copies: no record keeps the fetched bytes alive. Control batches, and with
-    read_committed aborted records, are skipped. A truncated last batch is ignored.
+    Batches are checked and decompressed when they are reached, and records are created when
+    requested. Keys and values are copies: no record keeps the fetched bytes alive. Control batches,
+    and with read_committed aborted records, are skipped. A truncated last batch is ignored.
 
     Args:
         topic: the topic.
@@ -197,7 +197,7 @@ class Cursor:
         start_offset: the first offset to return; a batch may begin before it.
         stop_offset: the offset at which to stop; None for the end of the data.
         codecs: decompresses and converts batches.
-        check_crcs: verify each batch's CRC-32C.
+        check_crcs: whether to verify the CRC-32C of each batch.
         aborted: (producer_id, first_offset) of aborted transactions, for read_committed; None to
             return all records.
         max_batch_bytes: the maximum decompressed size of a batch.
@@ -294,8 +294,8 @@ class Cursor:
             if self.buffer != cython.NULL:
                 raise RuntimeError("the cursor is already initialized")
             # The Py_buffer is allocated separately, so that the garbage collector does not see the
-            # reference. It would otherwise clear the memoryview of a cursor that a traceback refers
-            # to, and CPython cannot release the buffer of a cleared memoryview.
+            # reference. The garbage collector would clear the memoryview of a cursor that a
+            # traceback refers to, and CPython cannot release the buffer of a cleared memoryview.
             held: cython.pointer(Py_buffer) = cython.cast(
                 cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
             )
@@ -326,7 +326,7 @@ class Cursor:
 
     @property
     def partial_batch_bytes(self):
-        """The full size of the truncated last batch; 0 if none was reached."""
+        """Full size in bytes of the truncated last batch, 17 if unknown; 0 if none was reached."""
         return self.partial
 
     @property
@@ -366,10 +366,10 @@ class Cursor:
         return record
 
     def next_batch(self):
-        """Return the rest of the current batch, or the next one, as a list; [] at the end.
+        """Return the remaining records of the current batch, or the next batch; [] at the end.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before it were returned.
+            CorruptRecord: as in iteration, after the records before the error were returned.
         """
         if self.remaining == 0 and not open_next(self):
             return []
@@ -379,7 +379,7 @@ class Cursor:
         """Return at most `limit` records as a list; [] at the end.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before it were returned.
+            CorruptRecord: as in iteration, after the records before the error were returned.
         """
         out: list = []
         while len(out) < limit:
@@ -435,13 +435,13 @@ class Cursor:
                 by default.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before it were returned.
+            CorruptRecord: as in iteration, after the records before the error were returned.
             ValueError: there is no such column.
         """
         if cython.compiled:
             return columns_of(self, names, max_bytes)
         else:
-            # Imported here because that module imports this one.
+            # Imported here, because the module `columns` imports this module.
             from aiokq.fastpath.consume import columns
 
             return columns.columns_of(self, names, max_bytes)
@@ -480,7 +480,7 @@ def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
     )
     error.__cause__ = cause
     cursor.error = error
-    # No record is available, so that a stream asks its source for the next cursor.
+    # With `remaining` at 0, a stream requests the next cursor from its source.
     cursor.remaining = 0
     raise copy_error(error)
 
@@ -551,7 +551,8 @@ def take_records(cursor: Cursor, limit: cython.Py_ssize_t) -> list:
     out: list = []
     record: object
     if not cython.compiled and len(cursor.ready) > 1:
-        # Take all records but the batch's last one at once; _hand_over() also leaves the batch.
+        # Take all records but the batch's last one at once. _hand_over() takes the last one,
+        # because it also leaves the batch.
         first = max(len(cursor.ready) - limit, 1)
         out = cursor.ready[first:]
         del cursor.ready[first:]
@@ -597,7 +598,10 @@ def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
 
 @cython.cfunc
 def leave_batch(cursor: Cursor) -> object:
-    """Leave the open batch, and move to its end: compaction may have removed its last records."""
+    """Leave the open batch and move the position to its end offset.
+
+    Compaction may have removed the last records of the batch.
+    """
     cursor.opened = False
     cursor.remaining = 0
     cursor.inner = None
@@ -728,7 +732,6 @@ def open_next(cursor: Cursor) -> cython.int:
                         raise_corrupt(cursor, "a wrong CRC-32C", None)
                 elif _crc32c(region[at + CRC_COVERS : at + total]) != crc:
                     raise_corrupt(cursor, "a wrong CRC-32C", None)
-            # The header is valid from here on: skip_batch() uses it.
             if count < 0 or count > last_delta + 1:
                 raise_corrupt(
                     cursor, f"a record count of {count} for {last_delta + 1} offsets", None
@@ -787,7 +790,9 @@ def _hidden(
     base_offset: cython.longlong,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """Return whether to skip a batch: a control batch, or one of an aborted transaction.
+    """Return whether to skip a batch: a control batch, or a batch of an aborted transaction.
+
+    Updates the ids of the producers whose current transaction is aborted.
 
     Source: Kafka's CompletedFetch.nextFetchedRecord.
     """
@@ -878,9 +883,9 @@ def _open_batch(
 def _open_legacy(cursor: Cursor) -> object:
     """Convert the next entries of one magic, 0 or 1, to one v2 batch.
 
-    Entries with LogAppendTime are converted one at a time, because a v2 batch has one such time for
-    all records. A v2 batch cannot express that entries of magic 0 have no time, so that the cursor
-    notes it in `untimed`.
+    Entries with LogAppendTime are converted one at a time, because a v2 batch has one log append
+    time for all records. A v2 batch cannot express that entries of magic 0 have no time, so the
+    cursor's `untimed` is set for them.
     """
     start: cython.Py_ssize_t = cursor.at
     end: cython.Py_ssize_t = start
@@ -909,7 +914,7 @@ def _open_legacy(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
-    """Skip the next batch, as far as the size and offsets in its header are plausible."""
+    """Skip the next batch by the size and offsets in its header, if these are plausible."""
     if cursor.sub is not None:
         cursor.sub = None
         return None
@@ -918,7 +923,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
     if len(head) >= 27:
         size = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if size < 26 or size > cursor.size - cursor.at:
-        # No whole batch, or a wrong length, so that the next batch cannot be found.
+        # The batch is incomplete or its length is wrong, so that the next batch cannot be found.
         if corrupt:
             move_up_to(cursor, cursor.position + 1)
         end_cursor(cursor)
@@ -936,7 +941,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _skip_below(cursor: Cursor) -> cython.int:
-    """Skip records before the position; return whether another record is left."""
+    """Skip records before the position; return whether a record remains in the batch."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         while cursor.remaining > 0:
@@ -956,7 +961,7 @@ def _skip_below(cursor: Cursor) -> cython.int:
 
 @cython.cfunc
 def _bad_record(cursor: Cursor, what: object) -> object:
-    """Raise for an undecodable record, unless all records up to the stop offset were returned."""
+    """Raise CorruptRecord, unless all records up to the stop offset were returned."""
     if cursor.position < cursor.stop:
         raise_corrupt(cursor, what, None)
     end_cursor(cursor)
@@ -965,7 +970,11 @@ def _bad_record(cursor: Cursor, what: object) -> object:
 
 @cython.cfunc
 def _hand_over(cursor: Cursor) -> object:
-    """Return the next record of the open batch; None if it is not before the stop offset."""
+    """Return the next record of the open batch; None if the stop offset is reached.
+
+    Raises:
+        CorruptRecord: the record cannot be decoded, and the position is before the stop offset.
+    """
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         offset: cython.longlong
@@ -1073,7 +1082,10 @@ def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple
 if not cython.compiled:
 
     def _decode_batch(cursor, count):
-        """Decode the batch's records into `ready`, last one first, and the error after them."""
+        """Decode the batch's records into `ready`, in reverse order.
+
+        `ready_error` is the error that follows the records; None if there is none.
+        """
         cursor.ready, cursor.ready_error = pure.decode_batch(cursor, count, Record)
         cursor.remaining = len(cursor.ready) + (cursor.ready_error is not None)
 

@@ -16,7 +16,7 @@ class Codecs(Protocol):
         """Return `data` decompressed, at most `limit` bytes; `codec` is Kafka's number."""
         ...
     def upconvert(self, data: memoryview, /) -> bytes:
-        """Return whole entries of magic 0 or 1 as one uncompressed v2 batch."""
+        """Return complete entries of magic 0 or 1 as one uncompressed v2 batch."""
         ...
 
 @final

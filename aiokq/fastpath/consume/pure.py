@@ -44,7 +44,7 @@ def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
 
 
 def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | None]:
-    """Return the records of the cursor's open batch, last one first, and the error after them.
+    """Return the open batch's records, in reverse order, and the error after them or None.
 
     All records are decoded at once, because a call per record would cost as much as decoding it.
     Reading a field may run past the end of the record, because only the position after all fields
@@ -200,7 +200,7 @@ def _bits(present: Sequence[bool]) -> memoryview | None:
 def binary_column(
     values: Sequence[bytes | None],
 ) -> tuple[memoryview | None, memoryview, memoryview]:
-    """Return validity bits, offsets and bytes."""
+    """Return the validity bits or None, the offsets and the bytes of a column."""
     offsets = [0]
     total = 0
     for value in values:

@@ -37,7 +37,8 @@ class RecordStream:
     Args:
         source: provides cursors. `next_cursor()` returns the next Cursor or None, and reads the
             position of the previous one; it may raise StopAsyncIteration. `wait()` returns a new
-            awaitable, which is done when there may be a cursor again.
+            awaitable, which is done when next_cursor() may return a cursor again.
+        guard: guard of the loop on which records must be read; any loop by default.
 
     Attributes:
         cursor: the cursor from which records are taken, or None.
@@ -82,7 +83,12 @@ class RecordStream:
         raise StopIteration(_stream_step(self))
 
     def next_nowait(self):
-        """Return the next record if one is available, else None."""
+        """Return the next record if one is available, else None.
+
+        Raises:
+            RuntimeError: another task waits for the next record.
+            CorruptRecord: as in iteration over the cursor.
+        """
         require_loop(self.guard)
         if self.busy:
             raise RuntimeError("another task waits for this stream's next record")
@@ -125,7 +131,7 @@ def _stream_step(stream: RecordStream) -> object:
 @cython.final
 @cython.cclass
 class _StreamWait:
-    """One wait for the next record that may suspend; the iterator behind that `await`."""
+    """The iterator behind one `await` of a stream; it may suspend until a record is available."""
 
     __slots__ = ("inner", "stream")
 
@@ -155,7 +161,7 @@ class _StreamWait:
 
 @cython.cfunc
 def _stream_wait_step(self: _StreamWait) -> object:
-    """Return what to suspend on while `self.inner` is set, else the record."""
+    """Return the record; or the object to suspend on, in which case `self.inner` is set."""
     stream: RecordStream = self.stream
     record: object
     while True:
@@ -180,7 +186,7 @@ def _stream_wait_step(self: _StreamWait) -> object:
 
 @cython.cfunc
 def _leave_stream(self: _StreamWait, error: object) -> object:
-    """Handle the cancellation of the wait: no record was taken for it, so none is lost."""
+    """Handle the cancellation of a wait. No record was taken for the wait, so none is lost."""
     inner = self.inner
     if inner is not None:
         self.inner = None
@@ -201,7 +207,7 @@ def _leave_stream(self: _StreamWait, error: object) -> object:
 if not cython.compiled:
 
     async def _anext(self):
-        """Do the same as the slots in one coroutine, which is faster than three Python calls."""
+        """Replace the slots by one coroutine, which is faster than three Python calls."""
         require_loop(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:

@@ -134,31 +134,33 @@ class Accumulator:
     """Appends records to the open batch of their partition; counts buffer_memory.
 
     Args:
-        batch_size: bytes a batch grows to. A larger record gets a batch of its own.
-        buffer_memory: bytes of all batches that are not done.
-        max_record_bytes: the largest batch of a single record (max.request.size).
-        clock: called for every record; None and SystemClock stand for the system's clock, which
-            the core reads itself.
+        batch_size: maximum size of a batch of several records, in bytes. A larger record gets a
+            batch of its own.
+        buffer_memory: maximum bytes of all batches that are not done.
+        max_record_bytes: maximum size of a batch with a single record, in bytes (max.request.size).
+        clock: the clock for timestamps and the ages of batches. For None and SystemClock, the core
+            reads the system's clock itself.
         on_unknown_topic: called with the topic when a record for a topic without metadata
             begins to wait.
         on_memory_freed: called when memory was freed while `waiting` is above 0.
         on_refused: called with a batch that failed in the core: its records had waited for the
             metadata of their topic and named a partition that the topic does not have, or a bug
             ended the batch.
-        on_bug: called with the name of a callback and the exception that it raised, which must not
-            leave the core; returns the error for the records concerned. Without `on_bug` the
-            records get the exception itself.
+        on_bug: called with the name of a callback or step and the exception that it raised, which
+            must not leave the core; returns the error for the records concerned. Without `on_bug`,
+            the records fail with the exception itself.
         choose: called with a topic when the partition for records without a key changes; returns
             the new partition, or -1 for a uniform choice among the available partitions.
         seed: seed of the random choice of a partition for records without a key.
-        ignore_keys: partition records with a key like those without one
+        ignore_keys: whether to partition records with a key like records without a key
             (partitioner.ignore.keys).
         guard: guard of the loop on which records must be appended and deliveries awaited; any
             loop by default.
 
     Attributes:
         used_bytes: bytes of buffer_memory in use.
-        waiting: number of calls that wait for memory; above 0, append() refuses records.
+        waiting: number of calls that wait for memory. While it is above 0, append() refuses
+            records.
         loop: the event loop that deliveries are awaited on; set at the first wait.
     """
 
@@ -205,8 +207,8 @@ class Accumulator:
     ):
         if batch_size < 0 or buffer_memory <= 0 or max_record_bytes <= 0:
             raise ValueError("batch_size, buffer_memory and max_record_bytes are sizes in bytes")
-        # A batch never exceeds the largest batch of a single record, so one comparison checks both
-        # limits; and it never exceeds int32, the type of sizes in Kafka.
+        # max_record_bytes is limited by buffer_memory and by int32, Kafka's type of sizes, so that
+        # one comparison checks all three limits. No batch is larger than max_record_bytes.
         self.max_record_bytes = min(max_record_bytes, buffer_memory, _MAX_INT32 - 64)
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), self.max_record_bytes)
         self.buffer_memory = buffer_memory
@@ -245,27 +247,28 @@ class Accumulator:
     def has_memory(self, size):
         """Return whether a record of `size` bytes fits, in a new batch if necessary.
 
-        `size` counts key, value and headers. `waiting` does not matter: the caller is the next
+        `size` counts key, value and headers. `waiting` is ignored, because the caller is the next
         waiter.
         """
         return self.used + HEADER_SIZE + RECORD_OVERHEAD + size <= self.buffer_memory
 
     def append(self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None):
-        """Append a record; without hooks, this method is `producer.send_nowait`.
+        """Append a record. In a producer without hooks, this method is `producer.send_nowait`.
 
         Args:
             topic: the topic's name.
             value: the record's value, copied; None is a tombstone.
-            key: determines the partition, as in Java's client; None spreads evenly.
+            key: determines the partition, as in Java's client. Records without a key are spread
+                evenly over the partitions.
             partition: number of the partition; overrides the key.
-            timestamp_ms: milliseconds since 1970; now by default.
+            timestamp_ms: milliseconds since 1970; the time of the call by default.
             headers: (name, value) pairs.
 
         Returns:
             The record's Delivery.
 
         Raises:
-            BufferFull: no memory, or other calls wait for memory.
+            BufferFull: buffer_memory has no space for the record, or other calls wait for memory.
             RecordTooLarge: no batch can hold the record.
             UnknownTopicOrPartition: the topic has no such partition.
             InvalidTopic: `topic` is not a valid topic name.
@@ -273,7 +276,8 @@ class Accumulator:
             TypeError: a key or value that is not bytes-like, a number that is not an int, or
                 headers that are not pairs.
             ValueError: a partition or timestamp that is negative or too large.
-            others: errors of the guard's check, before anything else.
+            others: an error of the guard's check, which is done first, or a KafkaError that a
+                callback raised to refuse the record.
         """
         require_loop(self.guard)
         if self.queued:
@@ -299,7 +303,8 @@ class Accumulator:
     ):
         """Append a record for the waiter that was granted memory.
 
-        Unlike append(), it does not raise BufferFull because other waiters exist.
+        Unlike append(), this method ignores that other calls wait for memory. It still raises
+        BufferFull if the memory does not suffice.
         """
         return _append(self, topic, value, key, partition, timestamp_ms, headers)
 
@@ -310,17 +315,19 @@ class Accumulator:
             topic: the topic's name.
             records: a list or tuple of `(key, value)`, `(key, value, headers)` or
                 `(key, value, headers, timestamp_ms)`.
-            partition: the partition of all of them.
+            partition: the partition of all records; None to choose it per record.
             start: index of the first record to append.
             into: the Deliveries of an earlier call with the same `records`.
-            waited: whether memory was granted, so that other waiters cause no BufferFull.
+            waited: whether memory was granted to this call. If not, nothing is appended while other
+                calls wait for memory.
 
         Returns:
-            The Deliveries and the index of the first record not accepted, `len(records)` if
-            all were.
+            The Deliveries and the index of the first record not accepted; `len(records)` if all
+            were accepted.
 
         Raises:
-            The errors of append() except BufferFull; no record of this call was accepted then.
+            The errors of append() except BufferFull; an invalid record is found before any record
+                of the call is accepted.
         """
         many: Deliveries
         batch: Batch
@@ -388,13 +395,16 @@ class Accumulator:
             columns: RecordColumns.
             start: index of the first row to append.
             into: the Deliveries of an earlier call with the same `columns`.
-            waited: whether memory was granted, so that other waiters cause no BufferFull.
+            waited: whether memory was granted to this call. If not, nothing is appended while other
+                calls wait for memory.
 
         Returns:
-            The Deliveries and the first row not accepted, `len(columns)` if all were.
+            The Deliveries and the index of the first row not accepted; `len(columns)` if all were
+            accepted.
 
         Raises:
-            The errors of append() except BufferFull; no row of this call was accepted then.
+            The errors of append() except BufferFull; an invalid row is found before any row of the
+                call is accepted.
         """
         rows: RecordColumns
         many: Deliveries
@@ -445,10 +455,11 @@ class Accumulator:
             topic: the topic.
             partitions: number of partitions.
             available: the partitions that have a leader.
-            owner_factory: called with each new Slot; returns its owner.
+            owner_factory: called with each new Slot; returns the owner of the slot.
 
         Raises:
-            ValueError: there is no partition.
+            ValueError: `partitions` is not positive.
+            Closed: the accumulator was closed, and the topic has no Route yet.
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
@@ -475,7 +486,7 @@ class Accumulator:
         return route
 
     def forget_route(self, topic):
-        """Forget the topic's metadata: new records wait again. Open batches keep their owners."""
+        """Forget the topic's metadata: new records wait for it. Open batches keep their owners."""
         route: Route = self.routes.get(topic)
         if route is not None:
             route.partitions = 0
@@ -489,9 +500,9 @@ class Accumulator:
         return tuple(route.pending) if route is not None else ()
 
     def resolve_pending(self, topic):
-        """Append the records that waited for the metadata to their partitions; return their number.
+        """Append the records that waited for the topic's metadata; return the number of records.
 
-        They may exceed buffer_memory: they were accepted already.
+        The records may exceed buffer_memory, because they were accepted already.
         """
         route: Route = self.routes.get(topic)
         batch: Batch
@@ -507,14 +518,14 @@ class Accumulator:
             try:
                 _move_pending(self, route, batch)
             except Exception as error:  # noqa: BLE001  reported to the owner
-                # The batches after this one are moved nevertheless.
+                # The later batches are moved nevertheless.
                 give_up(batch, "resolve_pending", error)
             else:
                 moved += batch.count
         return moved
 
     def fail_pending(self, topic, error):
-        """Fail the records that wait for the topic's metadata; return their number."""
+        """Fail the records that wait for the topic's metadata; return the number of records."""
         route: Route = self.routes.get(topic)
         batch: Batch
         failed: cython.Py_ssize_t = 0
@@ -529,12 +540,12 @@ class Accumulator:
         return failed
 
     def new_batch(self, slot, records, created=None):
-        """Return a new batch that takes no appends and is in no slot; may exceed buffer_memory.
+        """Return a batch of `records`, open in no slot; it may exceed buffer_memory.
 
         Args:
-            slot: has the topic and partition of the batch.
+            slot: the Slot that provides topic and partition of the batch.
             records: `(key, value, headers, timestamp_ms)` tuples.
-            created: monotonic seconds of the first append, now by default.
+            created: monotonic seconds of the first append; the time of the call by default.
 
         Returns:
             The batch and a Delivery per record.
@@ -576,11 +587,12 @@ class Accumulator:
 
         Args:
             batch: a batch that is not done; it is done afterwards.
-            payload: its uncompressed records, required if it was compressed.
-            parts: number of new batches.
+            payload: the uncompressed records of the batch, required if it was compressed.
+            parts: maximum number of new batches.
 
         Raises:
-            ValueError: it has one record and cannot be split.
+            ValueError: the batch has one record and cannot be split, or its records are freed and
+                `payload` is None.
         """
         old: Batch = batch
         if old.count < 2:
@@ -608,7 +620,7 @@ class Accumulator:
             report_memory_freed(self)
 
     def close(self):
-        """Refuse records from now on; accepted ones stay until their batch is done."""
+        """Refuse further records; accepted records stay until their batch is done."""
         self.closed = True
         self.last_topic = _NO_TOPIC
 
@@ -635,7 +647,7 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
 
 
 def _as_bytes(value, what):
-    """Return a copy of a bytes-like key or value; the errors say what to write instead."""
+    """Return a bytes-like key or value as bytes; the errors say what to write instead."""
     if isinstance(value, str):
         raise TypeError(f"a {what} is bytes, not str: encode it: {what}.encode()")
     if isinstance(value, (bytes, bytearray)):
@@ -673,7 +685,7 @@ def _plain_headers(headers):
 @cython.cfunc
 @cython.exceptval(-2)
 def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
-    """Return an explicit timestamp as a number from 0 to the largest int64."""
+    """Return an explicit timestamp; raise unless it is an int from 0 to the largest int64."""
     number: cython.longlong = _small(timestamp_ms)
     if number < 0:
         raise bad_timestamp(timestamp_ms)
@@ -683,7 +695,7 @@ def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(-2)
 def _checked_partition(partition: object) -> cython.longlong:
-    """Return an explicit partition as a number from 0 to the largest int32."""
+    """Return an explicit partition; raise unless it is an int from 0 to the largest int32."""
     number: cython.longlong = _small(partition)
     if number < 0 or number > _MAX_INT32:
         raise bad_partition(partition)
@@ -826,7 +838,7 @@ def _place(
 
 
 _CACHED_KEYS = 16384
-"""The number of keys per topic whose partition is cached if murmur2 is not compiled."""
+"""Maximum number of keys per topic whose partition the pure core caches."""
 
 
 if not cython.compiled:
@@ -869,7 +881,8 @@ if not cython.compiled:
         if batch.pos + need > batch.capacity:
             return None
         if keyless:
-            # As _put() does, with the numbers at their largest size.
+            # The check of _batch_for(), which counts the varints of length and deltas at their
+            # largest size.
             rest = 2 + len(_SMALL[size]) + size + len(heads)
             if route.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
                 return None
@@ -899,7 +912,7 @@ def _put_pending(
         try:
             accumulator.on_unknown_topic(route.topic)
         except BaseException as error:  # noqa: BLE001  raised, or reported to the owner
-            # The topic is not being looked up: the next record requests it again.
+            # The callback has not requested the metadata: the next record calls it again.
             route.pending = []
             refused_by(batch, "on_unknown_topic", error)
     return batch
@@ -912,14 +925,14 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
     Afterwards each record has an outcome, or is in a batch that will have one.
     """
     there: Batch
-    # Read before anything is changed: an error here fails the batch as it is.
+    # The records are decoded first: an error here fails the unchanged batch.
     records = batch.records()
     wanted = batch.wanted
     created = batch.created
     refused = {}
     targets = []
-    # The memory is freed before the records take it again elsewhere, so that it is never counted
-    # twice.
+    # The memory is freed before the records take memory in other batches, so that it is never
+    # counted twice.
     accumulator.used -= batch.reserved
     batch.reserved = 0
     for n, (key, value, headers, timestamp) in enumerate(records):
@@ -979,7 +992,7 @@ def _put(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Encode a record into the slot's open batch, or into a new one if that is full."""
+    """Encode a record into the slot's open batch, or into a new batch if the open one is full."""
     batch: Batch
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
@@ -1069,7 +1082,10 @@ def _added(
 
 @cython.cfunc
 def _begun(accumulator: Accumulator, batch: Batch) -> object:
-    """Report the first record of a batch. Not part of _added(), which is only inlined if short."""
+    """Report a batch's first record to its owner; close the batch if that record fills it.
+
+    A separate function, because _added() is only inlined if it is short.
+    """
     if batch.slot.owner is not None:
         try:
             batch.slot.owner.batch_opened(batch)
@@ -1266,9 +1282,15 @@ def _batch_for(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Return a batch with memory for a record of `rest` bytes besides its numbers.
+    """Return a batch with memory for a record of `rest` bytes plus its varints.
 
-    A new batch has no record yet, and `timestamp` as its base timestamp.
+    `rest` does not include the varints of the record's length, timestamp delta and offset delta.
+
+    A new batch has no record, and `timestamp` is its base timestamp.
+
+    Raises:
+        BufferFull: there is no memory for the record.
+        RecordTooLarge: no batch can hold the record.
     """
     batch: Batch
     body: cython.Py_ssize_t
@@ -1290,7 +1312,7 @@ def _batch_for(
 
 @cython.cfunc
 def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> Slot:
-    """Return the next partition for records without a key; close the previous one's full batch."""
+    """Choose the next partition for records without a key; close the previous batch if full."""
     slot: Slot = route.sticky
     batch: Batch = slot.batch
     _check_size(accumulator, rest)  # first: a refused record must not close a batch
@@ -1307,7 +1329,7 @@ def _close(slot: Slot, batch: Batch) -> object:
         try:
             slot.owner.batch_full(batch)
         except Exception as error:  # noqa: BLE001  reported to the owner
-            # The batch's records were accepted, and fail. The record being appended is not
+            # The records of the batch were accepted, so they fail. The record being appended is not
             # affected.
             give_up(batch, "batch_full", error)
     return None
@@ -1327,7 +1349,11 @@ def _check_size(accumulator: Accumulator, rest: cython.Py_ssize_t) -> object:
 def _grow(
     accumulator: Accumulator, batch: Batch, need: cython.Py_ssize_t, force: cython.bint
 ) -> cython.bint:
-    """Grow the batch by `need` bytes; return False if it would exceed batch_size."""
+    """Make space for `need` bytes in a batch; return False if it would exceed batch_size.
+
+    Raises:
+        BufferFull: `force` is false and buffer_memory does not suffice.
+    """
     wanted: cython.Py_ssize_t = batch.pos + need
     capacity: cython.Py_ssize_t
     free: cython.Py_ssize_t
@@ -1355,7 +1381,12 @@ def _open(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Open a batch in the slot with memory for a first record; as large as the previous batch."""
+    """Open a batch in the slot, with memory for a first record and by the size of the last batch.
+
+    Raises:
+        RecordTooLarge: no batch can hold the record.
+        BufferFull: `force` is false and buffer_memory does not suffice.
+    """
     first: cython.Py_ssize_t
     capacity: cython.Py_ssize_t
     free: cython.Py_ssize_t
@@ -1385,7 +1416,7 @@ def _open(
 @cython.cfunc
 @cython.inline
 def _note(many: Deliveries, batch: Batch, index: cython.uint) -> object:
-    """Note that the next record is in `batch`."""
+    """Store in `many` that its next record is record `index` of `batch`."""
     if batch.mark != many.mark:
         batch.mark = many.mark
         batch.ordinal = len(many.batches)

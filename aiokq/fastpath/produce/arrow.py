@@ -14,10 +14,10 @@ NO_TIMESTAMP_MICROS = -1000
 
 
 def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> RecordColumns:
-    """Return the rows of a batch as the producer's native core takes them; the buffers are shared.
+    """Return the rows of a batch as RecordColumns; the buffers are shared.
 
     Args:
-        kind: the class RecordColumns of the core that takes them.
+        kind: the class RecordColumns, compiled or pure, of the producer's core.
 
     Raises:
         ValueError: there is no column `value`, or a column is not valid for RecordColumns.
@@ -114,7 +114,7 @@ def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
 
 
 def _from_the_start(array: pyarrow.Array) -> pyarrow.Array:
-    """Return the array, or a copy of a slice: rows are counted from the start of the buffers."""
+    """Return the array, copied if it is a slice, so that its first row starts the buffers."""
     import pyarrow as pa
 
     if not array.offset:

@@ -93,16 +93,16 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 @cython.final
 @cython.cclass
 class Batch:
-    """Records of one partition that are sent together; created and filled by the accumulator.
+    """A batch of records of one partition, which the accumulator creates and fills.
 
     Attributes:
         topic: name of the topic.
         partition: number of the partition; -1 while the topic's metadata is unknown.
-        slot: the Slot in which it was filled.
+        slot: the Slot that the batch belongs to.
         count: number of records.
-        created: monotonic seconds of its first append.
-        max_timestamp_ms: the largest timestamp of its records.
-        error: why it failed, or None.
+        created: monotonic seconds of the batch's first append.
+        max_timestamp_ms: the largest timestamp of the records.
+        error: the error with which the batch failed, or None.
     """
 
     __slots__ = (
@@ -147,7 +147,7 @@ class Batch:
 
     @property
     def sealed(self):
-        """Whether no more records can be appended."""
+        """Whether seal() was called, or the batch is done; a full batch is not sealed by itself."""
         return self.state != OPEN
 
     @property
@@ -157,7 +157,7 @@ class Batch:
 
     @property
     def waiters(self):
-        """The number of waits and callbacks for its outcome."""
+        """The number of waits and done-callbacks for the outcomes of the records."""
         return self.live
 
     @property
@@ -190,7 +190,7 @@ class Batch:
 
     @property
     def data(self):
-        """The bytes that were last stamped, read-only; empty before, and when the batch is done."""
+        """The read-only result of the last stamp(); empty before it, and when the batch is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
@@ -301,7 +301,7 @@ class Batch:
         """Redirect each Delivery to the one in `targets` at its index, because the records moved.
 
         Raises:
-            ValueError: not one target per record.
+            ValueError: the number of targets is not the number of records.
             RuntimeError: the batch is done.
         """
         wait: Wait
@@ -332,10 +332,13 @@ class Batch:
                     batch.many.extend(many)
 
     def records(self, payload=None):
-        """Return the records as `(key, value, headers, timestamp_ms)`, for a split.
+        """Return a `(key, value, headers, timestamp_ms)` tuple per record, for a move or a split.
 
         Args:
             payload: the uncompressed records, required if the batch was compressed.
+
+        Raises:
+            ValueError: the records are freed, and `payload` is None.
         """
         data: bytes = bytes(self.payload() if payload is None else payload)
         return _decode_records(data, self.count, self.base_timestamp)
@@ -402,14 +405,14 @@ def failed_batch(
 @cython.final
 @cython.cclass
 class Slot:
-    """The place where the records of one partition are collected.
+    """The accumulator's entry for one partition, with the open batch.
 
     Attributes:
         topic: name of the topic.
         partition: number of the partition.
         batch: the open batch, or None.
-        owner: its `batch_opened(batch)` is called after the first record of a batch, and its
-            `batch_full(batch)` when no more will be appended.
+        owner: the SlotOwner. Its `batch_opened(batch)` is called after the first record of a batch,
+            and its `batch_full(batch)` when the accumulator closes a full batch.
     """
 
     __slots__ = ("batch", "hint", "owner", "partition", "topic")
@@ -422,7 +425,7 @@ class Slot:
         self.hint = 0
 
     def take_open(self):
-        """Detach the open batch and return it; None if there is none."""
+        """Remove the open batch from the slot and return it; None if there is none."""
         batch: Batch = self.batch
         if batch is not None:
             detach(batch)
@@ -434,7 +437,7 @@ class Slot:
 
 @cython.cfunc
 def detach(batch: Batch) -> object:
-    """Remove the batch from its slot if it is the open one."""
+    """Remove the batch from its slot if it is the slot's open batch."""
     slot: Slot = batch.slot
     if slot.batch is batch:
         slot.batch = None
@@ -467,7 +470,7 @@ def _recycle(batch: Batch) -> object:
 
 @cython.cfunc
 def set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
-    """Give the batch a block of `capacity` bytes, keeping its content."""
+    """Move the content of the batch to a memory block of `capacity` bytes."""
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         base: cython.p_uchar
@@ -572,7 +575,7 @@ def report_bug(accumulator: Accumulator, where: object, error: object) -> object
 
 @cython.cfunc
 def refused_by(batch: Batch, where: object, error: object) -> object:
-    """End a batch of one record whose owner raised.
+    """End a batch of one record, because a callback raised `error` for it.
 
     A KafkaError or an interrupt (not an Exception) refuses the record and is raised. Any other
     exception is a bug: the record is accepted and fails.
@@ -586,7 +589,7 @@ def refused_by(batch: Batch, where: object, error: object) -> object:
 
 @cython.cfunc
 def give_up(batch: Batch, where: object, error: object) -> object:
-    """Fail a batch because of a bug in a callback."""
+    """Fail a batch because of a bug, and report both the bug and the batch."""
     batch.fail(report_bug(batch.accumulator, where, error))
     tell_refused(batch)
     return None
@@ -618,7 +621,7 @@ def report_memory_freed(accumulator: Accumulator) -> object:
 
 
 def _decode_records(data, count, base_timestamp):
-    """Decode records that were encoded here, so unchecked; called once per move or split."""
+    """Decode records without checks, as they were encoded here; called once per move or split."""
     out = []
     at = 0
     for _ in range(count):

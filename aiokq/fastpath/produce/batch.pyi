@@ -14,7 +14,7 @@ PlainRecord: TypeAlias = tuple[bytes | None, bytes | None, PlainHeaders, int]
 """(key, value, headers, timestamp_ms), as returned by Batch.records()."""
 
 class SlotOwner(Protocol):
-    """The receiver of a Slot's callbacks; each is called once per batch."""
+    """The receiver of a Slot's callbacks; each is called at most once per batch."""
 
     def batch_opened(self, batch: Batch, /) -> None: ...
     def batch_full(self, batch: Batch, /) -> None: ...

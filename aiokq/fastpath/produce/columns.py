@@ -51,10 +51,13 @@ class Part:
 
 @cython.cfunc
 def _part(data: object, size: cython.longlong, what: object) -> Part:
-    """Hold the first `size` bytes of a buffer that is validated once and then trusted.
+    """Return a Part with the first `size` bytes of a buffer that is validated only once.
 
-    They are copied unless they belong to a bytes object: memory under a read-only view may still
-    change (toreadonly()).
+    The bytes are copied unless they belong to a bytes object, because memory under a read-only view
+    may still change (toreadonly()).
+
+    Raises:
+        ValueError: the buffer is shorter than `size` bytes.
     """
     view = memoryview(data).cast("B")
     if len(view) < size:
@@ -66,7 +69,7 @@ def _part(data: object, size: cython.longlong, what: object) -> Part:
 
 @cython.cfunc
 def _contents(data: object) -> Part:
-    """Hold the bytes of keys, values or names; the content of a writable buffer is copied."""
+    """Return a Part with the bytes of keys, values or names, copied from a writable buffer."""
     view = memoryview(data).cast("B")
     return _held(view if view.readonly else memoryview(bytes(view)))
 
@@ -97,7 +100,7 @@ if not cython.compiled:
     # The compiled versions are inline in _columns.pxd: they run once per record.
 
     def bit(part, n):
-        """Return whether row `n` has a value; without validity bits every row has."""
+        """Return whether row `n` has a value; without validity bits, every row has one."""
         return part is None or part.data[n >> 3] >> (n & 7) & 1
 
     def int32_at(part, n):
@@ -113,9 +116,10 @@ class RecordColumns:
     """Records as columns in Arrow's memory layout, for `Producer.send_columns`.
 
     A column of strings or bytes is (validity bits or None, int32 offsets, bytes), as in `Columns`.
-    The bytes of keys, values and names are not copied, except from writable buffers. Everything
-    that is validated here (bits, offsets, numbers) is copied. A row is read for the last time when
-    it is accepted: until then, memory under a read-only view must not change.
+    The bytes of keys, values and names are not copied, except from writable buffers. Bits, offsets
+    and numbers, which are validated here, are copied unless they are bytes objects. A row is read
+    for the last time when it is accepted: until then, memory under a read-only view must not
+    change.
 
     Args:
         count: number of rows.
@@ -124,12 +128,13 @@ class RecordColumns:
         headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
             bits of the values or None, int32 value offsets, values).
         timestamp: (validity bits or None, int64), microseconds since 1970, truncated to
-            milliseconds. A null is the time of sending.
-        partition: (validity bits or None, int32); for a null the key determines it.
+            milliseconds. A null stands for the time of the call.
+        partition: (validity bits or None, int32). If a row has null, its key determines the
+            partition.
 
     Raises:
         ValueError: buffers too short, offsets that decrease, a negative partition or timestamp.
-        TypeError: not buffers.
+        TypeError: `count` is not an int, or a column does not consist of buffers.
     """
 
     __slots__ = (
@@ -198,7 +203,7 @@ class RecordColumns:
     def from_arrow(cls, batch):
         """Return the columns key, value, headers, timestamp and partition of a pyarrow.RecordBatch.
 
-        Other columns are ignored, so that a batch from `to_arrow()` may be sent.
+        Other columns are ignored, so that a batch from `to_arrow()` can be sent.
 
         Raises:
             ValueError: there is no column `value`, or a column is not valid for the class.
@@ -287,8 +292,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # Invalid UTF-8 is replaced, as when a record is read: an error here would come after rows were
-    # accepted.
+    # Invalid UTF-8 is replaced, as when a record is read. An error here would be raised after other
+    # rows were accepted.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None
@@ -297,7 +302,7 @@ def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
 
 @cython.cfunc
 def _look_over(columns: RecordColumns) -> object:
-    """Find the largest row, the highest partition, and values out of range, in one pass."""
+    """Find the largest row and the highest partition; raise ValueError for a negative number."""
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     partition: cython.Py_ssize_t

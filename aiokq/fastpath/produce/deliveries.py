@@ -85,7 +85,7 @@ class RecordMetadata:
     Attributes:
         topic: name of the topic.
         partition: number of the partition.
-        offset: offset in the partition; -1 if the broker did not tell it, as with acks=0.
+        offset: offset in the partition; -1 if the broker did not return it, as with acks=0.
         timestamp_ms: the record's own timestamp, or the log append time if the topic uses it.
     """
 
@@ -138,13 +138,14 @@ def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) 
 class Delivery:
     """The outcome of one record, available now or later; may be awaited more than once.
 
-    It is awaitable and has the methods of a future, but is not an asyncio future: cancelling a wait
-    or its timeout ends that wait only. Created by the accumulator.
+    A Delivery is awaitable and has the methods of a future, but is not an asyncio future: if a wait
+    is cancelled or times out, only that wait ends. The accumulator creates the deliveries.
     """
 
-    # Not tracked by the garbage collector: it takes 48 bytes, and half a million pending deliveries
-    # do not slow down a collection. The cycles it can be part of (batch, waiter, delivery) end when
-    # its batch does, and closing a producer ends every batch.
+    # Deliveries are not tracked by the garbage collector: this saves memory (an instance takes 48
+    # bytes), and half a million pending deliveries do not slow down a collection. A reference cycle
+    # (batch, waiter, delivery) is broken when the batch completes, and closing the producer
+    # completes every batch.
     __slots__ = ("batch", "index", "timestamp")
 
     def __init__(self):
@@ -155,7 +156,7 @@ class Delivery:
         return settle(self).state in (DELIVERED, FAILED)
 
     def cancelled(self):
-        """Return False: an accepted record cannot be taken back."""
+        """Return False: an accepted record cannot be cancelled."""
         return False
 
     def result(self):
@@ -168,7 +169,7 @@ class Delivery:
         return _outcome(self)
 
     def exception(self):
-        """Return the error of a record that was not delivered, or None if it was.
+        """Return the error of a record that was not delivered; None if the record was delivered.
 
         Raises:
             asyncio.InvalidStateError: there is no outcome yet.
@@ -238,7 +239,7 @@ class Delivery:
             return self
         return _waiter(self)
 
-    # `yield from` calls it, as asyncio does for an awaitable that it wraps in a task.
+    # Called by `yield from`, which asyncio uses for an awaitable that it wraps in a task.
     def __iter__(self):
         return self.__await__()
 
@@ -266,7 +267,7 @@ def new_delivery(batch: Batch, index: cython.uint, timestamp: cython.longlong) -
 
 @cython.cfunc
 def settle(delivery: Delivery) -> Batch:
-    """Return the batch that has the record now, following moves and splits; cached."""
+    """Return the batch that holds the record, after any moves and splits; the result is cached."""
     batch: Batch = delivery.batch
     target: Delivery
     while batch.state == MOVED:
@@ -290,7 +291,7 @@ def _outcome(delivery: Delivery) -> RecordMetadata:
 
 @cython.cfunc
 def observe(batch: Batch, index: cython.Py_ssize_t) -> object:
-    """Note that the failure of record `index` was seen."""
+    """Mark the failure of record `index` as seen by a caller."""
     if batch.state != FAILED:
         return None
     if batch.observed is None:
@@ -480,7 +481,7 @@ def _join(batch: Batch, wait: Wait) -> object:
 
 @cython.cfunc
 def _leave(wait: Wait) -> object:
-    """End a wait; its entry in the batch's list is removed when enough entries are empty."""
+    """End a wait; the batch's list is rebuilt without ended waits when it has many of them."""
     batch: Batch
     other: Wait
     if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
@@ -516,8 +517,8 @@ def rejoin(wait: Wait) -> object:
 class Wakes:
     """The callback that the loop calls once after a batch ended; it wakes the waiters in order.
 
-    There is one loop callback for all waiters, each run in its own context: a callback per waiter
-    would cost more than the wake-up itself.
+    One loop callback serves all waiters, because a loop callback per waiter would cost more than
+    the wake-up itself. The callback of each waiter runs in that waiter's context.
     """
 
     __slots__ = ("loop", "next", "waiting")
@@ -569,10 +570,10 @@ _marks = 0
 @cython.final
 @cython.cclass
 class Deliveries:
-    """The outcomes of one send_many or send_columns, in input order, with one await for all.
+    """The outcomes of one send_many or send_columns, in input order; one `await` waits for all.
 
-    Awaiting it returns a list of RecordMetadata. If a record failed, it raises DeliveryFailed,
-    whose `errors` has an entry per record, None for a delivered one.
+    Awaiting the object returns a list of RecordMetadata. If a record failed, the `await` raises
+    DeliveryFailed, whose `errors` has an entry per record: its error, or None if it was delivered.
     """
 
     __slots__ = (
@@ -681,9 +682,9 @@ def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 
 @cython.cfunc
 def records_by_batch(many: Deliveries) -> dict:
-    """Return the number of records in each batch; counted on the first call, then cached.
+    """Return the number of records in each batch; the first call counts them, later calls do not.
 
-    Nothing is counted while batches are sent full, because this is not called then.
+    Full batches are sent without a call of this function, so nothing is counted for them.
     """
     n: cython.Py_ssize_t
     batch: Batch
@@ -708,7 +709,7 @@ def forget_counts(many: Deliveries) -> object:
 
 @cython.cfunc
 def observe_many(many: Deliveries, batch: Batch) -> object:
-    """Note that the waiter of `many` will see which of its records failed with `batch`."""
+    """Mark the failed records of `many` in `batch` as seen, if a task awaits `many`."""
     n: cython.Py_ssize_t
     delivery: Delivery
     if many.awaited > 0:
@@ -721,7 +722,7 @@ def observe_many(many: Deliveries, batch: Batch) -> object:
 
 @cython.cfunc
 def _all_outcomes(many: Deliveries) -> list:
-    """Return a RecordMetadata per record, or raise DeliveryFailed with an outcome per record."""
+    """Return a RecordMetadata per record, or raise DeliveryFailed if a record failed."""
     n: cython.Py_ssize_t
     batch: Batch
     delivery: Delivery
@@ -796,7 +797,7 @@ class _WaitAll:
 
 @cython.cfunc
 def _wait_all_step(self: _WaitAll) -> object:
-    """Set `self.wait` to the wait to suspend on, or to None and return the outcomes."""
+    """Return the wait to suspend on, or the outcomes with `self.wait` set to None."""
     many: Deliveries = self.deliveries
     delivery: Delivery
     if self.wait is not None:

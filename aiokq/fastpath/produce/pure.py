@@ -23,7 +23,8 @@ def headers_bytes(
     Args:
         headers: pairs as the caller passed them.
         plain: converts the headers to a list of plain pairs, or raises an error.
-        names: cache of encoded header names, filled here: there are few, and they repeat.
+        names: cache of encoded header names, which this function fills. Header names are few and
+            repeat.
     """
     if type(headers) is not list and type(headers) is not tuple:
         headers = plain(headers)

@@ -1,4 +1,4 @@
-"""The errors for records that are not accepted; none of this is hot.
+"""The errors for records that are not accepted. Performance does not matter here.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """

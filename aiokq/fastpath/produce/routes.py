@@ -1,4 +1,4 @@
-"""Route: how the records of a topic find their partition.
+"""Route: the partitions of a topic, and the choice of one for records without a key.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
@@ -44,7 +44,7 @@ else:
 @cython.final
 @cython.cclass
 class Route:
-    """How the records of one topic find their partition.
+    """The partitions of one topic, and the batches that wait for its metadata.
 
     Attributes:
         topic: name of the topic.

@@ -7,22 +7,23 @@ from typing import Final
 OPEN, SEALED, DELIVERED, FAILED, MOVED = range(5)
 """The states of a batch.
 
-In this order: it accepts records; it is closed to appends; it was acknowledged; it has failed; its
-records moved to other batches.
+In this order: the batch accepts records; it is closed to appends; it was acknowledged; it has
+failed; its records moved to other batches.
 """
 
 WAIT_NEW, WAIT_SUSPENDED, WAIT_WOKEN, WAIT_CANCELLED, WAIT_LEFT, WAIT_CALLBACK = range(6)
 """The states of a wait.
 
-In this order: an `await` that has not suspended yet; that is suspended; whose outcome is known;
-that was cancelled, and its task is being woken; that its task has left; or a done-callback.
+In this order: the `await` has not suspended yet; it is suspended; its outcome is known; it was
+cancelled, and its task is being woken; it was ended without an outcome, or its callback was called.
+WAIT_CALLBACK is the state of a done-callback that was not called yet.
 """
 
 MIN_CHUNK: Final = 1024
-"""Initial size of a partition's first batch in memory, in bytes; it doubles up to batch_size."""
+"""Minimum memory of a new batch, in bytes; a growing batch doubles its memory up to batch_size."""
 
 RECORD_OVERHEAD: Final = 36
-"""The most bytes that a record takes besides its key, value and headers."""
+"""Maximum number of bytes that a record takes besides its key, value and headers."""
 
 NUMBERS: Final = 20
-"""The most bytes that a record's length, timestamp delta and offset delta take."""
+"""Maximum number of bytes that a record's length, timestamp delta and offset delta take."""

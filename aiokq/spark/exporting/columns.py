@@ -30,8 +30,8 @@ _COLUMNS: Final = "Columns"
 class ExportColumns:
     """The columns that become key, value, headers, timestamp and partition of a record.
 
-    Bytes and text are sent unchanged (text as UTF-8), other types as their JSON. `of` chooses
-    columns that are not given.
+    Bytes and text are sent unchanged (text as UTF-8), other types as their JSON. `of` chooses the
+    columns of parts that are not given.
     """
 
     key: str | None = field(
@@ -66,8 +66,8 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns of any file. With None, files of original records are
-    recognized; see `of`.
+    """An empty tuple stands for all columns. None stands for all columns, too, unless the rows are
+    original records; see `of`.
     """
     headers: str | None = field(
         default=None,
@@ -116,14 +116,14 @@ class ExportColumns:
             show_default=False,
         ),
     )
-    """A null partition is chosen by the key."""
+    """Where the column is null, the partition is chosen by the key."""
 
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        Rows that have only `KAFKA_COLUMNS`, and perhaps the partition column ``date`` of a load,
-        become the original records: key, value, headers and timestamp. The value of other rows is
-        the JSON of all columns.
+        If neither value nor fields are given, rows that have only `KAFKA_COLUMNS`, and perhaps the
+        partition column ``date`` of a load, become the original records: key, value, headers and
+        timestamp. The value of other rows is the JSON of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

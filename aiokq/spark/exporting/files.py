@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["ParquetFiles", "Piece"]
 
 Constants: TypeAlias = "dict[str, str | None]"
-"""Columns whose values are in the path, by name."""
+"""Values of the columns in a file's path, by column name; None for null."""
 
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 << 20
 """Limits of a piece; a single row may exceed PIECE_BYTES."""
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Directory name that Spark and others write for null; other values are percent-encoded."""
+"""Value that stands for null in names of directories; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
 """Name before "=" in directories that `aiokq spark load` writes; it is not a column."""
@@ -39,9 +39,9 @@ class ParquetFile:
 
     Attributes:
         rows: number of rows, from the footer.
-        size: bytes.
+        size: size of the file in bytes.
         constants: columns whose value is in the path (``date=2026-01-31/part-0.parquet``).
-        names: its columns, followed by those of the path.
+        names: columns of the file, followed by those of the path.
     """
 
     path: Path
@@ -74,8 +74,8 @@ class ParquetFiles:
     """All files of an export.
 
     Attributes:
-        files: in order: sources as given, files of a directory or pattern by name, with numbers in
-            names compared by value.
+        files: the files, in the order of the given sources. Files of one directory or pattern are
+            ordered by path, with numbers in the path compared by value.
         columns: the columns that become the parts of a record.
     """
 
@@ -88,8 +88,8 @@ class ParquetFiles:
         """Find the files and read their schemas.
 
         Args:
-            sources: files, directories, and shell patterns with ``**``. As in Spark, names in
-                directories that begin with "_" or "." are skipped.
+            sources: files, directories, and shell patterns with ``**``. Files and directories
+                within a directory are skipped if their name begins with "_" or ".", as in Spark.
 
         Raises:
             ConfigError: there are no files, a file cannot be read or lacks a column, or pyarrow is
@@ -153,7 +153,7 @@ class ParquetFiles:
 
 
 def _cut(batch: pa.RecordBatch, skip: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield slices of about `PIECE_BYTES` without the first `skip` rows; nothing is copied."""
+    """Yield slices of about `PIECE_BYTES` from row `skip` on, each with its first row's number."""
     rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
     for start in range(skip, batch.num_rows, rows):
         yield start, batch.slice(start, rows)

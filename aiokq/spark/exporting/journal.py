@@ -58,7 +58,8 @@ class Acknowledged:
     Attributes:
         rows: number of rows.
         checksum: sum of their checksums.
-        offsets: first and last offset of each range without gaps, by partition, in ascending order.
+        offsets: first and last offset of each range without gaps, by partition, in the order in
+            which the pieces were noted. It differs from the log's order if a batch was retried.
     """
 
     rows: int = 0

@@ -1,8 +1,8 @@
 """Arrow columns as JSON text, one document per row; no I/O.
 
-Numbers become JSON numbers, except decimals, and floats that JSON lacks (NaN, Infinity), which
-become strings so that no digit is lost. Times are ISO 8601, in UTC ("Z") if the column has a zone;
-bytes are base64; null is null.
+Decimals, and floats that JSON lacks (NaN, Infinity), become strings, so that nothing is lost; other
+numbers become JSON numbers. Times are ISO 8601, in UTC ("Z") if the column has a zone; bytes are
+base64; null is null.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _times(column: pa.Array) -> Iterable[Plain]:
-    """Return ISO 8601 with the precision of the column; "Z" if it has a zone, as UTC is stored."""
+    """Return ISO 8601 texts with the column's precision; "Z" follows if the column has a zone."""
     import pyarrow as pa
 
     kind = column.type
@@ -83,7 +83,7 @@ def _number(value: Plain) -> Plain:
 
 
 def _value(value: object, kind: pa.DataType) -> Plain:
-    """Return the form of a value in a struct, list or map, or of a rare column type."""
+    """Return a value of a struct, list, map or rare column type in a form that `json` can write."""
     import pyarrow as pa
 
     if value is None or isinstance(value, str | bool | int | float):

@@ -75,7 +75,8 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("ms"))
     elif pa.types.is_timestamp(kind) and kind.unit != "ms":
-        # Converted as numbers: a cast of a timestamp with a zone would look up the zone.
+        # The numbers are converted, because a cast of a timestamp with a zone would look up the
+        # zone.
         whole = column.cast(pa.int64())
         divisor = {"us": 1000, "ns": 1_000_000}.get(kind.unit)
         if divisor is None:

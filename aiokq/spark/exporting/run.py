@@ -69,7 +69,7 @@ class Exported:
         size: bytes of keys and values that this run sent.
         partitions: number of records by partition.
         created: whether the export created the topic.
-        checked: what the log has, if verification was requested.
+        checked: result of the verification; None if it was not requested.
     """
 
     files: int
@@ -119,10 +119,10 @@ async def export(
     """Write the rows of Parquet files to a topic.
 
     Rows are written at least once, in their order, by an idempotent producer. If a run is killed,
-    the next run writes all rows again. With `resume` it continues after the last piece (10,000
-    rows, 4 MiB) that was noted as acknowledged, and of the up to eight pieces that were in flight
-    it sends only rows that are not in the log. No row is then in the log twice, with these
-    exceptions:
+    the next run writes all rows again, unless `resume` is given. With `resume`, the next run
+    continues after the last piece (up to 10,000 rows or 4 MiB) that was noted as acknowledged. Up
+    to eight later pieces may have been in flight; of these, it sends only the rows that are not in
+    the log. So no row is in the log twice, with these exceptions:
 
     - rows of the first piece of a run that was killed before that piece was acknowledged;
     - rows that the broker appends after the next run has looked for them, because it had received
@@ -136,8 +136,8 @@ async def export(
     Args:
         cluster: a started cluster.
         sources: files, directories, and patterns with ``*`` and ``**``.
-        columns: which column becomes which part of a record; parts that are not given are chosen by
-            the files' columns (see `ExportColumns.of`).
+        columns: which column becomes which part of a record; `ExportColumns.of` chooses the columns
+            of parts that are not given.
         producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings that
             it shares with the cluster are the cluster's.
         create: how to create the topic if it does not exist; its name is ignored.
@@ -192,9 +192,9 @@ async def export(
 async def _destination(
     cluster: Cluster, topic: str, create: NewTopic | None
 ) -> tuple[Destination, bool]:
-    """Return the topic as it is, and whether it was created for this export."""
+    """Return the destination, and whether the topic was created for this export."""
     async with cluster.admin() as admin:
-        # Described by name: a metadata request of the producer may create the topic.
+        # The topic is described first, because a metadata request of the producer might create it.
         described = (await admin.describe_topics([topic]))[topic]
         created = False
         if isinstance(described.error, UnknownTopicOrPartition):
@@ -258,7 +258,9 @@ class _Sending:
         """Send rows until all are acknowledged.
 
         Raises:
-            ExportFailed, ConfigError, KafkaError, OSError: as `export`.
+            ExportFailed: a row was not accepted or not delivered.
+            ConfigError: a file has changed, or is damaged.
+            OSError: the journal cannot be written.
         """
         loop = asyncio.get_running_loop()
         pieces = self._files.pieces(self._journal.position)
@@ -275,7 +277,8 @@ class _Sending:
                 await self._settle()
         finally:
             following.cancel()
-            # Accepted records are given time to be acknowledged, and are noted.
+            # Accepted records get some time to be acknowledged, and the acknowledged pieces are
+            # noted.
             await producer.close(DRAIN)
             while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
                 await self._settle()
@@ -299,8 +302,8 @@ class _Sending:
                 deliveries.append(await producer.send_many(self._topic, records, partition))
             except (KafkaError, ValueError) as error:
                 if isinstance(error, RecordTooLarge):
-                    # The producer refused the call, because at least its largest record is too
-                    # large.
+                    # The producer refused the whole call, because at least the largest of its
+                    # records is too large.
                     at = max(numbers, key=lambda n: _size(made[n]))
                     limit = producer.settings.max_request_size
                     words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"

@@ -1,7 +1,8 @@
 """UnjournaledRows: rows in the log that a killed run had sent but not noted in its journal.
 
-A row is recognized by the id of the run's producer, so that equal rows of other producers do not
-count, and by key, value, headers and, if the row has them, timestamp and partition.
+A row is recognized by key, value, headers and, if the row has them, timestamp and partition. Only
+records with the id of that run's producer count, because other producers may have written equal
+records.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ CREATE_TIME: Final = 0
 """Timestamp type of records whose timestamp was set by the producer, not by the broker."""
 
 ASKED_FOR: Final = 5.0
-"""Timeout in seconds for the fetch of a record, whose errors are ignored.
+"""Timeout in seconds for the fetch of a record in `producer_of`.
 
-If the broker is down, later sends fail as well.
+Errors of this fetch are ignored: if the broker is down, later sends fail as well.
 """
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
@@ -107,7 +108,7 @@ class UnjournaledRows:
         time: int | None,
         place: Place,
     ) -> None:
-        """Add a record, in the order of its partition.
+        """Add a record; the records of a partition must be added in the order of their offsets.
 
         Args:
             time: timestamp in milliseconds; None if the broker set it.
@@ -118,7 +119,7 @@ class UnjournaledRows:
         self._left += 1
 
     def take(self, row: Row) -> Place | None:
-        """Take one record that equals a row; return its position, or None if none is left."""
+        """Remove one record that equals a row, and return its position; None if there is none."""
         if not self._left:
             return None
         key, value, headers, time = row.record

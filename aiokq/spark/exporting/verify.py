@@ -16,7 +16,8 @@ class Checked:
 
     Attributes:
         rows: number of records at acknowledged offsets.
-        intact: whether these have the keys and values of the rows; None if some are missing.
+        intact: whether these records have the keys and values of the rows; None if some are
+            missing.
         others: number of records after the start of the export that are not in its journal: of
             other producers, or of a killed run that could not note them.
     """

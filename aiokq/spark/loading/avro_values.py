@@ -46,7 +46,7 @@ class AvroReaders:
     schema: object
 
     def __call__(self) -> Reader:
-        """Return a reader."""
+        """Return a reader, which raises ValueError for bytes that do not fit the schema."""
         import fastavro
 
         parsed = fastavro.parse_schema(cast("dict[str, object]", _as_stored(self.schema)))
@@ -86,7 +86,7 @@ def arrow_of_avro(schema: object) -> pa.DataType:
     """Return the Arrow type of values of an Avro schema.
 
     Raises:
-        ValueError: `schema` is not an Avro schema, or has a type that files cannot have.
+        ValueError: `schema` is not an Avro schema, or has a type that a column cannot have.
     """
     import fastavro
 

@@ -1,8 +1,9 @@
-"""Batches of a load, each made visible as a whole, whichever process dies in between.
+"""Batches of a load, each made visible as a whole, even if a process dies in between.
 
 1. Tasks write all files of the batch to a temporary directory.
 2. The manifest is written as prepared: from here on the batch will be completed.
-3. The rows become visible, by a rename or by the table's own transaction; so do the dead letters.
+3. The dead letters become visible by a rename, and then the rows, by a rename or by the table's own
+   transaction.
 4. The manifest is published.
 
 If the load is killed before step 2, Spark runs the batch again with the same offsets. If it is
@@ -55,8 +56,8 @@ class Batches:
 
     Args:
         target: the opened target.
-        spec: what tasks need to know, without the directories.
-        run: function that writes a frame by tasks.
+        spec: instructions for the tasks, without the directories, which `store` adds.
+        run: function that writes a DataFrame in Spark tasks.
     """
 
     def __init__(
@@ -68,10 +69,12 @@ class Batches:
         self._run = run
 
     def recover(self) -> list[Manifest]:
-        """Complete the batches whose files were complete when a load was killed.
+        """Complete the batches that a killed load had prepared, and return their manifests.
 
         Raises:
-            LoadFailed: the table with earlier batches is gone; it would be recreated without them.
+            LoadFailed: the table with earlier batches is gone, and would be recreated without
+                them; or a batch cannot be made visible.
+            OSError: a directory or a manifest cannot be renamed.
         """
         if any(m.files for m in self._target.manifests.latest()) and not self._table.is_there():
             raise LoadFailed(
@@ -84,13 +87,13 @@ class Batches:
         return prepared
 
     def store(self, batch: int, query: str, offsets: BatchOffsets, frame: DataFrame) -> Manifest:
-        """Load a batch, unless it was loaded before.
+        """Load a batch, unless it was loaded before; return its manifest.
 
         Args:
             frame: the records of the batch, with the columns of format("aiokq").
 
         Raises:
-            LoadFailed: the batch was loaded with other offsets.
+            LoadFailed: the batch was loaded with other offsets, or cannot be made visible.
             OSError: files of the batch cannot be written.
             PySparkException: a task has failed.
         """

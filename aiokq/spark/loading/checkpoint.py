@@ -100,9 +100,10 @@ class Checkpoint:
     def mend(self) -> None:
         """Delete files of the last batches that a power failure has left empty.
 
-        Spark would not start with empty files. A batch without its commit is run again and found
-        done. A batch without its offsets, which are synced before the batch is done, is planned
-        again. Commits are never synced: after a power failure, the commits of the last half minute
+        Spark would not start with empty files. If only the commit of a batch is deleted, Spark runs
+        the batch again, and the load finds that it is done. If the offsets of a batch are deleted,
+        Spark plans the batch again; the batch was not done, because its offsets are synced before
+        that. Commits are never synced: after a power failure, the commits of the last half minute
         may be empty.
         """
         for kind in ("commits", "offsets"):

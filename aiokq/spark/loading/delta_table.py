@@ -48,7 +48,7 @@ class DeltaTable:
     Args:
         schema: schema of the rows.
         partition_by: partition columns of the table.
-        compression: compression of the files; None for none.
+        compression: compression of the files; None for no compression.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class DeltaTable:
         return pa.RecordBatchReader.from_batches(schema, map(with_date, batches))
 
     def _check(self, table: deltalake.DeltaTable, written: deltalake.DeltaTable) -> None:
-        """Check that the files fit the table, which others may have changed.
+        """Check that the files fit the table, which other writers may have changed.
 
         Raises:
             LoadFailed: the files do not fit.

@@ -53,7 +53,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # The JVM does not inherit the descriptor, so it does not hold the lock after this process.
+        # The JVM does not inherit the descriptor, so it cannot outlive this process as holder.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,7 +18,7 @@ class LoadFailed(KafkaError):
 
 
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:
-    """Return the error for an unwritable file or directory, which pyarrow does not name."""
+    """Return the error for an unwritable file or directory; pyarrow's error does not name it."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     advice = "free some space" if error.errno in _FULL else "fix this"
     return LoadFailed(f"{place}: {reason}; {advice}, and the same call continues the load")

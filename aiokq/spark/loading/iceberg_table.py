@@ -79,7 +79,7 @@ class IcebergTable:
         name: ``namespace.name``; None for ``aiokq.load``.
         properties: properties of the catalog.
         schema: schema of the rows.
-        partition_by: partitions, by topic and by the day of the timestamp.
+        partition_by: partition columns: topic, date (the day of the timestamp), or both.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class IcebergTable:
         self._table: pyiceberg.table.Table | None = None
 
     def check(self) -> None:
-        """See `Table.check`; Iceberg can have every type that a schema can express."""
+        """See `Table.check`; Iceberg supports every type that a schema can express."""
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""
@@ -168,8 +168,8 @@ class IcebergTable:
         from pyiceberg.transforms import DayTransform, IdentityTransform
 
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        # Created with its partitions in one transaction, so that a kill leaves no table without
-        # them.
+        # The table is created with its partitions in one transaction, so that a kill leaves no
+        # table without them.
         with catalog.create_table_transaction(self._name, self._schema) as made:
             if self._partition_by:
                 with made.update_spec() as spec:
@@ -181,7 +181,7 @@ class IcebergTable:
         return catalog.load_table(self._name)
 
     def _has(self, table: pyiceberg.table.Table, manifest: Manifest) -> bool:
-        """Whether a snapshot is of this batch or a later one; newest snapshots come first."""
+        """Whether the table has this batch, according to the newest snapshot of the query."""
         for snapshot in reversed(table.metadata.snapshots):
             summary = snapshot.summary
             if summary is not None and summary.get(QUERY) == manifest.query:

@@ -125,7 +125,7 @@ def _of(kind: type) -> Convert:
 
 
 _WIDEST: Final = 20
-"""Number of digits that no integer type has; division of a Decimal raises above 28 digits."""
+"""Exponent above which a Decimal fits no integer type; its division raises above 28 digits."""
 
 
 def _integer(bits: int) -> Convert:

@@ -37,7 +37,7 @@ class LoadedFile:
     Attributes:
         path: path relative to the directory of the batch, with slashes.
         rows: number of rows.
-        size: bytes.
+        size: size of the file in bytes.
     """
 
     path: str
@@ -216,7 +216,7 @@ class Manifests:
         return self._prepared_path(batch).exists()
 
     def publish(self, manifest: Manifest) -> None:
-        """Rename a prepared manifest to published, once readers find its files."""
+        """Mark a prepared manifest as published; called when readers find the batch's files."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
         sync_directory(self.directory)
 

@@ -172,7 +172,6 @@ class LoadOptions:
             typed=str,
         ),
     )
-    """Directories within each batch; the date is that of the record's timestamp."""
     compression: Compression = field(
         default="zstd",
         metadata=option("--compression", help="Compression of the files.", panel=_FILES),

@@ -27,7 +27,7 @@ class ParquetTable:
         self._root = root
 
     def check(self) -> None:
-        """See `Table.check`; Parquet can have every type that a schema can express."""
+        """See `Table.check`; Parquet supports every type that a schema can express."""
 
     def is_there(self) -> bool:
         """See `Table.is_there`."""
@@ -45,7 +45,7 @@ class ParquetTable:
 def find_files(
     root: Path, batches: dict[int, tuple[Manifest, Sequence[LoadedFile]]]
 ) -> Iterator[Found]:
-    """Yield the contents of a directory of batch directories.
+    """Yield the positions of the rows in each batch directory, and the problems found there.
 
     Args:
         batches: manifest and expected files, by number of the batch.

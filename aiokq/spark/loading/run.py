@@ -70,11 +70,11 @@ def load(
 ) -> LoadSummary:
     """Load topics to a directory of files, each record exactly once.
 
-    Blocks. Whatever ends a load, even a kill of the process, the same call continues it. Without
-    ``available_now`` it runs until `stop` is set.
+    The call blocks. Whatever ends a load, even a kill of the process, the same call continues it.
+    Without ``available_now`` it runs until `stop` is set.
 
     Args:
-        spark: the session; default: the active session, or else a new one.
+        spark: the session; default: the active or default session, or else a new one.
         progress: called after each batch, in another thread.
         stop: an event that ends the load after the current batch.
         master: Spark master of a new session.
@@ -116,9 +116,9 @@ def _session(
 
 
 def _running_session() -> SparkSession | None:
-    """Return the active session of this thread, if any.
+    """Return the active or default session, if any. The load does not stop it at the end.
 
-    `getOrCreate` would return sessions of other threads, too, which the load would stop at its end.
+    `spark_session` would also get an existing session from `getOrCreate`, but would stop it.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -361,7 +361,7 @@ def _is_active(query: StreamingQuery) -> bool:
 
 def _batches(options: LoadOptions, target: Target, decoder: ValueDecoder | None) -> Batches:
     spec = TaskSpec(
-        # Tables create directories of their own.
+        # Delta and Iceberg tables create their own partition directories.
         partition_by=options.partition_by if options.target_format == "parquet" else (),
         compression=codec_of(options),
         rows_per_file=options.rows_per_file,

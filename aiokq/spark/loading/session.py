@@ -175,7 +175,7 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Set the Python and the path of workers, so that they can import this package."""
+    """Set the Python of the workers and, for a local master, the path to this package."""
     changes = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if master.startswith("local"):
         changes["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")

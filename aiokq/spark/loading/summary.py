@@ -49,7 +49,7 @@ class LoadSummary:
         dead_letters: number of records whose value could not be decoded.
         files: number of files with rows.
         size: bytes of these files.
-        seconds: time from the start of the query to its end.
+        seconds: duration of the run, without the start of Spark.
         topics: counts by topic.
         interrupted: whether the run was stopped before it had loaded all records that existed at
             its start.

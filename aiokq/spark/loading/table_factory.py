@@ -39,7 +39,7 @@ def require_extras(options: LoadOptions) -> None:
 
 
 def codec_of(options: LoadOptions) -> str | None:
-    """Return the compression of the files; None for none."""
+    """Return the compression of the files; None for no compression."""
     return None if options.compression == "none" else options.compression
 
 

@@ -81,6 +81,9 @@ class Table(Protocol):
 
         Args:
             rows: directory of the manifest's files; missing if they were moved before.
+
+        Raises:
+            LoadFailed: the table does not accept the rows.
         """
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:

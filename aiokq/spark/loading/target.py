@@ -88,6 +88,7 @@ class Target:
         Raises:
             OptionError: a directory cannot be written, is in use, has other files, or is another
                 load's.
+            ConfigError: a file of an earlier load is damaged.
         """
         with ExitStack() as locks:
             locks.enter_context(closing(_locked(self.root, "to")))
@@ -216,7 +217,7 @@ class Target:
 
 
 def _locked(directory: Path, option: str) -> DirectoryLock:
-    """Return the lock of a directory.
+    """Lock a directory and return the lock.
 
     Raises:
         OptionError: another load holds the lock, or the directory cannot be written.

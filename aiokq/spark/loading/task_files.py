@@ -59,12 +59,12 @@ OPEN_FILES: Final = 32
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What tasks need to know.
+    """Instructions for the tasks of a batch.
 
     Attributes:
         directories: existing directories, by kind of file.
         partition_by: columns (``topic``, ``date``) whose values become directories.
-        compression: compression of Parquet; None for none.
+        compression: compression of Parquet; None for no compression.
         rows_per_file: maximum number of rows in a file.
         headers: whether rows have the column ``headers``.
         decoder: decoder of values; None to leave them unchanged.

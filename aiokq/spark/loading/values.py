@@ -56,7 +56,7 @@ class RecordDecoder:
 
     Args:
         kind: Arrow type of the column.
-        make: function that creates the reader, in each process that decodes.
+        make: function that creates a reader; called in the tasks, for each batch of rows.
         confluent_prefix: whether to skip the prefix of a schema registry.
     """
 

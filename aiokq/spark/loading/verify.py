@@ -73,8 +73,8 @@ def verify_load(
     """Compare the rows of a target with its manifests, and the manifests with the log.
 
     Args:
-        to: the target, given as for the load, like the other arguments; other options are stored in
-            the target.
+        to: the target. It and the other arguments are given as for the load; options without an
+            argument here are stored in the target.
         dead_letter: directory of dead letters; default: as for the load.
         checkpoint: checkpoint of the load; if neither this directory nor the target has one, the
             loss of the newest batch together with its manifest is not noticed.
@@ -82,7 +82,7 @@ def verify_load(
 
     Raises:
         ConfigError: nothing was ever loaded to `to`, a manifest is damaged, or an extra is missing.
-        OptionError: `to` was loaded with another catalog.
+        OptionError: `to` was loaded with another catalog, or the catalog cannot be reached.
         LoadFailed: the Delta table cannot be read.
         BootstrapFailed: the cluster cannot be reached.
     """
@@ -97,7 +97,8 @@ def verify_load(
     if identity.get("format") not in FORMATS or "read_committed" not in identity:
         raise ConfigError(f"{given.root / LOAD}: the file is damaged")
     loaded = cast("str | None", identity.get("dead_letter"))
-    # If target and dead letters were copied, the copy of the dead letters is beside the target.
+    # If the target and the dead letters were copied together, the recorded directory may be
+    # missing. The default directory, beside the target, has the copy.
     there = loaded if loaded is not None and Path(loaded).is_dir() else None
     given = replace(given, dead_letter=dead_letter or there)
     target = Target.of(given)
@@ -215,7 +216,7 @@ def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
 
 
 def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
-    """Compare rows with manifests; a recreated topic may have an offset twice."""
+    """Return the differences to the manifests; a recreated topic may have an offset twice."""
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:
@@ -264,7 +265,7 @@ def _counts(positions: pa.Table) -> list[tuple[TopicPartition, int, int, int, in
 def _gaps(
     manifests: Sequence[Manifest], again: Mapping[TopicPartition, int]
 ) -> list[tuple[TopicPartition, LoadedPartition]]:
-    """Return ranges of the current topic that have fewer records than offsets."""
+    """Return the ranges with fewer records than offsets, except those of a replaced topic."""
     return [
         (tp, loaded)
         for manifest in manifests

@@ -1,6 +1,6 @@
 """The committed offsets of a shard's groups, and the pending offsets of open transactions.
 
-The group decides whether a member may commit.
+Whether a member may commit is checked before, by its group.
 
 Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
 """

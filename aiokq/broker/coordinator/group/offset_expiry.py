@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 _PASS_KEY: Final = ("expire offsets",)
 _REST_KEY: Final = ("expire more offsets",)
 _PER_TURN: Final = 500
-"""The maximum number of groups examined, or roughly of records written, per turn of the loop."""
+"""The number of groups or records after which a part of a pass ends and other tasks run."""
 _OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 
@@ -55,7 +55,7 @@ class OffsetExpiry:
         return self._expire(list(self._groups.by_id), instant)
 
     def _expire(self, left: list[str], instant: Instant) -> Outcome[None]:
-        """Examine some of the groups, and schedule the rest for the next turn."""
+        """Examine some of the groups, and schedule the rest for a timer that is due at once."""
         records: list[CoordinatorRecord] = []
         retention_ms = self._settings.offsets_retention_minutes * 60_000
         examined = 0

@@ -1,7 +1,8 @@
 """Runs of the log cleaner: it copies one log after the other off the loop, and swaps on the loop.
 
-A crash leaves either the old segments or the new one: the copy is durable under ``.swap`` before
-readers use it, and the originals are durably renamed before the copy gets its final name.
+After a crash the log has either the old segments or the new segment: the copy is durable under
+``.swap`` before readers use it, and the originals are durably renamed before the copy gets its
+final name.
 
 Source: Kafka ``LogCleaner.scala``, KIP-58, KIP-354, KIP-534.
 Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
@@ -174,7 +175,8 @@ class LogCleaner:
             await self._advance(build_offset_map(environment.files, view, offsets, statistics))
             statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
             cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-            # A full map ends inside a segment; the later records of that segment are kept.
+            # If the map is full, it ends inside a segment. The later records of the segment are
+            # kept.
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )
@@ -247,7 +249,7 @@ class LogCleaner:
             steps.close()
 
     async def _off_loop(self, work: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run a step off the loop. Shielded, because its files are in use until it ends."""
+        """Run a step off the loop. Shielded, because the files are in use until the step ends."""
         return await shielded(self._environment.offload.run(work, *args), name="compact a log")
 
     def _count(self, statistics: Statistics) -> None:
@@ -283,10 +285,11 @@ def _make_durable(environment: Environment, view: LogView, recovery_point: int) 
 
 
 def _legacy_horizon(environment: Environment, view: LogView) -> int:
-    """Return the horizon of v0 and v1 tombstones: segments last written by then lose them.
+    """Return the horizon of v0 and v1 tombstones, in milliseconds since the Unix epoch.
 
-    It is delete.retention.ms before the last write of the newest segment that an earlier run
-    cleaned; 0 if there is no such segment.
+    Segments last written at or before the horizon lose these tombstones. The horizon is
+    delete.retention.ms before the last write of the newest segment that an earlier run cleaned; 0
+    if there is no such segment.
     """
     clean = [one for one in view.segments if one.next_offset <= view.first_dirty_offset]
     if not clean:

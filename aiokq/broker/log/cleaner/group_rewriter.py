@@ -227,7 +227,8 @@ class GroupRewriter:
     def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
-        # A marker becomes an empty batch when it is needless and its delete horizon has passed.
+        # A marker that is no longer needed is removed once its delete horizon has passed. An empty
+        # batch replaces it if it has the producer's latest epoch or ends the group.
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count
@@ -238,7 +239,11 @@ class GroupRewriter:
         self._keep_one(self._kept, batch, flags)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether an emptied marker must stay: it has its producer's epoch, or ends the group."""
+        """Whether an empty batch has to replace a removed marker.
+
+        It has to if the marker ends the group, or if the marker has the latest epoch of a producer
+        without batches: the log would lose that epoch with the marker.
+        """
         if header.next_offset == self._upper:
             return True
         return self._view.marker_epochs.get(header.producer_id) == header.producer_epoch

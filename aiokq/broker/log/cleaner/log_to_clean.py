@@ -22,11 +22,11 @@ class LogToClean(NamedTuple):
 
     Attributes:
         first_dirty_offset: records before this offset were cleaned by earlier runs.
-        upper_offset: records from here on may not be cleaned; base offset of a segment.
+        upper_offset: records from this offset on must not be cleaned.
         clean_bytes: bytes of the segments before ``first_dirty_offset``.
         dirty_bytes: bytes of the segments between the two offsets.
-        delay_ms: by how much the oldest dirty segment exceeds max.compaction.lag.ms; 0 if none
-            does.
+        delay_ms: by how much the age of the oldest dirty segment exceeds max.compaction.lag.ms; 0
+            if it does not.
     """
 
     log: PartitionLog

@@ -57,7 +57,7 @@ class LogView(NamedTuple):
     Attributes:
         segments: segments before ``upper_offset``, oldest first.
         first_dirty_offset: records before this offset were cleaned by earlier runs.
-        upper_offset: records from here on are not cleaned; base offset of a segment.
+        upper_offset: records from this offset on are not cleaned.
         aborted: aborted transactions with records before ``upper_offset``.
         last_offsets: the last offset of each active producer with batches.
         marker_epochs: the epoch of each active producer without batches.

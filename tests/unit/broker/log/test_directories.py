@@ -138,7 +138,7 @@ async def test_a_partition_with_records_in_two_directories_refuses_the_start():
 async def test_what_a_refused_creation_left_does_not_keep_the_node_from_starting(
     refusing: str, name: str
 ):
-    """With a full disk the partition was created in the other directory, and has records there."""
+    """The disk failed, the partition was created in the other directory, and has records there."""
     kept = B if refusing == A else A
     async with two() as broker:
         if refusing == B:

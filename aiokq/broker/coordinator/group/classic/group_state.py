@@ -46,7 +46,7 @@ class ClassicGroupState:
     Attributes:
         state: the group's place in a rebalance.
         previous_state: the state before the last change.
-        state_timestamp_ms: the time of the last change; None in groups of old brokers.
+        state_timestamp_ms: the time of the last change; None if an old broker wrote the group.
         generation: the number of the generation, which commits and heartbeats carry.
         protocol_type_or_none: the protocol type of the members; None for a simple group, which
             only has offsets.
@@ -98,7 +98,11 @@ class ClassicGroupState:
         return len(self.roster)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic; True if subscriptions cannot be read."""
+        """Whether a member subscribes to the topic.
+
+        True if the subscriptions of consumers cannot be read; False if the members are not
+        consumers.
+        """
         if self._subscribed is None:
             return self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE
         return topic in self._subscribed

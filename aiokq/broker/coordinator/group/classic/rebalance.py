@@ -1,6 +1,6 @@
 """The rebalances of a classic group: which members the group waits for, and for how long.
 
-Includes the timers of the group: sessions, joins and syncs.
+This module also has the timers of the group: sessions, joins and syncs.
 
 Source: Kafka ``GroupMetadataManager.java`` (prepareRebalance, completeClassicGroupJoin ...).
 """

@@ -1,6 +1,6 @@
 """The members of a classic group, its leader, and the protocols that the members share.
 
-Independent of the group's state and timers.
+This module does not depend on the group's state and timers.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -159,7 +159,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Ensure that the leader is a member that has joined; return whether there is one."""
+        """Make a member that has joined the leader; return whether any member has joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True

@@ -87,7 +87,8 @@ class ConsumerContext:
     """Settings, timers and topics of a shard.
 
     Attributes:
-        random: the source of member ids that the broker generates (heartbeat version 0).
+        random: the source of member ids that the broker generates (for heartbeats of version 0 and
+            for JoinGroup).
         downgrades: downgrades groups to the classic protocol.
         assignors: the assignors by name; the first is the default.
         compile_regex: compiles the regular expressions of subscriptions.

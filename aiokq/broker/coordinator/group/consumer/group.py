@@ -176,7 +176,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # responses to its heartbeats request it to join again
+            return  # heartbeat responses request a classic member to join again
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -355,7 +355,7 @@ class ConsumerGroup:
         _check_member_epoch(epoch, member)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a fetch that names a member that does not exist, or another epoch.
+        """Refuse a fetch that names an unknown member or another epoch.
 
         Raises:
             UnknownMemberId: there is no such member.

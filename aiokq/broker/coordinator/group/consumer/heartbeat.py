@@ -34,7 +34,8 @@ class Heartbeat:
     """The steps of one heartbeat.
 
     Attributes:
-        change: the change of the member and the group.
+        change: the `MemberChange` that this heartbeat makes to its member and group; collects the
+            records.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Heartbeat:
         )
 
     def run(self) -> ConsumerGroupHeartbeatResponse:
-        """Handle the heartbeat.
+        """Run the steps, and return the response; `change` has the records to write.
 
         Raises:
             BrokerError: UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,

@@ -4,8 +4,8 @@ It consists of members, epochs, target assignments, resolved expressions, and th
 partition. Only `replay` changes it.
 
 Source: Kafka ``ConsumerGroup.java``, ``ModernGroup.java``, and the ``replay`` methods of
-``GroupMetadataManager.java`` (4.2). Kafka keeps the epoch at which a partition is owned. Here the
-owner is kept, so that the order of two members' records does not matter.
+``GroupMetadataManager.java`` (4.2). For each partition, Kafka keeps the member epoch of its owner.
+This module keeps the owner itself, so that the order of two members' records does not matter.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def partitions_of(topics: Iterable[_TopicPartitions]) -> Partitions:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """The fields of JoinGroup of a member that uses the classic protocol.
+    """The JoinGroup fields of a member that uses the classic protocol.
 
     Attributes:
         protocols: the assignors, each with the member's subscription for it, in order of
@@ -100,7 +100,7 @@ class ConsumerMember:
         server_assignor: the assignor that the member requests; None for any.
         assigned: the partitions that the member owns or was assigned.
         pending_revocation: the partitions that the member was asked to revoke, and still owns.
-        classic: the fields of JoinGroup; None for a member that uses the consumer protocol.
+        classic: the JoinGroup fields; None for a member that uses the consumer protocol.
     """
 
     member_id: str
@@ -135,7 +135,7 @@ class ConsumerMember:
         assigned: Mapping[uuid.UUID, frozenset[int]],
         pending_revocation: Mapping[uuid.UUID, frozenset[int]] = NO_PARTITIONS,
     ) -> ConsumerMember:
-        """Return the member after a step; its current epoch becomes the previous one.
+        """Return the member after a step; its current epoch becomes the previous epoch.
 
         This also applies if the epoch stays the same. If the member kept an older previous epoch, a
         delayed request of that epoch would be accepted as a retry, and partitions assigned since,

@@ -69,7 +69,7 @@ class MemberTimers:
             self._start_rebalance("join", member, "did not rejoin in time", instant)
 
     def start_sync(self, member: ConsumerMember, instant: Instant) -> None:
-        """Give a classic member that has joined its rebalance timeout to send SyncGroup."""
+        """Give a classic member its rebalance timeout to send SyncGroup after it has joined."""
         self._start_rebalance("sync", member, "did not send SyncGroup in time", instant)
 
     def _start_rebalance(

@@ -51,7 +51,8 @@ def reconcile(
         FencedMemberEpoch: the member's state was written by a newer version; it has to join again.
     """
     if member.is_reconciled_to(target.epoch) or (
-        # The member has not revoked these partitions yet; a changed subscription may add more.
+        # The member has not yet confirmed the revocation. A changed subscription may require it to
+        # revoke more partitions.
         member.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, member.pending_revocation)
     ):
         return _without_unwanted(member, wanted, owned) if subscription_changed else member

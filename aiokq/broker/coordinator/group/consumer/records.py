@@ -155,9 +155,9 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Return the record that removes the partition metadata of brokers before 4.1.
+    """Return the record that removes the partition metadata that a broker before 4.1 wrote.
 
-    The hash in the epoch record replaces that metadata.
+    Since 4.1, the metadata hash in the epoch record replaces it.
     """
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 

@@ -130,7 +130,10 @@ class Downgrade:
         self._classic_group = classic_group
 
     def complete(self, reason: str | None, instant: Instant) -> None:
-        """Add the state that the classic group's record, which was just replayed, does not contain.
+        """Complete the classic group after its record was replayed.
+
+        Adds the state that the record lacks, starts the timers, and rebalances if there is a
+        `reason`.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
