@@ -220,7 +220,7 @@ class Storage:
                 await share
         await offload.run(directory.close, clean)
         for log in logs:
-            log.tell_replica()  # of the last flush, which may advance the high watermark
+            log.notify_replica()  # the last flush may advance the high watermark
 
     def metadata_image(self) -> MetadataImage:
         """Return a copy of the metadata image.

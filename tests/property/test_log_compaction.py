@@ -226,3 +226,19 @@ def test_the_machine_cleans_something() -> None:
     assert [offset for offset, _, _ in machine.visible()] == [4, 5]
     machine.the_last_value_of_each_key_is_there()
     machine.teardown()
+
+
+def test_a_power_cut_after_a_clean_shutdown_damages_no_snapshot_of_a_roll() -> None:
+    """Recovery would not read it, because the snapshot of the shutdown is newer."""
+    for seed in range(20):
+        machine = CompactionMachine()
+        machine.begin(keys=8, segment_bytes=400)
+        try:
+            for _ in range(2):
+                machine.append([(b"k0", None)], 0, True)
+            machine.restart()
+            machine.crash_while_cleaning(ends_at=0, power=True, seed=seed)
+            machine.restart()
+            machine.the_last_value_of_each_key_is_there()
+        finally:
+            machine.teardown()

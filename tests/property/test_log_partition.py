@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -178,6 +179,26 @@ class LogMachine(RuleBasedStateMachine):
         self.files.crash()
         self._open(clean=False)
 
+    @rule(seed=st.integers(0, 2**16), checked=st.booleans(), closed=st.booleans())
+    def power_cut(self, seed: int, checked: bool, closed: bool) -> None:
+        """Cut the power after a flush, so that neither records nor producers may be lost.
+
+        Args:
+            checked: whether recovery checks the flushed records, as with an old checkpoint.
+            closed: whether the log was closed, but the directory has no clean shutdown marker.
+        """
+        pending = self.log.begin_flush(None)
+        if pending is not None:
+            pending.sync(self.files)
+            self.log.end_flush(pending)
+        for directory in (DIRECTORY, "/data", "/"):
+            self.files.sync_dir(directory)
+        point = 0 if checked else self.log.recovery_point
+        if closed:
+            self.log.close()
+        self.files.power_cut(random.Random(seed))
+        self._open(clean=False, recovery_point=point)
+
     @rule(missing=st.sampled_from([file_names.INDEX, file_names.TIME_INDEX, file_names.SNAPSHOT]))
     def restart_without(self, missing: str) -> None:
         self.log.close()
@@ -216,9 +237,13 @@ class LogMachine(RuleBasedStateMachine):
         file.pwritev([garbage], file.size())
         self._open(clean=False)
 
-    def _open(self, *, clean: bool) -> None:
+    def _open(self, *, clean: bool, recovery_point: int = 0) -> None:
         self.log = open_partition(
-            self.files, clean=clean, log_start_offset=self.start, **self.settings
+            self.files,
+            clean=clean,
+            log_start_offset=self.start,
+            recovery_point=recovery_point,
+            **self.settings,
         )
 
     # --- reading
@@ -270,3 +295,17 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestPartitionLog = LogMachine.TestCase
+
+
+def test_a_retry_is_recognised_after_a_crash_a_deletion_and_another_crash() -> None:
+    """The recovery after the first crash writes the snapshots that it has removed again."""
+    machine = LogMachine()
+    machine.begin(segment=300, interval=0, index=40)
+    for values, idempotent in (([b""], True), ([b""], False), ([b"", b""], False), ([b""], False)):
+        machine.append(values, 0, 0, idempotent)
+    machine.kill()
+    machine.start = machine.log.delete_records(4)
+    machine.log.purge()
+    machine.kill()
+    machine.retry()
+    machine.everything_is_there()

@@ -304,9 +304,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.run(supervisor.close())
         self.directory.close()
         report = verify(self.files, DIRECTORY, crc32c=crc32c)
-        # Damaged snapshots left by a power cut are ignored, and deleted with their segments.
-        harmless = (file_names.CORRUPT, file_names.SNAPSHOT)
-        found = [one for one in report.findings if not any(part in one.path for part in harmless)]
+        found = [one for one in report.findings if file_names.CORRUPT not in one.path]
         assert not found, found
         self.files.crash()
         self.leave()
@@ -840,7 +838,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     ) -> None:
         """A prefix of the old records is left, or an empty log."""
         self.fill(data)
-        offset = self.offset_to_start_at(data)
+        offset, old_end = self.offset_to_start_at(data), self.end
         self.files.done, self.files.ends_at = 0, ends_at
         died = False
         try:
@@ -855,18 +853,23 @@ class ReplicaMachine(RuleBasedStateMachine):
         else:
             self.files.crash()
         self.leave()
-        start, end = self.reopened_after_a_restart()
+        start, end = self.reopened_after_a_restart(old_end)
         if not died:
             assert start == end == offset
 
-    def reopened_after_a_restart(self) -> tuple[int, int]:
-        """Open a log whose restart at another offset may not be finished; return start and end."""
+    def reopened_after_a_restart(self, old_end: int) -> tuple[int, int]:
+        """Open a log whose restart at another offset may not be finished; return start and end.
+
+        An empty log that ends where it ended before may be the old log, whose records were deleted
+        before the restart. That log still has its producers.
+        """
         self.open()
         assert self.log is not None
         start, end = self.log.log_start_offset, self.log.log_end_offset
+        may_be_old = end == old_end and any(self.log.producers)
         self.leave()
         self.files.crash()
-        if start == end:
+        if start == end and not may_be_old:
             self.forget_all()
         self.start, self.committed = min(self.start, start), min(self.committed, end)
         self.reopened(end)
@@ -884,7 +887,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         """Without descriptors, the next call finishes it; after EIO, the log has to be reopened."""
         assert self.log is not None
         self.fill(data)
-        log, offset = self.log, self.offset_to_start_at(data)
+        log, offset, old_end = self.log, self.offset_to_start_at(data), self.end
         self.files.fail(operation, number)
         try:
             self.run(self._start_at(offset))
@@ -900,7 +903,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         if log.failed:
             self.files.crash()
             self.leave()
-            self.reopened_after_a_restart()
+            self.reopened_after_a_restart(old_end)
         else:
             self.restarted_at(offset)
 
@@ -1211,5 +1214,34 @@ def test_a_replica_appends_batches_of_a_leader_elected_during_a_truncation() -> 
         assert machine.replica.leader_epoch == machine.epoch == 3
         machine.reads_give_the_list()
         machine.everything_follows_from_the_records()
+    finally:
+        machine.teardown()
+
+
+def test_an_empty_log_keeps_its_producers_if_its_restart_did_not_begin() -> None:
+    """The machine took a log whose records were deleted for a restarted one."""
+    found = [empty_log_after_a_crash(ends_at) for ends_at in range(20)]
+    assert found[0] == (5, [7])
+    assert {(end, tuple(known)) for end, known in found} == {(5, (7,)), (5, ()), (3, ())}
+
+
+def empty_log_after_a_crash(ends_at: int) -> tuple[int, list[int]]:
+    """Restart a log without records at offset 3; return its end and producers after the crash."""
+    machine = ReplicaMachine()
+    machine.begin(segment=300, interval=0, flush=2**63 - 1, compacted=False, transactions=False)
+    try:
+        machine.append_as_follower(batches=[(([0, 0], 0, 7), 0, 0), (([0, 0, 0], 0, None), 0, 0)])
+        machine.commit(Drawn(5))  # type: ignore[arg-type]
+        machine.delete_records(Drawn(5))  # type: ignore[arg-type]
+        machine.crash_while_it_starts_at_another_offset(
+            Drawn(0, False, 3),  # type: ignore[arg-type]
+            ends_at=ends_at,
+            power=False,
+            seed=0,
+        )
+        machine.reads_give_the_list()
+        machine.everything_follows_from_the_records()
+        assert machine.log is not None
+        return machine.end, [entry.producer_id for entry in machine.log.producers]
     finally:
         machine.teardown()

@@ -17,7 +17,7 @@ from aiokq.broker.log.batch_reading import batch_records
 from aiokq.broker.log.corruption import batches_behind, only_zeros
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.core.errors import CorruptRecord, KafkaError
+from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.records import compression
 from aiokq.records.control import ControlType, read_control_type
 from aiokq.records.header import (
@@ -61,7 +61,7 @@ def contents(
         data = files.read_bytes(file.path)
         try:
             yield from _READERS[file.kind](data, file)
-        except (CorruptRecord, ValueError, struct.error) as error:
+        except (CorruptRecord, KafkaStorage, ValueError, struct.error) as error:
             yield {"error": getattr(error, "message", None) or str(error)}
     elif file.kind == "snapshot":
         try:

@@ -34,7 +34,7 @@ class Checkpoint:
         path: path of the file.
     """
 
-    __slots__ = ("_files", "_offsets", "_owner", "_written", "path")
+    __slots__ = ("_files", "_offsets", "_owner", "_uncertain", "_written", "path")
 
     def __init__(self, files: Files, path: str, owner: Checkpoints) -> None:
         self.path = path
@@ -44,6 +44,7 @@ class Checkpoint:
         # The offsets in the file. None if nothing was written since the start, and the file was
         # missing, empty or malformed at the start.
         self._written: dict[TopicPartition, int] | None = None
+        self._uncertain = False  # whether the last write failed, so that the content is unknown
         try:
             self._offsets = read_offsets(files, path)
         except CorruptRecord as error:
@@ -54,7 +55,7 @@ class Checkpoint:
     @property
     def is_blank(self) -> bool:
         """Whether there is no offset and nothing was written, so that no file is needed."""
-        return self._written is None and not self._offsets
+        return self._written is None and not self._offsets and not self._uncertain
 
     def get(self, partition: TopicPartition) -> int | None:
         """Return the offset of a partition; None if the checkpoint has none."""
@@ -80,13 +81,18 @@ class Checkpoint:
             self.note(partition, offset)
         with self._owner.lock:  # another thread may be writing the higher offset
             written = self._written
-            is_stale = written is None or written.get(partition, 0) > offset
+            is_stale = self._uncertain or written is None or written.get(partition, 0) > offset
         if is_stale:
             self.write()
 
-    def forget(self, partition: TopicPartition) -> bool:
-        """Remove the offset of a partition, in memory; return whether there was one."""
-        return self._offsets.pop(partition, None) is not None
+    def forget(self, partition: TopicPartition) -> None:
+        """Remove the offset of a partition, in memory."""
+        self._offsets.pop(partition, None)
+
+    def may_contain(self, partition: TopicPartition) -> bool:
+        """Whether the file may contain an offset of a partition."""
+        with self._owner.lock:
+            return self._uncertain or (self._written is not None and partition in self._written)
 
     def keep(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove all partitions except these, in memory."""
@@ -104,11 +110,11 @@ class Checkpoint:
         with self._owner.lock:
             # Copied under the lock, so that the last writer writes the latest offsets.
             latest = dict(self._offsets)
-            if self._owner.closed or self._written == latest:
+            if self._owner.closed or (self._written == latest and not self._uncertain):
                 return
-            self._written = None
+            self._uncertain = True
             write_offsets(self._files, self.path, latest)
-            self._written = latest
+            self._written, self._uncertain = latest, False
 
 
 class Checkpoints:
@@ -144,7 +150,8 @@ class Checkpoints:
         """
         self.high_watermarks.forget(partition)
         for checkpoint in (self.cleaned_offsets, self.log_starts, self.recovery_points):
-            if checkpoint.forget(partition):
+            checkpoint.forget(partition)
+            if checkpoint.may_contain(partition):
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:

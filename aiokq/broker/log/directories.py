@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.disk_trouble import is_full
 from aiokq.broker.log.file_names import META_PROPERTIES, partition_directory
 from aiokq.core.errors import ConfigError, KafkaStorage
 
@@ -304,27 +305,27 @@ class LogDirectories:
                 f"{next(iter(offline.values())).message}",
                 topic_partition=partition,
             )
-        while True:
-            directory = self._emptiest(partition)
+        candidates = sorted(self.online, key=self._counts.__getitem__)
+        for directory in candidates:
             try:
                 log = directory.load_partition(
-                    partition, topic_id, config, now_ms=now_ms, progress=progress
+                    partition, topic_id, config, now_ms=now_ms, is_new=is_new, progress=progress
                 )
-            except KafkaStorage:
-                if directory.disk.failure is None:
+            except KafkaStorage as error:
+                may_fit_elsewhere = directory.disk.failure is not None or (
+                    isinstance(error.__cause__, OSError) and is_full(error.__cause__)
+                )
+                if may_fit_elsewhere and directory is not candidates[-1]:
+                    continue
+                if self.online:
                     raise
-                continue  # try another directory
-            self._place(partition, directory)
-            return log
-
-    def _emptiest(self, partition: TopicPartition) -> LogDirectory:
-        online = self.online
-        if not online:
-            raise KafkaStorage(
-                f"every log directory is offline: {next(iter(self.offline.values())).message}",
-                topic_partition=partition,
-            )
-        return min(online, key=self._counts.__getitem__)
+            else:
+                self._place(partition, directory)
+                return log
+        raise KafkaStorage(
+            f"every log directory is offline: {next(iter(self.offline.values())).message}",
+            topic_partition=partition,
+        )
 
     def _place(self, partition: TopicPartition, directory: LogDirectory) -> None:
         self._places[partition] = directory

@@ -7,6 +7,7 @@ Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoints import Checkpoint, Checkpoints
 from aiokq.broker.log.clean_shutdown import CleanShutdown
 from aiokq.broker.log.config import LogConfig
-from aiokq.broker.log.disk_trouble import DiskTrouble, remedy, unusable
+from aiokq.broker.log.disk_trouble import DiskTrouble, is_full, remedy, unusable
 from aiokq.broker.log.file_removal import FileRemoval, remove_directory
 from aiokq.broker.log.meta_properties import MetaProperties, adopt_meta_properties
 from aiokq.broker.log.open_files import OpenFiles
@@ -29,7 +30,7 @@ from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.files import Files, Lock
 from aiokq.core.types import TopicPartition
-from aiokq.records.header import Checksum
+from aiokq.records.header import LOG_OVERHEAD, Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.flusher import Flusher
@@ -192,9 +193,16 @@ class LogDirectory:
         for name in self._files.listdir(directory):
             match file_names.parse_segment_file(name):
                 case (base_offset, file_names.LOG):
-                    if base_offset > 0 or self._files.stat_size(f"{directory}/{name}") > 0:
+                    if base_offset > 0 or self._has_batch(f"{directory}/{name}"):
                         return True
         return False
+
+    def _has_batch(self, path: str) -> bool:
+        file = self._files.open(path, writable=False)
+        try:
+            return any(file.pread(LOG_OVERHEAD, 0))  # a batch begins with its offset and its size
+        finally:
+            file.close()
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -226,6 +234,7 @@ class LogDirectory:
         config: LogConfig,
         *,
         now_ms: int,
+        is_new: bool = False,
         is_kafkas: bool = False,
         progress: Progress | None = None,
     ) -> PartitionLog:
@@ -248,8 +257,9 @@ class LogDirectory:
             KafkaStorage: the disk failed or is full.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
-        if not self.clean:
+        if not self.clean and not is_new:
             self._unserved.add(partition)
+        says_so = exists = True
         try:
             says_so = topic_id is None or self.strays.set_aside_other(partition, topic_id)
             exists = self._files.is_dir(directory)
@@ -279,13 +289,40 @@ class LogDirectory:
             # After a kill, too, the directory counts as new: its name may not be synced.
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
-            self.disk.refused(partition, "log not opened", error, directory)
-            raise KafkaStorage(
-                f"log of {partition} cannot be opened: {error.strerror or error} ({directory});"
-                f" {remedy(error)}",
-                topic_partition=partition,
-            ) from error
+            is_creation = is_new or not exists or not (says_so or self._may_be_written(partition))
+            raise self._not_opened(partition, directory, error, is_creation, exists) from error
         return log
+
+    def _may_be_written(self, partition: TopicPartition) -> bool:
+        try:
+            return self.was_written(partition)
+        except OSError:
+            return True
+
+    def _not_opened(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        error: OSError,
+        is_creation: bool,
+        existed: bool,
+    ) -> KafkaStorage:
+        """Return the error for a log that cannot be opened or created."""
+        what = "created" if is_creation else "opened"
+        self.disk.refused(partition, f"log not {what}", error, directory, may_be_full=is_creation)
+        advice = remedy(error)
+        if self.disk.failure is None:
+            if not existed:
+                self._unserved.discard(partition)
+                with contextlib.suppress(OSError):  # the next attempt completes the files
+                    self._files.remove_tree(directory)
+            if is_full(error):
+                advice = "free space on the disk; the broker then creates it"
+        return KafkaStorage(
+            f"log of {partition} cannot be {what}: {error.strerror or error} ({directory});"
+            f" {advice}",
+            topic_partition=partition,
+        )
 
     def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
         """Set the recovery point of a loaded log, and attach the flusher.

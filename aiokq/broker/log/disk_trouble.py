@@ -58,6 +58,8 @@ class DiskTrouble:
         what: str,
         error: OSError | CorruptRecord,
         path: str = "",
+        *,
+        may_be_full: bool = False,
     ) -> KafkaStorage:
         """Log an error; take the directory offline if its disk failed; return the error to raise.
 
@@ -72,6 +74,7 @@ class DiskTrouble:
         if (
             not isinstance(error, OSError)
             or error.errno in _OURS
+            or (may_be_full and is_full(error))
             or not self._fail(partition, what, error, path)
         ):
             with self._lock:

@@ -69,7 +69,7 @@ class FlushableLog(Protocol):
     def redo_flush(self, failed: PendingFlush) -> None:
         """Mark the files of a failed flush for another flush."""
 
-    def tell_replica(self) -> None:
+    def notify_replica(self) -> None:
         """Notify the replica, which may commit more."""
 
 
@@ -149,7 +149,7 @@ class Flusher:
         self._timers.clear()
         wanted, self._wanted = self._wanted, {}
         for log in wanted:
-            log.tell_replica()
+            log.notify_replica()
 
     async def _run(self) -> None:
         try:
@@ -189,7 +189,7 @@ class Flusher:
             self._task.succeeded()
         finally:
             for log in wanted:
-                log.tell_replica()
+                log.notify_replica()
 
     async def _finish(self, pending: Sequence[PendingFlush]) -> None:
         failure = await self._sync(pending)

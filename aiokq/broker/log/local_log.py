@@ -15,6 +15,7 @@ from aiokq.broker.log import file_names
 from aiokq.broker.log.durability import Durability
 from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.log_writer import LogWriter
+from aiokq.broker.log.producer_snapshot import UnsyncedSnapshots
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.segments import Segments
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -68,6 +69,7 @@ class LocalLog(ABC):
             segments=self._segments,
             disk=opened.disk,
         )
+        self._snapshots = UnsyncedSnapshots(opened.files, opened.directory)
         self._closed = False
         self.is_truncating = False
         self.generation = 0
@@ -191,6 +193,7 @@ class LocalLog(ABC):
                     break
                 taken.append(segment)
                 files += segment.begin_sync(finished=finished)
+            files += self._snapshots.begin_sync(active.base_offset)
         except OSError as error:
             for segment in taken:
                 segment.redo_sync()
@@ -210,6 +213,7 @@ class LocalLog(ABC):
         """Mark the files of a failed flush for another flush."""
         for segment in failed.segments:
             segment.redo_sync()
+        self._snapshots.redo_sync()
         for directory in failed.directories:
             if directory == self.directory:
                 self._renamed = True
@@ -223,12 +227,13 @@ class LocalLog(ABC):
         """
         if done.generation == self.generation:
             self.durability.flushed(self, done.end_offset)
-        self.tell_replica()
+        self.notify_replica()
 
     def flush(self) -> None:
         """Make all records durable. Waits for the disk, so it must not be called on the loop."""
         for segment in self._segments.all:
             segment.sync(finished=segment is not self._segments.active)
+        self._snapshots.sync(self._segments.active.base_offset)
         self.durability.synced(self.log_end_offset)
 
     def write_indexes(self) -> None:
@@ -236,7 +241,7 @@ class LocalLog(ABC):
         if not self.is_truncating:
             self._segments.active.flush_indexes()
 
-    def tell_replica(self) -> None:
+    def notify_replica(self) -> None:
         """Notify the replica that the log has changed. On the loop."""
         if self.replica is not None:
             self.replica.log_changed()
@@ -345,7 +350,7 @@ class LocalLog(ABC):
         """
         self._closed = True
         self._segments.release()
-        self.tell_replica()
+        self.notify_replica()
 
     def close(self, clean: bool = True) -> None:
         """Close the files; with ``clean``, sync them and write what the next start needs.

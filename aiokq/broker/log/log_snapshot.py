@@ -77,10 +77,12 @@ def snapshot_log(
     log.write_indexes()  # the index files of finished segments are complete
     found = []
     for segment in log.segments:
-        for suffix in file_names.SEGMENT_SUFFIXES:
+        for suffix in (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT):
             source = segment.path(suffix)
             if suffix == file_names.LOG:
                 size = segment.size
+            elif suffix == file_names.SNAPSHOT and segment.base_offset == log.log_end_offset:
+                continue  # ``producers`` becomes this file
             elif files.exists(source):
                 size = files.stat_size(source)
             else:

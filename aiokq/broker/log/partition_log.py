@@ -19,7 +19,7 @@ from aiokq.broker.log.appending import AppendResult, prepare_append
 from aiokq.broker.log.flusher import PendingFlush
 from aiokq.broker.log.follower_append import leader_batches
 from aiokq.broker.log.log_reading import LogRead, ReadableLog
-from aiokq.broker.log.producer_snapshot import encode_snapshot, write_snapshot
+from aiokq.broker.log.producer_snapshot import encode_snapshot
 from aiokq.broker.log.producer_state import Origin, ProducerState
 from aiokq.broker.log.retention import RetainedLog, expired
 from aiokq.broker.log.truncation import (
@@ -239,12 +239,8 @@ class PartitionLog(ReadableLog):
 
     def take_snapshot(self) -> None:
         """Write a snapshot of the producer state at the log end offset."""
-        write_snapshot(
-            self._files,
-            self.directory,
-            self.log_end_offset,
-            encode_snapshot(self._producers, self._crc32c),
-        )
+        data = encode_snapshot(self._producers, self._crc32c)
+        self._snapshots.write(self.log_end_offset, data)
 
     # --- epochs
 
@@ -502,7 +498,7 @@ class PartitionLog(ReadableLog):
         self.is_truncating = False
         self._writer.segments_changed()
         self.durability.truncated(self, self._segments.active.base_offset)
-        self.tell_replica()
+        self.notify_replica()
 
     def _replace_epochs(self, end_offset: int) -> None:
         try:

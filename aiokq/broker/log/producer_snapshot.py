@@ -27,7 +27,7 @@ from aiokq.broker.log.producer_state import (
 from aiokq.broker.log.segment import Segment
 from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import CorruptRecord
-from aiokq.core.files import Files
+from aiokq.core.files import File, Files
 from aiokq.core.types import Buffer
 from aiokq.records.control import read_marker
 from aiokq.records.header import NO_SEQUENCE, BatchHeader, Checksum
@@ -107,9 +107,63 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def write_snapshot(files: Files, directory: str, offset: int, data: bytes) -> None:
-    """Write the snapshot of ``offset``; it is not synced, as it has a CRC and can be rebuilt."""
-    replace_file(files, file_names.segment_file(directory, offset, file_names.SNAPSHOT), data)
+class UnsyncedSnapshots:
+    """The producer snapshots that one log has written and that are not durable yet.
+
+    The snapshot at a segment's base offset is synced with the records before it. When these records
+    are deleted, only the snapshot has their producers.
+
+    Source: Kafka ``UnifiedLog.roll``, ``flushProducerStateSnapshot``.
+    """
+
+    __slots__ = ("_directory", "_files", "_offsets", "_taken")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._offsets: set[int] = set()
+        self._taken: set[int] = set()  # by the last ``begin_sync``
+
+    def _path(self, offset: int) -> str:
+        return file_names.segment_file(self._directory, offset, file_names.SNAPSHOT)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write the snapshot at the log end offset unless it exists. Raises OSError.
+
+        An existing snapshot has the same producers, because nothing was appended since. If it were
+        replaced, a power cut before the next sync could damage a snapshot that was durable.
+        """
+        path = self._path(offset)
+        if not self._files.exists(path):
+            replace_file(self._files, path, data)
+        self._offsets.add(offset)
+
+    def begin_sync(self, end_offset: int) -> list[File]:
+        """Return the open files of the snapshots at or before ``end_offset``, to be synced.
+
+        Raises:
+            OSError: a file cannot be opened; all of them still have to be synced.
+        """
+        taken = {offset for offset in self._offsets if offset <= end_offset}
+        found = []
+        for offset in sorted(taken):
+            try:
+                found.append(self._files.open(self._path(offset)))
+            except FileNotFoundError:
+                continue  # a truncation or a deletion of records removed it
+        self._offsets -= taken
+        self._taken = taken
+        return found
+
+    def redo_sync(self) -> None:
+        """Mark the files of the last ``begin_sync`` for another sync, because that one failed."""
+        self._offsets |= self._taken
+
+    def sync(self, end_offset: int) -> None:
+        """Sync the snapshots at or before ``end_offset``; new names are not durable yet."""
+        for file in self.begin_sync(end_offset):
+            file.sync()
+            file.close()
 
 
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
@@ -160,16 +214,20 @@ class ProducerReplay:
         crc32c: Checksum,
         now_ms: int,
         *,
-        remove_later: bool = True,
+        repair: bool = True,
     ) -> None:
         self.state = ProducerState()
         self.start = start
+        self._files = files
+        self._directory = directory
+        self._crc32c = crc32c
         self._now_ms = now_ms
+        self._repair = repair
         for offset, path in reversed(snapshot_files(files, directory)):
             if offset < start:
                 break
             if offset > end:
-                if remove_later:
+                if repair:
                     files.remove(path)
                 continue
             try:
@@ -182,6 +240,17 @@ class ProducerReplay:
                 self.state.put(entry)
             self.start = offset
             break
+
+    def begin_segment(self, base_offset: int) -> None:
+        """Write the snapshot at a segment's base offset, durably, unless it exists.
+
+        When the earlier segments are deleted, only this snapshot has their producers.
+
+        Source: Kafka ``LogLoader.recoverSegment``, ``UnifiedLog.rebuildProducerState``.
+        """
+        if self._repair and base_offset > self.start:  # there is no snapshot after ``start``
+            path = file_names.segment_file(self._directory, base_offset, file_names.SNAPSHOT)
+            self._files.write_atomic(path, encode_snapshot(self.state, self._crc32c))
 
     def note(
         self, segment: Segment, position: int, header: BatchHeader
@@ -211,6 +280,7 @@ class ProducerReplay:
             CorruptRecord: a segment is damaged.
         """
         for segment in segments:
+            self.begin_segment(segment.base_offset)
             position = segment.position_of(self.start)
             if position is not None:
                 for at, header in segment.headers(position):

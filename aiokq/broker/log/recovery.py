@@ -75,7 +75,7 @@ GAPS_ANYWHERE: Final = 2**63 - 1
 """Value of ``gaps_before`` if Apache Kafka may have compacted the log up to an unknown offset."""
 
 
-def _lower_nothing(partition: TopicPartition, offset: int) -> None:
+def _without_checkpoints(partition: TopicPartition, offset: int) -> None:
     """Do nothing; for a log without checkpoints."""
 
 
@@ -94,8 +94,8 @@ def open_log(
     high_watermark: int = 0,
     recovery_point: int = 0,
     gaps_before: int = 0,
-    forget_behind: Callable[[TopicPartition, int], None] = _lower_nothing,
-    lower_log_start: Callable[[TopicPartition, int], None] = _lower_nothing,
+    forget_behind: Callable[[TopicPartition, int], None] = _without_checkpoints,
+    lower_log_start: Callable[[TopicPartition, int], None] = _without_checkpoints,
     progress: Progress | None = None,
 ) -> PartitionLog:
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
@@ -224,7 +224,7 @@ class _Loader:
             clean = False
             segments, producers = self._load(clean=False, point=0)
         if self._start > segments[-1].next_offset:
-            segments, producers = self._begin_anew(segments)
+            segments, producers = self._start_empty(segments)
         remove_stray_snapshots(self._files, self._directory, segments)
         for segment in segments:
             segment.release()  # otherwise each segment would keep a descriptor
@@ -261,7 +261,7 @@ class _Loader:
     def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
-    def _begin_anew(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
+    def _start_empty(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
         """Replace segments that all end before the log start offset by an empty segment.
 
         The new segment begins at the log start offset. A power cut removed the records between the
@@ -376,7 +376,7 @@ class _Loader:
                 segment.flush_indexes()
 
     def _replay_to(
-        self, end: int, before: Sequence[Segment], *, remove_later: bool = False
+        self, end: int, before: Sequence[Segment], *, repair: bool = False
     ) -> ProducerReplay:
         """Return a replay with the producer state at ``end``, from the segments before it."""
         replay = ProducerReplay(
@@ -386,7 +386,7 @@ class _Loader:
             end,
             self._crc32c,
             self._now_ms,
-            remove_later=remove_later,
+            repair=repair,
         )
         replay.walk(before)
         return replay
@@ -403,7 +403,7 @@ class _Loader:
         segments = self._open_all(bases[:sound], bases[sound]) if sound else []
         expected = bases[sound]
         # A snapshot after this offset may include records that are lost.
-        replay = self._replay_to(expected, segments, remove_later=True)
+        replay = self._replay_to(expected, segments, repair=True)
         known_epoch = self.epochs.latest_epoch
         # The check finds the epochs that begin later. The start of an earlier epoch is only in the
         # file.
@@ -413,6 +413,7 @@ class _Loader:
                 self._damage.set_segments_aside(bases[index:])
                 break
             segment = self._segment(bases[index])
+            replay.begin_segment(bases[index])
             ends_at = self._synced_end if index == len(bases) - 1 else None
             bad = self._recover(segment, max(expected, bases[index]), replay, ends_at)
             segments.append(segment)

@@ -86,7 +86,7 @@ def find_cut(
             cut.next_offset,
             crc32c,
             now_ms,
-            remove_later=False,
+            repair=False,
         )
         for segment in segments[:at]:
             if segment.next_offset > replay.start:

@@ -123,6 +123,28 @@ async def test_groups_and_producers_are_in_it():
             assert await copy.committed() == {("t", 0): 2}
 
 
+@pytest.mark.parametrize("empty", [True, False])
+async def test_producers_of_deleted_segments_are_known_after_a_kill_on_the_copy(empty: bool):
+    """Regression: the copy had only the snapshot of the log end, which recovery removes."""
+    sent = batch(1, producer_id=0, producer_epoch=0, base_sequence=0)
+    async with Broker() as broker:
+        await broker.create("t")
+        assert (await broker.produce("t", sent)).base_offset == 0
+        log = broker.node.topics.partition("t", 0).log
+        log.roll(NOW_MS)
+        if not empty:
+            await broker.produce("t", batch(1))
+        log.delete_records(1)
+        log.purge()
+        await take_snapshot(broker.node, "/copy")
+    files = broker.files
+    files.remove(f"/copy/{file_names.CLEAN_SHUTDOWN}")
+    async with At(files) as copy:
+        again = await copy.produce("t", sent)
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert copy.node.topics.partition("t", 0).log.log_start_offset == 1
+
+
 async def test_what_is_compacted_is_known_to_be():
     """Otherwise the cleaner of the copy starts at the first record of each log."""
     async with Broker() as broker:

@@ -145,7 +145,7 @@ async def test_what_a_refused_creation_left_does_not_keep_the_node_from_starting
             await broker.create("first")  # makes it the emptier one
         broker.files.fail(
             "open",
-            errno.ENOSPC,
+            errno.EIO,
             matches=lambda path: path.startswith(f"{refusing}/t-0/{name}"),
             times=None,
         )
@@ -325,17 +325,31 @@ def test_a_corrupt_copy_of_the_metadata_log_is_made_anew_from_another() -> None:
     asyncio.run(main())
 
 
-def test_a_partition_is_not_placed_where_nothing_can_be_written() -> None:
-    """The next directory takes it, as in Kafka."""
+@pytest.mark.parametrize(("number", "offline"), [(errno.EIO, [A]), (errno.ENOSPC, [])])
+def test_a_partition_is_not_placed_where_nothing_can_be_written(number, offline) -> None:
+    """The next directory takes it. Unlike in Kafka, a full disk does not fail for that."""
     files = MemoryFiles()
     directories = open_directories(files)
-    files.fail("mkdirs", errno.ENOSPC, matches=under(A))
+    files.fail("mkdirs", number, matches=under(A))
     from aiokq.broker.log.config import LogConfig
 
     partition = TopicPartition("t", 0)
     directories.open_partition(partition, None, LogConfig(), now_ms=0, is_new=True)
     assert directories.directory_of(partition) is directories.all[1]
-    assert list(directories.offline) == [A]
+    assert list(directories.offline) == offline
+
+
+def test_a_log_created_elsewhere_for_lack_of_space_leaves_its_directory_clean() -> None:
+    """Otherwise each start would check all logs of the directory, until the disk has space."""
+    files = MemoryFiles()
+    open_directories(files)
+    files.crash()
+    directories = open_directories(files)
+    files.fail("mkdirs", errno.ENOSPC, matches=under(A))
+    directories.open_partition(TP, None, config(), now_ms=0, is_new=False)
+    assert directories.directory_of(TP) is directories.all[1]
+    close(directories)
+    assert [directory.clean for directory in open_directories(files).all] == [True, True]
 
 
 @pytest.mark.parametrize("every", [1, 5])

@@ -296,9 +296,49 @@ def test_a_partition_that_cannot_be_opened_is_a_storage_error(files: MemoryFiles
     """The partition gets KAFKA_STORAGE_ERROR, and the broker continues."""
     directory = open_directory(files)
     files.fail("open", errno.ENOSPC)
-    with pytest.raises(KafkaStorage, match="cannot be opened"):
+    with pytest.raises(KafkaStorage, match=r"cannot be created: No space .* then creates it"):
         partition(directory)
+    assert directory.disk.failure is None
     partition(directory)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_with_records_that_cannot_be_opened_on_a_full_disk_takes_it_offline(
+    files: MemoryFiles, clean: bool
+) -> None:
+    """Only the creation of a log may be repeated without a restart."""
+    directory = open_directory(files)
+    append(partition(directory), batch(b"x"))
+    if clean:
+        directory.close()
+    files.crash()
+    files.remove(f"/data/orders-0/{file_names.PARTITION_METADATA}")
+    directory = open_directory(files)
+    files.fail("pwritev", errno.ENOSPC)
+    with pytest.raises(KafkaStorage, match=r"cannot be opened: No space .* start the broker again"):
+        partition(directory)
+    assert directory.disk.failure is not None
+    assert files.exists("/data/orders-0/00000000000000000000.log")
+
+
+def test_the_directory_of_another_topic_is_kept_if_there_is_no_space(files: MemoryFiles) -> None:
+    """A creation that fails removes only files of its own."""
+    directory = open_directory(files)
+    append(partition(directory), batch(b"x"))
+    directory.close()
+    files.crash()
+    directory = open_directory(files)
+    files.fail("rename", errno.ENOSPC)
+    other = uuid.UUID(int=7)
+    with pytest.raises(KafkaStorage, match="No space"):
+        directory.load_partition(TP, other, config(), now_ms=NOW_MS, is_new=True)
+    files.fail("open", errno.ENOSPC)
+    with pytest.raises(KafkaStorage, match="cannot be created"):
+        directory.load_partition(TP, other, config(), now_ms=NOW_MS, is_new=True)
+    assert directory.disk.failure is None
+    [kept] = [name for name in files.listdir("/data") if name.endswith("-stray")]
+    assert files.stat_size(f"/data/{kept}/00000000000000000000.log") == len(batch(b"x"))
+    directory.load_partition(TP, other, config(), now_ms=NOW_MS, is_new=True)
 
 
 @pytest.mark.parametrize("killed_at", ["after the deletion", "after the creation", "later"])
@@ -485,7 +525,7 @@ def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_closing(
         partition(directory, TopicPartition(name, 0))
     append(directory.logs[TopicPartition("b", 0)], batch(b"y"))
     directory.logs[TopicPartition("a", 0)].delete_records(1)
-    files.fail("pwritev", matches=lambda path: path.startswith(f"{PATH}/a-0/"))
+    files.fail("sync_dir", matches=lambda path: path == f"{PATH}/a-0")
     with pytest.raises(KafkaStorage):
         directory.close()
     directory = open_directory(files)  # the lock was released

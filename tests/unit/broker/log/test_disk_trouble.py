@@ -70,6 +70,19 @@ def test_a_process_without_descriptors_has_no_broken_disk(number: int) -> None:
     assert disk.failure is None
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_may_refuse_a_new_log_and_stay_online(number: int) -> None:
+    """Nothing else that fails is accepted, and no other operation may fail."""
+    disk = DiskTrouble(Time(), "/data")
+    refused = disk.refused(TP, "log not created", error_of(number), may_be_full=True)
+    assert (refused.code, disk.failure) == (56, None)
+    disk.refused(TP, "log not created", error_of(errno.EIO), may_be_full=True)
+    assert disk.failure is not None
+    disk = DiskTrouble(Time(), "/data")
+    disk.refused(TP, "append failed", error_of(number))
+    assert disk.failure is not None
+
+
 def test_damage_in_one_log_is_not_the_directorys() -> None:
     """The partition cannot be read; the others are not affected."""
     disk = DiskTrouble(Time(), "/data")

@@ -285,6 +285,7 @@ async def test_a_failed_wait_names_the_directory():
 WITHOUT_A_DESCRIPTOR = [
     # a finished segment cannot be opened for its sync, after the newest one was handled
     ("open", lambda path: path.endswith(f"{0:020d}.log")),
+    ("open", lambda path: path.endswith(f"{1:020d}.snapshot")),
     # the directory's sync comes before or after that of the records
     ("sync_dir", lambda path: path == "/data/t-0"),
     ("sync_dir", lambda path: path == "/data"),

@@ -165,7 +165,8 @@ def test_what_a_flush_left_undone_is_the_next_ones(files: MemoryFiles) -> None:
         append(log, batch())
     first = log.begin_flush(None)
     assert first is not None
-    assert len(first.files) == 8  # three segments, the indexes of two, and the leader epochs
+    # three segments, the indexes of two, the snapshots of two rolls, and the leader epochs
+    assert len(first.files) == 10
     assert len(first.directories) == 2
     log.redo_flush(first)
     again = log.begin_flush(None)

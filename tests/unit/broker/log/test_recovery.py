@@ -402,6 +402,31 @@ def test_a_damaged_snapshot_is_made_again_from_the_log(files: MemoryFiles) -> No
     assert append(open_partition(files), data).duplicate
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_of_deleted_segments_are_known_after_a_second_crash(
+    files: MemoryFiles, clean: bool
+) -> None:
+    """The first start writes the snapshot of the segment that is left, if it is missing."""
+    log = open_partition(files)
+    sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
+    append(log, sent)
+    log.roll(NOW_MS)
+    append(log, batch())
+    if clean:
+        log.close()
+        for offset in (1, 2):
+            files.remove(path(offset, file_names.SNAPSHOT))
+    files.crash()
+    log = open_partition(files, clean=clean)
+    log.delete_records(1)
+    log.purge()
+    assert not files.exists(path(0))
+    files.crash()
+    log = open_partition(files, clean=False, log_start_offset=1)
+    result = append(log, sent)
+    assert (result.base_offset, result.duplicate) == (0, True)
+
+
 def test_an_open_transaction_is_open_after_a_restart(files: MemoryFiles) -> None:
     """It may still be aborted."""
     for clean in (True, False):

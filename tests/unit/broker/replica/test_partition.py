@@ -155,7 +155,7 @@ def test_the_deadline_is_not_for_the_leaders_own_flush() -> None:
         await asyncio.sleep(60)
         assert not waiting.done()
         at.log.durability.flushed(at.log, end)
-        at.log.tell_replica()
+        at.log.notify_replica()
         await waiting
 
     run(1, main)
@@ -225,7 +225,7 @@ async def test_a_batch_that_was_synced_before_its_topic_is_deleted_is_acknowledg
     await asyncio.sleep(0)
     log = at.log
     log.durability.flushed(log, end)
-    log.tell_replica()
+    log.notify_replica()
     at.delete()  # before the waiter runs
     log.retire()
     await waiting
@@ -250,7 +250,7 @@ def test_what_the_flush_policy_asked_for_is_not_committed_before_it_is_synced() 
     at.replica_fetched(1, 2)
     assert (at.log.flush_policy_end, at.high_watermark) == (1, 1)
     at.log.durability.flushed(at.log, 2)
-    at.log.tell_replica()
+    at.log.notify_replica()
     assert at.high_watermark == 2
 
 
