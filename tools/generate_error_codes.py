@@ -29,20 +29,20 @@ for their own deadlines.
 """
 
 FATAL = {
-    23: "the members' protocols cannot be reconciled by joining again",
-    24: "a group id does not become valid",
-    26: "a session timeout does not become valid",
-    35: "a broker does not learn a version while we wait",
-    43: "a topic's message format does not change",
-    48: "the state of the transaction differs from the state that the client assumes",
-    49: "the transactional id belongs to another producer id now",
-    50: "the transaction timeout is above the broker's limit",
-    81: "the group is full",
-    82: "another member took this group.instance.id",
-    90: "a newer producer took this transactional.id",
-    111: "another member holds this group.instance.id",
-    112: "the broker does not know the assignor",
-    128: "a regular expression does not become valid",
+    23: "INCONSISTENT_GROUP_PROTOCOL: the group does not use a protocol that the member supports",
+    24: "INVALID_GROUP_ID",
+    26: "INVALID_SESSION_TIMEOUT: the session timeout is outside the broker's range",
+    35: "UNSUPPORTED_VERSION: the broker does not support the version of the request",
+    43: "UNSUPPORTED_FOR_MESSAGE_FORMAT: the topic's message format does not support the request",
+    48: "INVALID_TXN_STATE: the transaction's state does not allow the request",
+    49: "INVALID_PRODUCER_ID_MAPPING: the transactional.id is assigned to another producer id",
+    50: "INVALID_TRANSACTION_TIMEOUT: the transaction timeout is above the broker's limit",
+    81: "GROUP_MAX_SIZE_REACHED: the group is full",
+    82: "FENCED_INSTANCE_ID: another member has joined with this group.instance.id",
+    90: "PRODUCER_FENCED: a newer producer uses this transactional.id",
+    111: "UNRELEASED_INSTANCE_ID: another member still uses this group.instance.id",
+    112: "UNSUPPORTED_ASSIGNOR: the broker does not have the assignor",
+    128: "INVALID_REGULAR_EXPRESSION",
 }
 """Codes that are fatal besides those of authentication and authorization.
 
@@ -52,9 +52,9 @@ ConsumerHeartbeatRequestManager enters its fatal state. Source: their calls of `
 """
 
 MAY_HAVE_BEEN_WRITTEN = {
-    -1: "may be raised at any point, including after the append",
-    7: "the append was done, but the replicas did not follow in time",
-    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND: the append was done",
+    -1: "UNKNOWN_SERVER_ERROR: may be returned at any point, also after the append",
+    7: "REQUEST_TIMED_OUT: appended, but not replicated in time",
+    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND: appended, but too few replicas were in sync afterwards",
 }
 """Codes after which the records of a Produce request may be in the log."""
 

@@ -150,7 +150,11 @@ async def _negotiate(connection: Connection) -> None:
         if response.error_code != _UNSUPPORTED_VERSION:
             break
         if version == 0:
-            raise too_old(connection.name)
+            raise UnsupportedVersion(
+                "the peer refuses ApiVersions, even version 0",
+                api="ApiVersions",
+                node=connection.name,
+            )
         # The error response is in version 0; since Kafka 2.4 it names the supported range
         # (KIP-511).
         newest = next(

@@ -68,7 +68,13 @@ class RequestTimeout(BrokerError, TimeoutError):
 
 
 class UnknownBrokerError(BrokerError):
-    """A code that this version of aiokq does not know; treated like UNKNOWN_SERVER_ERROR."""
+    """A code that this version of aiokq does not know.
+
+    It has the flags of UNKNOWN_SERVER_ERROR: not retriable, and the records of a Produce request
+    may have been written.
+    """
+
+    may_have_been_written = True
 
     def __init__(
         self, code: int, message: str | None = None, **context: Unpack[ErrorContext]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.core.errors import KafkaError, RequestTimeout, copy_error
-from aiokq.producer.produce_errors import wrote_nothing
+from aiokq.producer.produce_errors import means_not_written
 
 if TYPE_CHECKING:
     from aiokq.producer.queued_batch import QueuedBatch
@@ -28,7 +28,7 @@ def final_error(queued: QueuedBatch, error: KafkaError) -> KafkaError:
         attempt=queued.attempts or None,
     )
     own.may_have_been_written = queued.uncertain or (
-        queued.attempts > 0 and not wrote_nothing(error)
+        queued.attempts > 0 and not means_not_written(error)
     )
     return own
 

@@ -14,7 +14,7 @@ from aiokq.core.types import TopicPartition
 from aiokq.producer.batch_split import halves, number_halves, records_by_error
 from aiokq.producer.final_errors import final_error, timed_out
 from aiokq.producer.idempotence import Sequences
-from aiokq.producer.produce_errors import Outcome, outcome_of, wrote_nothing
+from aiokq.producer.produce_errors import Outcome, means_not_written, outcome_of
 from aiokq.producer.queue_owner import NEVER
 from aiokq.producer.queued_batch import QueuedBatch
 from aiokq.producer.send_window import SendWindow
@@ -257,7 +257,7 @@ class PartitionQueue:
             # is in the log. A torn batch may still be in the log as a part of the batch that was
             # split.
             queued.uncertain = queued.torn
-        elif not wrote_nothing(error):
+        elif not means_not_written(error):
             queued.uncertain = True
         if queued.expired:
             self._window.remove(queued)

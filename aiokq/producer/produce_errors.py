@@ -91,7 +91,7 @@ returns this error after the append.
 """
 
 
-def wrote_nothing(error: KafkaError) -> bool:
+def means_not_written(error: KafkaError) -> bool:
     """Return whether the attempt that ended with this error certainly wrote nothing."""
     if isinstance(error, BrokerError) and not error.may_have_been_written:
         return error.code in DEFINITIVE or outcome_of_code(error.code) is Outcome.FAILED

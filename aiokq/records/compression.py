@@ -96,6 +96,8 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     """
     if codec == NONE:
         return bytes(data)
+    if not GZIP <= codec <= ZSTD or (codec == ZSTD and magic < 2):
+        raise _unsupported(codec, magic)
     if level is not None:
         check_level(codec, level)
     if codec == GZIP:
@@ -105,11 +107,9 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
         return _snappy_compress(data)
     if codec == LZ4:
         return _lz4_compress(data, level, magic)
-    if codec == ZSTD and magic >= 2:
-        import zstandard
+    import zstandard
 
-        return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
-    raise _unsupported(codec, magic)
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
 
 
 def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes:

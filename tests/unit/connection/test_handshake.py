@@ -93,6 +93,19 @@ def test_a_broker_that_always_closes_on_api_versions_is_too_old() -> None:
     run(1, main)
 
 
+def test_a_peer_that_refuses_each_version_of_api_versions_is_named() -> None:
+    """Version 0 is the last one to ask for; the peer answered, so it is not said to have closed."""
+
+    async def main(simulation: Simulation) -> None:
+        async with one_broker(simulation) as (_, kafka, node):
+            kafka[1].on(wire.ApiVersionsRequest, wire.ApiVersionsResponse(error_code=35))
+            with pytest.raises(UnsupportedVersion, match="refuses ApiVersions, even version 0"):
+                await node.request(metadata())
+            assert asked_versions(kafka) == [4, 0]
+
+    run(1, main)
+
+
 def test_a_broker_that_worked_before_is_never_considered_too_old() -> None:
     """Closing on ApiVersions is then a restart or a network failure, and temporary."""
 

@@ -103,7 +103,8 @@ def test_an_unknown_code_keeps_its_number_and_behaves_like_an_unknown_server_err
     assert isinstance(error, errors.UnknownBrokerError)
     assert error.code == 4242
     assert "4242" in str(error)
-    assert not error.retriable
+    for flag in ("retriable", "refresh_metadata", "fatal", "may_have_been_written"):
+        assert getattr(error, flag) is getattr(errors.UnknownServer, flag), flag
 
 
 def test_code_zero_raises_nothing_and_has_no_error():

@@ -14,7 +14,7 @@ from aiokq.core.errors import (
     UnknownServer,
     error_for,
 )
-from aiokq.producer.produce_errors import Outcome, outcome_of, outcome_of_code, wrote_nothing
+from aiokq.producer.produce_errors import Outcome, means_not_written, outcome_of, outcome_of_code
 
 
 @pytest.mark.parametrize("row", ERROR_CODES, ids=lambda row: row.name)
@@ -43,18 +43,19 @@ def test_a_lost_connection_and_a_timeout_are_tried_again() -> None:
     """The batch may have been written: only a retry tells."""
     assert outcome_of(ConnectionLost("gone")) is Outcome.MOVED
     assert outcome_of(RequestTimeout("late")) is Outcome.RETRY
-    assert not wrote_nothing(ConnectionLost("gone"))
-    assert not wrote_nothing(RequestTimeout("late"))
-    assert wrote_nothing(ConnectionLost("not sent", may_have_been_written=False))
+    assert not means_not_written(ConnectionLost("gone"))
+    assert not means_not_written(RequestTimeout("late"))
+    assert means_not_written(ConnectionLost("not sent", may_have_been_written=False))
 
 
 def test_only_what_is_certain_counts_as_not_written() -> None:
     """A leader that resigns after the append answers NOT_LEADER_OR_FOLLOWER."""
-    assert not wrote_nothing(NotLeaderOrFollower())
-    assert not wrote_nothing(UnknownServer())
-    assert not wrote_nothing(error_for(20))
+    assert not means_not_written(NotLeaderOrFollower())
+    assert not means_not_written(UnknownServer())
+    assert not means_not_written(error_for(30_000))
+    assert not means_not_written(error_for(20))
     for code in (2, 3, 10, 19, 29, 45, 87):
-        assert wrote_nothing(error_for(code)), code
+        assert means_not_written(error_for(code)), code
 
 
 def test_errors_that_are_no_broker_s_are_judged_by_what_they_say() -> None:

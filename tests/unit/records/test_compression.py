@@ -196,14 +196,20 @@ def test_names_are_kafkas() -> None:
 
 
 def test_unknown_codecs_and_zstd_in_old_formats_are_unsupported() -> None:
-    """Bits 3 to 7 of other codecs are for newer Kafka versions; zstd came with v2."""
-    for codec in (5, 6, 7):
+    """Codec ids 5 to 7 are for newer Kafka versions; zstd came with batches of magic 2.
+
+    Regression: with a level, an unknown codec raised an IndexError.
+    """
+    for codec in (-1, 5, 6, 7):
         with pytest.raises(UnsupportedCompressionType):
             decompress(codec, b"", LIMIT)
-        with pytest.raises(UnsupportedCompressionType):
-            compress(codec, b"")
+        for level in (None, 1):
+            with pytest.raises(UnsupportedCompressionType):
+                compress(codec, b"", level)
     with pytest.raises(UnsupportedCompressionType):
         compress(compression.ZSTD, b"", magic=1)
+    with pytest.raises(UnsupportedCompressionType):
+        compress(compression.ZSTD, b"", 99, magic=1)
 
 
 def test_many_gzip_members_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
