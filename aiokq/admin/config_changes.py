@@ -75,7 +75,7 @@ async def alter_configs(
                 timeout=remaining,
             )
         except UnsupportedVersion:
-            return await _alter_as_a_whole(
+            return await _replace_all_configs(
                 engine, target, {r: wanted[r] for r in group}, validate_only, remaining
             )
         return dict(
@@ -131,7 +131,7 @@ def _incremental(
     )
 
 
-async def _alter_as_a_whole(
+async def _replace_all_configs(
     engine: ClusterEngine,
     target: int | Target,
     changes: Mapping[ConfigResource, Changes],

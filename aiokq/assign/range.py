@@ -44,7 +44,7 @@ class RangeAssignor:
         by_rack = [topic for topic in topics if topic.rack_aware]
         for alike in _co_partitioned(by_rack):
             if len(alike) > 1:
-                _assign_alike(alike)
+                _assign_same_partitions(alike)
             else:
                 alike[0].assign_runs(alike[0].in_rack)
         for topic in topics:
@@ -129,8 +129,12 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
     return list(groups.values())
 
 
-def _assign_alike(topics: list[_Topic]) -> None:
-    """Give the same partition of all these topics to a member whose rack has replicas of all."""
+def _assign_same_partitions(topics: list[_Topic]) -> None:
+    """For each partition number, give that partition of every topic to one member.
+
+    The member's rack must have a replica of each of these partitions. Without such a member, the
+    partitions stay free.
+    """
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):
         for member in remaining:

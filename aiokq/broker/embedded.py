@@ -355,9 +355,9 @@ class EmbeddedCluster:
             raise Closed(NOT_RUNNING)
         if asyncio.get_running_loop() is loop:
             return await call()
-        return await handed_over(call, loop, name="embedded cluster", gone=self._loop_gone)
+        return await handed_over(call, loop, name="embedded cluster", gone=self._loop_closed)
 
-    def _loop_gone(self) -> WrongLoop:
+    def _loop_closed(self) -> WrongLoop:
         return WrongLoop(
             "the event loop on which this EmbeddedCluster was started is not running, or "
             "stopped before the call ended: use the cluster on its own loop, or enter it by "
@@ -460,7 +460,7 @@ class EmbeddedCluster:
             await self._close()
             return
         try:
-            await handed_over(self._close, loop, name="close", gone=self._loop_gone)
+            await handed_over(self._close, loop, name="close", gone=self._loop_closed)
         except WrongLoop:
             if loop.is_closed():
                 # Finalisers release the port, the lock and the temporary directory when the node is

@@ -421,10 +421,10 @@ class BrokerNode:
         def listen(directory: LogDirectory) -> Callable[[KafkaStorage], None]:
             failed = functools.partial(self._directory_failed, directory)
 
-            def tell(error: KafkaStorage) -> None:
+            def report(error: KafkaStorage) -> None:
                 loop.call_soon_threadsafe(failed, error)
 
-            return tell
+            return report
 
         for directory in directories.all:
             directory.disk.listener = listen(directory)

@@ -141,11 +141,11 @@ class ClusterChecks:
                     counters=ClientCounters("doctor"),
                 )
         except TimeoutError as error:
-            told = f"no answer within {limit:g} s"
+            cause = f"no answer within {limit:g} s"
             if isinstance(error, RequestTimeout):  # one request has a limit of its own
-                told = error.message
+                cause = error.message
             raise ConnectionLost(
-                f"{told}: a firewall, not Kafka, or a listener of another security_protocol"
+                f"{cause}: a firewall, not Kafka, or a listener of another security_protocol"
             ) from None
         try:
             connected = loop.time() - began

@@ -216,9 +216,9 @@ def verify(
 
 
 def _show_report(out: Output, report: Report) -> None:
-    told = {id(one) for partition in report.partitions for one in partition.findings}
+    listed = {id(one) for partition in report.partitions for one in partition.findings}
     for finding in report.findings:
-        if id(finding) not in told:
+        if id(finding) not in listed:
             _complain(out, finding)
     _summary(out, report)
 

@@ -30,7 +30,8 @@ def offsets(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="Show the first record at or after a time, see above; repeatable.",
+            help="Show the first record at or after this time: 2026-01-31T12:00:00Z, @MS for "
+            "milliseconds since 1970, or PT1H for an hour ago. Repeatable.",
         ),
     ] = None,
     committed: ReadCommitted = False,

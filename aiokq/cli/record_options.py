@@ -88,7 +88,9 @@ class ReadOptions:
             "--from",
             "-f",
             metavar="START",
-            help="Where to start: beginning, end, an offset, -N or a time, see above.",
+            help="Where to start: beginning, end, an offset, -N for the last N offsets of each "
+            "partition, or a time: 2026-01-31T12:00:00Z, @MS for milliseconds since 1970, or PT1H "
+            "for an hour ago.",
             typed=str,
         ),
     )

@@ -85,7 +85,7 @@ class RecordReader:
                 else:
                     consumer.assign(partitions)
                 if wanted.follow:
-                    await self._start_where_it_may_be(consumer, partitions)
+                    await self._start_at_possible_offsets(consumer, partitions)
                     await self._follow(consumer)
                 else:
                     await self._until_end(consumer, partitions)
@@ -144,7 +144,7 @@ class RecordReader:
             consumer.seek(tp, offset)
         return starts
 
-    async def _start_where_it_may_be(
+    async def _start_at_possible_offsets(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
         """Seek to the start, but do not let partitions without a leader delay the others.

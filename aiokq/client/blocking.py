@@ -94,7 +94,7 @@ class BlockingCalls:
         # run_in_executor is not used: the future that it returns is done as soon as the wait is
         # cancelled, although the function still runs.
         running = self._executor.submit(call)
-        running.add_done_callback(partial(_tell, loop, ended))
+        running.add_done_callback(partial(_notify, loop, ended))
         waiting = asyncio.wrap_future(running)
         try:
             return await waiting
@@ -118,7 +118,9 @@ def _partition_of(item: object) -> TopicPartition | None:
     return None
 
 
-def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], running: Future[R]) -> None:
+def _notify(
+    loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], running: Future[R]
+) -> None:
     """Notify the loop, from the thread, that the function has ended or will never run."""
     try:
         loop.call_soon_threadsafe(_set, ended)

@@ -71,16 +71,16 @@ class RecoveryMonitor:
             await self._wake.wait()
             self._wake.clear()
             self._backoff.reset()
-            while self._anything_failed():
+            while self._has_failures():
                 await self._look_after()
                 # A new failure shortens the pause, but not below the shortest backoff: a partition
                 # that fails with every request must not turn this task into a busy loop.
                 await asyncio.sleep(self._pause)
                 rest = self._backoff.next() - self._pause
-                if rest > 0 and self._anything_failed():
+                if rest > 0 and self._has_failures():
                     await self._sleep_unless_woken(rest)
 
-    def _anything_failed(self) -> bool:
+    def _has_failures(self) -> bool:
         state = self._state()
         return bool(state.failed or state.down & state.metadata.brokers.keys())
 

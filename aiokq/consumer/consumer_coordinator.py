@@ -155,7 +155,7 @@ class ConsumerCoordinator:
         deadline = now + timeout
         try:
             await self._bounded(
-                "records in work", self._drain(pipeline, normal, by), timeout * SHARE
+                "unfinished records", self._drain(pipeline, normal, by), timeout * SHARE
             )
             if self._settings.auto_commit and self._committer() is not None:
                 limit = min(timeout * SHARE, deadline - self._engine.now())

@@ -285,15 +285,15 @@ class Fetcher:
         """Handle a request that failed for all its partitions."""
         engine = self._engine
         self._counters.retries["Fetch"] += 1
-        told: set[RecordSource] = set()
+        reported: set[RecordSource] = set()
         for state in states:
             if state.preferred == node_id:
                 state.preferred = -1
             elif error.retriable or error.refresh_metadata:
                 if error.refresh_metadata:
                     engine.partition_failed(state.tp, error, leader_epoch=state.leader_epoch)
-            elif state.source not in told:
-                told.add(state.source)
+            elif state.source not in reported:
+                reported.add(state.source)
                 state.source.report(error)
             self.update(state)
 
@@ -407,9 +407,9 @@ class Fetcher:
             return  # buffered records are delivered first; the fetch is then repeated
         match action:
             case FetchAction.RETRY:
-                self._tell(node_id, state, error)
+                self._report(node_id, state, error)
             case FetchAction.REFRESH:
-                self._tell(node_id, state, error)
+                self._report(node_id, state, error)
                 self._engine.partition_failed(
                     state.tp,
                     error,
@@ -423,7 +423,7 @@ class Fetcher:
             case FetchAction.PARK:
                 self._park(state, error)
 
-    def _tell(self, node_id: int, state: PartitionState, error: KafkaError) -> None:
+    def _report(self, node_id: int, state: PartitionState, error: KafkaError) -> None:
         where = {"node": node_id, "partition": state.tp}
         self.outages.failed(REFUSED, node_id, error, where=where, member=state.tp)
 

@@ -148,7 +148,7 @@ class PartitionDiscovery:
         self._rewatch()
         for tp in self._subscription.partitions:
             self._read(tp, Start.POLICY)
-        self._tell()
+        self._notify_topics()
 
     def take(self, tp: TopicPartition) -> None:
         """Read a partition that the group has assigned."""
@@ -205,8 +205,8 @@ class PartitionDiscovery:
         """Whether the group, or a manual assignment, decides that the partition is read."""
         return self._topics is not None or tp in self._subscription.partitions
 
-    def _tell(self) -> None:
-        """Tell the group the subscribed topics, once they are known."""
+    def _notify_topics(self) -> None:
+        """Notify the group of the subscribed topics, once they are known."""
         if self._topics is None:
             return
         mode = self._subscription.mode
@@ -261,7 +261,7 @@ class PartitionDiscovery:
                     self._engine.outages.ended(NOT_LISTED, None)
                     self._take_all()
                     self._listed = True
-                    self._tell()
+                    self._notify_topics()
         finally:
             answered.cancel()
 
@@ -286,7 +286,7 @@ class PartitionDiscovery:
         elif isinstance(event, TopicRecreated):
             self._replaced(event.topic)
         elif isinstance(event, TopicRemoved):
-            self._gone(event.topic)
+            self._topic_deleted(event.topic)
         elif isinstance(event, BrokerUp):
             for state in self._positions:
                 if event.node_id in (state.leader, state.preferred):
@@ -308,7 +308,7 @@ class PartitionDiscovery:
             self._new.update(TopicPartition(topic, number) for number in info.partitions)
         if self._wanted(topic):
             self._take(info, Start.POLICY if first else self._start_of_new())
-            self._tell()
+            self._notify_topics()
 
     def _grown(self, topic: str) -> None:
         info = self._engine.metadata.topics.get(topic)
@@ -341,7 +341,7 @@ class PartitionDiscovery:
         ):
             self._search.find(topic)
 
-    def _gone(self, topic: str) -> None:
+    def _topic_deleted(self, topic: str) -> None:
         for state in self._of(topic):
             if self._by_hand(state.tp):
                 state.leader = NO_LEADER
@@ -351,7 +351,7 @@ class PartitionDiscovery:
                 self._left[state.tp] = _Left(state.topic_id, state.position, state.fetch_epoch)
             logger.warning("topic no longer exists: partition=%s", state.tp)
             self._drop(state)
-        self._tell()
+        self._notify_topics()
         if topic in self._watched:
             self._search.lost(topic)
 

@@ -275,7 +275,7 @@ class PositionResolver:
             if isinstance(error, UnknownTopicOrPartition):
                 logger.debug("no offset yet: partition=%s error=%s", state.tp, error)
                 continue  # the topic search reports the error
-            self._tell(NO_OFFSET, state, error)
+            self._report(NO_OFFSET, state, error)
             if not error.retriable:
                 state.refused(error)
                 state.source.report(error)
@@ -392,7 +392,7 @@ class PositionResolver:
                 self._settled(state)
         self.kick()
 
-    def _tell(self, what: str, state: PartitionState, error: KafkaError) -> None:
+    def _report(self, what: str, state: PartitionState, error: KafkaError) -> None:
         self._engine.outages.failed(
             what, None, error, where={"partition": state.tp}, member=state.tp
         )
@@ -405,7 +405,7 @@ class PositionResolver:
                 state.tp,
             )
             return
-        self._tell(NOT_CHECKED, state, error)
+        self._report(NOT_CHECKED, state, error)
         if error.refresh_metadata:
             self._engine.partition_failed(state.tp, error, leader_epoch=state.leader_epoch)
         elif not error.retriable:

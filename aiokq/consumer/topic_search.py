@@ -117,7 +117,7 @@ class TopicSearch:
                 except RequestTimeout as error:
                     engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
                 except UnknownTopicOrPartition as error:
-                    self._tell(topic, error)
+                    self._report_missing(topic, error)
                 except KafkaError as error:
                     # The error may end when permissions are granted, so retry with backoff.
                     engine.outages.failed(UNREADABLE, topic, error, where={"topic": topic})
@@ -170,16 +170,16 @@ class TopicSearch:
         for state in self._absent(topic):
             logger.warning("partition does not exist: partition=%s", state.tp)
 
-    def _tell(self, topic: str, error: UnknownTopicOrPartition) -> None:
+    def _report_missing(self, topic: str, error: UnknownTopicOrPartition) -> None:
         """Raise the error to the readers of the partitions; once per reader for a missing topic."""
         logger.warning("topic or partition still does not exist: topic=%s error=%s", topic, error)
         info = self._engine.metadata.topics.get(topic)
-        told: set[RecordSource] = set()
+        reported: set[RecordSource] = set()
         for state in self._absent(topic):
             if info is not None:
                 state.source.report(no_such_partition(state.tp, len(info.partitions)))
-            elif state.source not in told:
-                told.add(state.source)
+            elif state.source not in reported:
+                reported.add(state.source)
                 own = copy_error(error)
                 own.topic_partition = state.tp
                 state.source.report(own)

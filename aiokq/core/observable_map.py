@@ -51,7 +51,9 @@ class Subscription(Generic[K, V]):
         try:
             self._callback(key, value)
         except Exception:
-            logger.exception("signal subscriber failed: callback=%r key=%r", self._callback, key)
+            logger.exception(
+                "subscription callback failed: callback=%r key=%r", self._callback, key
+            )
 
 
 class ObservableMap(Generic[K, V]):

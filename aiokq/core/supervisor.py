@@ -215,9 +215,9 @@ class Supervisor:
         try:
             logger.error("task failed: supervisor=%s", self.name, exc_info=error)
         finally:  # a log handler may raise, but the waiters must fail nevertheless
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         if self._on_failure is not None:
             try:
                 self._on_failure(error)

@@ -143,7 +143,7 @@ class _LoopThread(threading.Thread):
                 continue
             stack = _stack_of(sys._current_frames().get(self._loop_thread))
             logger.warning(
-                "event loop stands still: seconds=%.3f\n%s", time.monotonic() - asked, stack
+                "event loop is blocked: seconds=%.3f\n%s", time.monotonic() - asked, stack
             )
             while not alive.wait(min(watchdog.interval for watchdog in watchdogs)):
                 if not self._watchdogs or self._loop.is_closed():

@@ -104,7 +104,7 @@ class ClassicMember(GroupMember):
             self._not_before = now
             self._begin_join("consumer subscribes")
         elif topics != self._joined_with:
-            self._want_rejoin("the subscription changed")
+            self._want_restart_join("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
         """Revoke all partitions and leave the group.
@@ -159,7 +159,7 @@ class ClassicMember(GroupMember):
 
     def _unanswered(self, error: KafkaError, now: float) -> None:
         if self.state is MemberState.SYNCING:
-            self._join_anew("the response to SyncGroup was lost", now)
+            self._restart_join("the response to SyncGroup was lost", now)
         self._pause(now, error)
 
     def topology(self, topology: Topology, now: float) -> None:
@@ -170,7 +170,7 @@ class ClassicMember(GroupMember):
         if self.state is MemberState.ASSIGNING:
             self._assign(group_leader, topology)
         elif changed:
-            self._want_rejoin("topics changed")
+            self._want_restart_join("topics changed")
 
     def unknown(self, error: KafkaError, now: float) -> None:
         """Handle the failure of `NeedTopics`."""
@@ -359,7 +359,7 @@ class ClassicMember(GroupMember):
         if code in EXPELLED:
             self._expelled(error, now)
         elif code == RebalanceInProgress.code or error.retriable:
-            self._join_anew(f"{api} failed with {error.name}", now)
+            self._restart_join(f"{api} failed with {error.name}", now)
             self._pause(now, error)
         else:
             self._refuse(error)
@@ -371,7 +371,7 @@ class ClassicMember(GroupMember):
             self.error = None
             self._backoff.reset()
             if code:
-                self._want_rejoin("the group rebalances")
+                self._want_restart_join("the group rebalances")
             return
         error = error_for(code, api="Heartbeat")
         if code in EXPELLED:
@@ -398,14 +398,14 @@ class ClassicMember(GroupMember):
         else:
             self.state = MemberState.JOINING
 
-    def _join_anew(self, reason: str, now: float) -> None:
+    def _restart_join(self, reason: str, now: float) -> None:
         """Rejoin after a failed join or sync, unless the member is to leave."""
         if self._wants_out:
             self._go_on(now)
         else:
             self._begin_join(reason)
 
-    def _want_rejoin(self, reason: str) -> None:
+    def _want_restart_join(self, reason: str) -> None:
         if self.state is MemberState.STABLE:
             self._begin_join(reason)
         elif self.state in (MemberState.ASSIGNING, MemberState.SYNCING, MemberState.SETTLING):
@@ -433,7 +433,7 @@ class ClassicMember(GroupMember):
         else:
             self.state = MemberState.STABLE
 
-    def _say_goodbye(self, now: float) -> None:
+    def _send_leave(self, now: float) -> None:
         if self._member_id == NO_MEMBER_ID or self._config.instance_id is not None:
             self._left(now)  # a static member stays until its session expires (KIP-345)
         else:

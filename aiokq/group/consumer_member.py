@@ -320,7 +320,7 @@ class ConsumerMember(GroupMember):
         else:
             self._reconcile()
 
-    def _say_goodbye(self, now: float) -> None:
+    def _send_leave(self, now: float) -> None:
         if self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
             # The heartbeat in flight was not disregarded earlier, because its response might
             # contain a newer epoch, which the last commits would need. From now on that response is

@@ -24,15 +24,15 @@ def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool)
         return error
     match error:
         case GroupIdNotFound():
-            told = f"group {group_id!r} has members of the classic protocol: " + _other_ways(
+            advice = f"group {group_id!r} has members of the classic protocol: " + _other_ways(
                 auto, by_regex
             )
         case UnsupportedVersion():
-            told = "the broker does not have the consumer protocol (KIP-848): " + _other_ways(
+            advice = "the broker does not have the consumer protocol (KIP-848): " + _other_ways(
                 auto, by_regex
             )
         case InconsistentGroupProtocol() if error.message == error.default_message:
-            told = (
+            advice = (
                 f"group {group_id!r} has members of the consumer protocol, or its members have no "
                 "assignor in common with this one: "
                 + ("" if auto else "set group_protocol='auto' or 'consumer', or ")
@@ -40,7 +40,7 @@ def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool)
             )
         case _:
             return error
-    better = type(error)(f"{told} [{error.message}]", api=error.api, node=error.node)
+    better = type(error)(f"{advice} [{error.message}]", api=error.api, node=error.node)
     better.__cause__ = error.__cause__
     return better
 

@@ -148,8 +148,8 @@ class GroupMember(ABC):
         """Continue as a member; no `GiveUp`, `Take` or `Lose` is open."""
 
     @abstractmethod
-    def _say_goodbye(self, now: float) -> None:
-        """Leave the group; all partitions were given up."""
+    def _send_leave(self, now: float) -> None:
+        """Leave the group; all partitions were revoked."""
 
     @abstractmethod
     def _left(self, now: float) -> None:
@@ -170,7 +170,7 @@ class GroupMember(ABC):
         if self.state is MemberState.FAILED:
             if not self._lose() and self._wants_out and self._left_behind:
                 self._left_behind = False
-                self._say_goodbye(now)
+                self._send_leave(now)
         elif self._lose():
             self.state = MemberState.PREPARING  # afterwards the member rejoins or leaves
         elif not self._wants_out:
@@ -179,7 +179,7 @@ class GroupMember(ABC):
             self.state = MemberState.PREPARING
             self._handle(GiveUp(self.owned))
         else:
-            self._say_goodbye(now)
+            self._send_leave(now)
 
     def _lose(self) -> bool:
         """Report lost partitions; return whether there are any."""

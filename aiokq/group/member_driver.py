@@ -248,14 +248,14 @@ class MemberDriver:
             if self._closed:
                 return
             member.failed(ask.ticket, error, self._engine.now())
-            self._tell(member, error)
+            self._report(member, error)
         else:
             member.received(ask.ticket, response, self._engine.now())
-            self._tell(member, member.error)
+            self._report(member, member.error)
         self._wake.set()
 
-    def _tell(self, member: ClassicMember | ConsumerMember, error: KafkaError | None) -> None:
-        """Log requests that fail for long; the end of a membership is logged elsewhere."""
+    def _report(self, member: ClassicMember | ConsumerMember, error: KafkaError | None) -> None:
+        """Log lasting failures of requests; the end of a membership is logged elsewhere."""
         outages, group_id = self._engine.outages, self._group_id
         if error is None:
             outages.ended(TROUBLE, group_id)

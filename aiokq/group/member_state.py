@@ -45,7 +45,7 @@ class MemberState(Enum):
     """The state of a member."""
 
     OUT = "not in a group"
-    PREPARING = "revoking partitions before joining"
+    PREPARING = "revoking or losing partitions, before joining or leaving the group"
     JOINING = "joining the group"
     ASSIGNING = "leading the group, and waiting for the partitions of the topics to assign"
     SYNCING = "waiting for the assignment"

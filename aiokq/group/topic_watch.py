@@ -86,7 +86,7 @@ class TopicWatch:
     def name(self, topic_ids: frozenset[UUID]) -> None:
         """Call `named` with the names of these topics as soon as they are known."""
         self._nameless = topic_ids
-        self._tell_names()
+        self._notify_names()
         if self._nameless:
             # Refresh all topics: a topic that matches the broker's pattern may be new.
             self._engine.refresher.refresh()
@@ -107,11 +107,11 @@ class TopicWatch:
     def _on_change(self, key: EventKey, event: Event) -> None:
         if isinstance(event, TopicAdded | PartitionsAdded | TopicRecreated | TopicRemoved):
             if self._nameless:
-                self._tell_names()
+                self._notify_names()
             if self._known and event.topic in self._watched:
                 self._changed(self._topology())
 
-    def _tell_names(self) -> None:
+    def _notify_names(self) -> None:
         names = {
             info.topic_id: info.name
             for info in self._engine.metadata.topics.values()

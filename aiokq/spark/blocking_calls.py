@@ -96,7 +96,7 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
     work = partial(contextvars.copy_context().run, function)
     running: Future[T] = threads.calls.submit(work)
     ended: asyncio.Future[None] = loop.create_future()
-    running.add_done_callback(partial(_tell, loop, ended))
+    running.add_done_callback(partial(_notify, loop, ended))
     try:
         await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -175,7 +175,7 @@ def _interrupted(session: SparkSession, tag: str) -> None:
         logger.debug("cannot cancel the jobs with the tag %s", tag, exc_info=True)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], _: Future[T]) -> None:
+def _notify(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], _: Future[T]) -> None:
     """Notify the loop that the call has ended; runs in the thread of the call."""
     try:
         loop.call_soon_threadsafe(_set, ended)

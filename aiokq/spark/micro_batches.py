@@ -202,11 +202,11 @@ class MicroBatchPlanner:
             return []
         # Spark does not retry this call: an outage that begins here would end the query.
         partitions, ends = self._latest_offsets.answer(
-            lambda offset_reader: self._now_there(offset_reader, until)
+            lambda offset_reader: self._current_offsets(offset_reader, until)
         )
         return stream_ranges(begun, until, partitions, ends, self._losses)
 
-    async def _now_there(
+    async def _current_offsets(
         self, offset_reader: OffsetReader, until: SourceOffset
     ) -> tuple[Partitions, Ends]:
         partitions = await offset_reader.partitions(missing_ok=True)

@@ -199,6 +199,38 @@ def test_closing_waits_for_the_work_of_other_tasks(protocol: str) -> None:
 
 
 @both
+def test_closing_stops_waiting_for_a_record_that_takes_too_long(
+    protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names the step that took too long; another member receives the record again."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        await w.produce("t", range(2), 1)
+        finished: list[int] = []
+
+        async def work() -> None:
+            async for record in c:
+                if record.value == b"1":
+                    await asyncio.sleep(600)
+                finished.append(record.offset)
+
+        c = w.member("t", protocol=protocol)
+        await c.start()
+        task = asyncio.create_task(work())
+        await until(lambda: finished == [0])
+        began = w.world.loop.time()
+        await c.close(timeout=8)
+        assert w.world.loop.time() - began <= 8
+        task.cancel()
+        await asyncio.wait([task])
+        assert "no longer waiting: group=g step=unfinished records waited=" in caplog.text
+        assert await w.committed("t", 1) == [1]
+
+    simulate(body)
+
+
+@both
 def test_streams_keep_order_across_rebalances(protocol: str) -> None:
     """A partition belongs to exactly one stream, also after it was revoked and assigned again."""
 

@@ -20,6 +20,7 @@ from aiokq.core.errors import (
     RequestTimeout,
     TopicAuthorization,
     UnknownBrokerError,
+    UnknownServer,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -348,16 +349,22 @@ def test_refused_records_fail_alone_and_the_rest_of_their_batch_is_written() -> 
     simulate(body)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(29, TopicAuthorization), (999, UnknownBrokerError)])
-def test_an_error_code_fails_its_batch_but_never_the_producer(code: int, kind: type) -> None:
+@pytest.mark.parametrize(
+    ("code", "kind", "written"),
+    [(29, TopicAuthorization, False), (-1, UnknownServer, True), (999, UnknownBrokerError, True)],
+)
+def test_an_error_code_fails_its_batch_but_never_the_producer(
+    code: int, kind: type[KafkaError], written: bool
+) -> None:
     """In other clients an unexpected error code ended the sender until a restart."""
 
     async def body(world: Any, kafka: Any) -> None:
         kafka.topic("orders", [1])
         async with producer(world, kafka, linger_ms=0) as p:
             kafka.faults.append(times(1, code))
-            with pytest.raises(kind):
+            with pytest.raises(kind) as caught:
                 await p.send("orders", b"refused")
+            assert caught.value.may_have_been_written is written
             assert (await p.send("orders", b"v")).offset == 0
 
     simulate(body)

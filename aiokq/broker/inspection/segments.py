@@ -92,7 +92,7 @@ class SegmentCheck:
         self._aborted: list[AbortedTransaction] = []
         self._crc32c = crc32c
         self._deep = deep
-        self._told: dict[tuple[str, str], int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
     def run(self, expected: int) -> CheckedSegment:
         """Check batches and indexes.
@@ -258,18 +258,18 @@ class SegmentCheck:
         return self._path(suffix)
 
     def error(self, path: str, position: int | None, kind: str, message: str) -> None:
-        self._tell(Severity.ERROR, path, position, kind, message)
+        self._report(Severity.ERROR, path, position, kind, message)
 
     def warning(self, path: str, position: int | None, kind: str, message: str) -> None:
-        self._tell(Severity.WARNING, path, position, kind, message)
+        self._report(Severity.WARNING, path, position, kind, message)
 
-    def _tell(
+    def _report(
         self, severity: Severity, path: str, position: int | None, kind: str, message: str
     ) -> None:
-        told = self._told[path, kind] = self._told.get((path, kind), 0) + 1
-        if told < MOST_FINDINGS:
+        count = self._counts[path, kind] = self._counts.get((path, kind), 0) + 1
+        if count < MOST_FINDINGS:
             self.findings.append(Finding(severity, path, position, message))
-        elif told == MOST_FINDINGS:
+        elif count == MOST_FINDINGS:
             self.findings.append(
                 Finding(severity, path, position, f"{message}; and more findings of this kind")
             )

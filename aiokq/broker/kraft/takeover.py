@@ -90,7 +90,7 @@ def take_over(
                 return
         topics = metadata.image.topics.values()
         bound = any(max(topic.kafka_epochs, default=NO_EPOCH) > NO_EPOCH for topic in topics)
-        if bound and _all_there(directories, metadata):
+        if bound and _all_present(directories, metadata):
             _forget(metadata)
         elif not metadata.image.appends:
             _serve_as_found(directories, metadata, random)
@@ -131,8 +131,8 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     )
 
 
-def _all_there(directories: LogDirectories, metadata: MetadataLog) -> bool:
-    """Whether all log directories are online: a missing one could contain Kafka's metadata."""
+def _all_present(directories: LogDirectories, metadata: MetadataLog) -> bool:
+    """Whether all log directories are online; a missing directory could have Kafka's metadata."""
     present = {directory.properties.directory_id for directory in directories.all}
     return not directories.offline and present.issuperset(metadata.image.directories)
 

@@ -57,11 +57,11 @@ if cython.compiled:
         detach,
         failed_batch,
         give_up,
+        notify_refused,
         refused_by,
         report_bug,
         report_memory_freed,
         set_block,
-        tell_refused,
     )
     from cython.cimports.aiokq.fastpath.produce._columns import (
         RecordColumns,
@@ -94,11 +94,11 @@ else:
         detach,
         failed_batch,
         give_up,
+        notify_refused,
         refused_by,
         report_bug,
         report_memory_freed,
         set_block,
-        tell_refused,
     )
     from aiokq.fastpath.produce.columns import (
         RecordColumns,
@@ -953,7 +953,7 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
         targets.append(new_delivery(there, there.count - 1, timestamp))
     batch.forward(targets)
     for there in refused.values():
-        tell_refused(there)
+        notify_refused(there)
     return None
 
 

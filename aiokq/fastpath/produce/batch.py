@@ -591,12 +591,12 @@ def refused_by(batch: Batch, where: object, error: object) -> object:
 def give_up(batch: Batch, where: object, error: object) -> object:
     """Fail a batch because of a bug, and report both the bug and the batch."""
     batch.fail(report_bug(batch.accumulator, where, error))
-    tell_refused(batch)
+    notify_refused(batch)
     return None
 
 
 @cython.cfunc
-def tell_refused(batch: Batch) -> object:
+def notify_refused(batch: Batch) -> object:
     accumulator: Accumulator = batch.accumulator
     if accumulator.on_refused is not None:
         try:

@@ -239,7 +239,7 @@ class _Sending:
         topic: str,
         journal: Journal,
         arrived: UnjournaledRows,
-        told: Callable[[ExportProgress], None] | None,
+        on_progress: Callable[[ExportProgress], None] | None,
     ) -> None:
         self.size = 0
         self.found = 0
@@ -250,7 +250,7 @@ class _Sending:
         self._files = files
         self._topic = topic
         self._journal = journal
-        self._told = told
+        self._on_progress = on_progress
         self._words = files.columns.describe()
         self._sent: deque[_Sent] = deque()
 
@@ -264,7 +264,7 @@ class _Sending:
         """
         loop = asyncio.get_running_loop()
         pieces = self._files.pieces(self._journal.position)
-        self._tell()
+        self._report_progress()
         following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
         try:
             while (made := await following) is not None:
@@ -339,7 +339,7 @@ class _Sending:
         self._journal.add(piece.file, piece.until, acknowledged)
         self.size += sum(_size(row) for _, row in sent.rows)
         self.found += len(sent.found)
-        self._tell()
+        self._report_progress()
         if self._unknown and delivered:
             await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
 
@@ -350,10 +350,10 @@ class _Sending:
         if id_ >= 0:
             self._journal.note_producer(id_)
 
-    def _tell(self) -> None:
-        if self._told is not None:
+    def _report_progress(self) -> None:
+        if self._on_progress is not None:
             done = self._journal.done.rows
-            self._told(ExportProgress(self._files.rows, done, self._words))
+            self._on_progress(ExportProgress(self._files.rows, done, self._words))
 
     def _where(self, piece: Piece, begin: int, end: int, partition: int | None = None) -> str:
         """Return the rows of a piece as text; the first row of a file is row 1."""

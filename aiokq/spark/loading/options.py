@@ -166,7 +166,8 @@ class LoadOptions:
         metadata=option(
             "--partition-by",
             metavar="topic,date",
-            help="Partition directories by topic, by date (UTC), or by both.",
+            help="Partition columns of the table; for Parquet, directories within each batch. The "
+            "date is that of the record's timestamp, in UTC.",
             panel=_FILES,
             show_default=False,
             typed=str,
@@ -423,7 +424,7 @@ class LoadOptions:
         """Return the options for format("aiokq")."""
         options = {f"kafka.{name}": value for name, value in self.kafka.items()}
         if self.topics_pattern is not None:
-            options["subscribePattern"] = _of_whole_names(self.topics_pattern)
+            options["subscribePattern"] = _anchored(self.topics_pattern)
         else:
             options["subscribe"] = ",".join(self.topics)
         if self.starting_timestamp_ms is not None:
@@ -438,7 +439,7 @@ class LoadOptions:
         return options
 
 
-def _of_whole_names(pattern: str) -> str:
+def _anchored(pattern: str) -> str:
     """Return a pattern that matches only whole names, unlike Spark's option; flags stay first."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"

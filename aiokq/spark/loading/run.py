@@ -35,7 +35,7 @@ __all__ = ["load"]
 
 logger = logging.getLogger("aiokq.spark")
 
-Tell: TypeAlias = Callable[[LoadProgress], None]
+OnProgress: TypeAlias = Callable[[LoadProgress], None]
 
 LOOK_AGAIN: Final = 0.2
 """Seconds between two checks of the stop event."""
@@ -62,7 +62,7 @@ def load(
     options: LoadOptions,
     *,
     spark: SparkSession | None = None,
-    progress: Tell | None = None,
+    progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     master: str = "local[*]",
     conf: Mapping[str, str] | None = None,
@@ -164,13 +164,13 @@ class _Load:
         spark: SparkSession,
         decoder: ValueDecoder | None,
         found: Preflight,
-        tell: Tell | None,
+        on_progress: OnProgress | None,
         stop: threading.Event,
     ) -> None:
         self._options = options
         self._target = target
         self._spark = spark
-        self._tell = tell
+        self._on_progress = on_progress
         self._stop = stop
         self._total = sum(found.missing.values()) if options.available_now else None
         self._batches = _batches(options, target, decoder)
@@ -298,9 +298,9 @@ class _Load:
             self._report(batch)
 
     def _report(self, batch: int | None) -> None:
-        if self._tell is not None:
+        if self._on_progress is not None:
             loaded = self._loaded
-            self._tell(LoadProgress(batch, loaded.offsets, self._total, loaded.rows))
+            self._on_progress(LoadProgress(batch, loaded.offsets, self._total, loaded.rows))
 
     # -- in the caller's thread
 

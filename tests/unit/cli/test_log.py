@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.config.settings import broker_settings
+from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.broker.node import BrokerNode
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
@@ -104,6 +105,30 @@ def test_damage_is_told_with_file_and_byte(alone, data):
     dumped = run(alone, "dump", path)
     assert (dumped.code, "wrong checksum" in dumped.err) == (1, True)
     assert {file: file.stat().st_mtime_ns for file in data.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda lines: [b"x" + lines[0], *lines[1:]], "the first line is not the header"),
+        (lambda lines: [lines[0], b"x\n", *lines[1:]], "line 2 is damaged, and a valid line"),
+    ],
+    ids=["header", "middle"],
+)
+def test_a_damaged_metadata_log_hides_no_other_file(alone, data, damage, reason):
+    """Regression: the command ended there, with the text of an exception and no JSON."""
+    path = data / METADATA_LOG
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(damage(lines)))
+    result = run(alone, "dump", data)
+    assert result.code == 1
+    assert f"aiokq: {path}: metadata log {path} is corrupt at byte" in result.err
+    assert reason in result.err
+    assert f"Dumping {log_of(data)}" in result.lines
+    documents = [json.loads(line) for line in run(alone, "dump", data, "--json").lines]
+    [error] = [one for one in documents if one["kind"] == "metadata"]
+    assert reason in error["error"]
+    assert any(one["kind"] == "log" for one in documents)
 
 
 def test_several_directories_of_a_node_are_checked_together(alone, data, tmp_path):

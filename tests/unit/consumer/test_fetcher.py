@@ -31,7 +31,7 @@ def test_the_outage_of_a_partition_ends_when_it_is_not_assigned_any_more() -> No
             for number in range(2)
         )
         for state in (kept, revoked):
-            fetcher._tell(1, state, NotLeaderOrFollower("not here", topic_partition=state.tp))
+            fetcher._report(1, state, NotLeaderOrFollower("not here", topic_partition=state.tp))
         assert fetcher.outages.troubled
         fetcher.remove(revoked)
         assert fetcher.outages.troubled

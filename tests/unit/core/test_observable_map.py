@@ -140,6 +140,7 @@ def test_a_raising_subscriber_is_logged_and_does_not_stop_the_others(caplog):
     with caplog.at_level(logging.ERROR, "aiokq.core"):
         assert signal.emit("a", 1)
     assert seen == [("a", 1)]
+    assert "subscription callback failed: callback=" in caplog.text
     assert "broken listener" in caplog.text
 
 

@@ -52,7 +52,7 @@ async def test_a_stall_is_reported_with_the_line_that_stalled():
     seconds, stack = reports[0]
     assert seconds >= 0.05
     assert "the_blocking_call" in stack
-    assert "event loop stands still" in logged.text
+    assert "event loop is blocked" in logged.text
 
 
 async def test_a_busy_loop_that_responds_is_not_reported():
@@ -114,7 +114,7 @@ async def test_watchdogs_of_one_loop_share_a_thread():
         for watchdog in (patient, *strict):
             watchdog.stop()
     assert reports == ["strict", "strict"]
-    assert logged.text.count("event loop stands still") == 1
+    assert logged.text.count("event loop is blocked") == 1
     await asyncio.to_thread(thread.join, 5)
     assert not thread.is_alive()
 
