@@ -3,7 +3,6 @@
 To follow a record that is sent, start at Accumulator.append.
 
     the accumulator             Accumulator: append(), append_many(), append_columns(), routes
-    arguments                   validation of key, value, headers, timestamp, partition
     a record's place            its route, partition and batch
     encoding                    into the memory block of the batch
     memory                      batches opened, grown and closed
@@ -21,14 +20,7 @@ import time
 
 from aiokq.core.clock import SystemClock
 from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge
-from aiokq.fastpath.produce.refusals import (
-    bad_headers,
-    bad_partition,
-    bad_record,
-    bad_timestamp,
-    check_topic,
-    no_partition,
-)
+from aiokq.fastpath.produce.refusals import bad_record, check_topic, no_partition
 
 try:
     from aiokq.fastpath import cython_names as cython
@@ -42,7 +34,6 @@ if cython.compiled:
         HEADER_SIZE,
         PyBytes_AS_STRING,
         PyBytes_GET_SIZE,
-        PyLong_AsLongLongAndOverflow,
         PyUnicode_AsUTF8AndSize,
         aiokq_murmur2,
         aiokq_now_ms,
@@ -50,6 +41,13 @@ if cython.compiled:
         memcpy,
     )
     from cython.cimports.aiokq.fastpath.native import aiokq_varint_size as varint_size
+    from cython.cimports.aiokq.fastpath.produce._arguments import (
+        as_bytes,
+        checked_partition,
+        checked_timestamp,
+        plain_headers,
+        record_parts,
+    )
     from cython.cimports.aiokq.fastpath.produce._batch import (
         Batch,
         Slot,
@@ -87,6 +85,13 @@ if cython.compiled:
     from aiokq.fastpath._shared import NO_GUARD, partition_for_key
 else:
     from aiokq.fastpath.produce import pure
+    from aiokq.fastpath.produce.arguments import (
+        as_bytes,
+        checked_partition,
+        checked_timestamp,
+        plain_headers,
+        record_parts,
+    )
     from aiokq.fastpath.produce.batch import (
         Batch,
         Slot,
@@ -120,7 +125,6 @@ __all__ = ["Accumulator"]
 
 
 _MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 _POOLED_BYTES = 4 * 1024 * 1024
 _NO_TOPIC = object()
 
@@ -284,7 +288,7 @@ class Accumulator:
             raise BufferFull("other calls wait for buffer_memory: await enqueue()")
         if not cython.compiled and topic is self.last_topic and partition is None:
             if timestamp_ms is not None:
-                timestamp = _checked_timestamp(timestamp_ms)
+                timestamp = checked_timestamp(timestamp_ms)
             elif self.clock is None:
                 timestamp = time.time_ns() // 1_000_000
             else:
@@ -364,7 +368,7 @@ class Accumulator:
                     if partition is None:
                         batch = _put_plain(self, route, value, key, now, None)
                 else:
-                    key, value, headers, timestamp = _parts(record)
+                    key, value, headers, timestamp = record_parts(record)
                     if timestamp is None:
                         timestamp = now
                     if timestamp != now:
@@ -643,90 +647,6 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
     return time.monotonic()
 
 
-# ---------------------------------------------------------------- arguments
-
-
-def _as_bytes(value, what):
-    """Return a bytes-like key or value as bytes; the errors say what to write instead."""
-    if isinstance(value, str):
-        raise TypeError(f"a {what} is bytes, not str: encode it: {what}.encode()")
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value)
-    if isinstance(value, memoryview):
-        return value.tobytes()
-    raise TypeError(
-        f"a {what} is bytes, bytearray, memoryview or None, not {type(value).__name__}: "
-        "serialize it first"
-    )
-
-
-def _plain_headers(headers):
-    """Return headers as a list of (str, bytes | None); the errors say what to write instead."""
-    out = []
-    if isinstance(headers, dict):
-        headers = headers.items()
-    try:
-        pairs = iter(headers)
-    except TypeError:
-        raise bad_headers(headers) from None
-    for header in pairs:
-        if isinstance(header, (str, bytes)):
-            raise bad_headers(header)
-        try:
-            name, value = header
-        except (TypeError, ValueError):
-            raise bad_headers(header) from None
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is str, not {type(name).__name__}")
-        out.append((name, None if value is None else _as_bytes(value, "header value")))
-    return out
-
-
-@cython.cfunc
-@cython.exceptval(-2)
-def _checked_timestamp(timestamp_ms: object) -> cython.longlong:
-    """Return an explicit timestamp; raise unless it is an int from 0 to the largest int64."""
-    number: cython.longlong = _small(timestamp_ms)
-    if number < 0:
-        raise bad_timestamp(timestamp_ms)
-    return number
-
-
-@cython.cfunc
-@cython.exceptval(-2)
-def _checked_partition(partition: object) -> cython.longlong:
-    """Return an explicit partition; raise unless it is an int from 0 to the largest int32."""
-    number: cython.longlong = _small(partition)
-    if number < 0 or number > _MAX_INT32:
-        raise bad_partition(partition)
-    return number
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(-2)
-def _small(value: object) -> cython.longlong:
-    """Return `value` if it is an int from 0 to the largest int64, else -1."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        return -1
-    if cython.compiled:
-        overflow: cython.int = 0
-        number: cython.longlong = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
-        return number if number >= 0 else -1  # beyond int64 the number is -1 as well
-    else:
-        return value if 0 <= value <= _MAX_INT64 else -1
-
-
-def _parts(record):
-    """Return a record of send_many as (key, value, headers, timestamp_ms)."""
-    length = len(record)
-    if length == 2:
-        return record[0], record[1], None, None
-    if length == 3:
-        return record[0], record[1], record[2], None
-    return record
-
-
 # ---------------------------------------------------------------- a record's place
 
 
@@ -771,7 +691,7 @@ def _append(
     if timestamp_ms is None:
         timestamp = _now_ms(accumulator)
     else:
-        timestamp = _checked_timestamp(timestamp_ms)
+        timestamp = checked_timestamp(timestamp_ms)
     batch = _place(accumulator, route, value, key, partition, timestamp, headers, -1.0, False)
     return new_delivery(batch, batch.count - 1, timestamp)
 
@@ -794,11 +714,11 @@ def _place(
     at: cython.Py_ssize_t
     number: cython.Py_ssize_t
     if value is not None and type(value) is not bytes:
-        value = _as_bytes(value, "value")
+        value = as_bytes(value, "value")
     if key is not None and type(key) is not bytes:
-        key = _as_bytes(key, "key")
+        key = as_bytes(key, "key")
     if partition is not None:
-        number = _checked_partition(partition)
+        number = checked_partition(partition)
         if route.partitions == 0:
             batch = _put_pending(accumulator, route, value, key, timestamp, headers)
             if batch.wanted is None:
@@ -1010,7 +930,7 @@ def _put(
         if headers is not None:
             headers_size = _headers_size(headers)
             if headers_size < 0:
-                headers = _plain_headers(headers)
+                headers = plain_headers(headers)
                 headers_size = _headers_size(headers)
         rest = 1 + headers_size + varint_size(key_size) + varint_size(value_size)
         if key_size > 0:
@@ -1265,7 +1185,7 @@ if not cython.compiled:
     _NAMES: dict = {}
 
     def _headers_bytes(headers):
-        return pure.headers_bytes(headers, _plain_headers, _NAMES)
+        return pure.headers_bytes(headers, plain_headers, _NAMES)
 
 
 # ---------------------------------------------------------------- memory
@@ -1459,7 +1379,7 @@ def _append_each(
             if len(record) > 2:
                 headers = record[2]
                 if len(record) > 3 and record[3] is not None:
-                    timestamp = _checked_timestamp(record[3])
+                    timestamp = checked_timestamp(record[3])
                     if timestamp != many.timestamp:
                         if many.explicit is None:
                             many.explicit = {}
@@ -1482,7 +1402,7 @@ def _check_records(
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     record: tuple
-    if partition is not None and 0 < route.partitions <= _checked_partition(partition):
+    if partition is not None and 0 < route.partitions <= checked_partition(partition):
         raise no_partition(route, partition)
     if not cython.compiled:
         bound = accumulator.max_record_bytes - HEADER_SIZE - RECORD_OVERHEAD
@@ -1507,13 +1427,13 @@ def _check_records(
             if type(part) is bytes:
                 size += len(part)
             elif part is not None:
-                size += len(_as_bytes(part, "value" if m else "key"))
+                size += len(as_bytes(part, "value" if m else "key"))
         if len(record) > 2:
             if record[2]:
-                headers = _plain_headers(record[2])
+                headers = plain_headers(record[2])
                 size += _headers_size(headers)
             if len(record) > 3 and record[3] is not None:
-                _checked_timestamp(record[3])
+                checked_timestamp(record[3])
         if HEADER_SIZE + RECORD_OVERHEAD + size > accumulator.max_record_bytes:
             raise RecordTooLarge(
                 f"record {n} has {size} bytes, more than the {accumulator.max_record_bytes} "
