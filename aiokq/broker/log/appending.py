@@ -150,16 +150,18 @@ class OrdinaryAppend:
         produced: tuple[tuple[BatchHeader, None], ...] = ()
         if self._producer_id > NO_PRODUCER_ID:
             produced = ((self._header.placed_at(offset, leader_epoch), None),)
-        return PlacedAppend(
-            [
-                _PREFIX.pack(offset, size - LOG_OVERHEAD, leader_epoch),
-                self._batch[_BEHIND_PREFIX:],
-            ],
-            [(last_offset, size, timestamp)],
-            size,
-            last_offset + 1,
-            timestamp,
-            produced,
+        prefix = _PREFIX.pack(offset, size - LOG_OVERHEAD, leader_epoch)
+        # A named tuple's own constructor is a Python function, which costs 0.1 us.
+        return tuple.__new__(
+            PlacedAppend,
+            (
+                [prefix, self._batch[_BEHIND_PREFIX:]],
+                [(last_offset, size, timestamp)],
+                size,
+                last_offset + 1,
+                timestamp,
+                produced,
+            ),
         )
 
 

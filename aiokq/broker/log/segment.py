@@ -261,7 +261,9 @@ class Segment(ReadableSegment):
             return True
         if self._index.is_full or self._time_index.is_full:
             return True
-        first = self.first_timestamp_ms()
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp_ms()
         waited = now_ms - self.created_ms if first < 0 else max_timestamp_ms - first
         return waited > limits.segment_ms
 
