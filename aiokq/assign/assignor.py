@@ -26,9 +26,9 @@ class Assignor(Protocol):
     Attributes:
         name: the name by which the members of a group agree on the assignor; unique among
             assignors.
-        rebalance_protocols: the supported rebalance protocols. With COOPERATIVE, `assign` must
-            leave a partition that moves unassigned. Its new owner gets it in the next rebalance,
-            after the previous owner has revoked it (KIP-429).
+        rebalance_protocols: the supported rebalance protocols. With COOPERATIVE, `assign` must not
+            assign a partition that is to move to another member. The new owner gets the partition
+            in the next rebalance, after the previous owner has revoked it (KIP-429).
 
     Source: Kafka's `ConsumerPartitionAssignor`.
     """

@@ -31,8 +31,9 @@ def forget_missing(
 ) -> None:
     """Forget the log directories of a stopped broker that are lost for good.
 
-    At the next start of the broker their partitions are recreated in the other directories, empty,
-    from offset 0. Until then they are offline, because a disk may merely not be mounted.
+    At its next start, the broker recreates their partitions in the other directories, empty, from
+    offset 0. Without this command the partitions stay offline after every start, because the disks
+    may merely not be mounted.
     """
     from aiokq.broker.metadata.missing_directories import forget_missing as forget
     from aiokq.core.files import OsFiles

@@ -415,6 +415,7 @@ class ClusterEngine:
         Raises:
             AuthenticationFailed, BootstrapFailed, Closed: no metadata can be requested.
             InvalidTopic: a name is too long for a topic.
+            WrongLoop: called on another event loop, or in a forked process.
         """
         self.bind()
         await self.refresher.refresh(topics, create=False)

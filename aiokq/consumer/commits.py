@@ -136,8 +136,9 @@ class Commits:
         return {state.tp: _behind(state, offset) for state, offset in self._changed()}
 
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets after all delivered records, or of the first unacknowledged records.
+        """Return the offset after the last delivered record of each partition.
 
+        With ``ack_mode="explicit"`` it is the offset of the first unacknowledged record, if any.
         A partition passed to `gone` is included until its reader requests another record, so that
         the commit of its offset is refused.
         """

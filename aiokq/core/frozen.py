@@ -86,7 +86,7 @@ def _complete(cls: Any) -> None:
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
             if default is not dataclasses.MISSING:
-                # Copy a Field: it can belong to only one dataclass, here possibly a base class.
+                # A Field can belong to only one dataclass, and this one may belong to a base class.
                 namespace[name] = (
                     copy.copy(default) if isinstance(default, dataclasses.Field) else default
                 )

@@ -1,6 +1,6 @@
 """The list of the units, and the hash that ties the extensions to their sources.
 
-setup.py runs this file by path before the package can be imported, so it imports nothing of it.
+setup.py runs this file by path before aiokq can be imported, so this file imports nothing of aiokq.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch. A KafkaError that the call raises refuses the record."""
+        """Register a new open batch; if this raises a KafkaError, its first record is refused."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""

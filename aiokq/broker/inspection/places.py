@@ -85,8 +85,9 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
     """Yield the files of logs at a path: a file, a partition directory or a log directory.
 
     The files of a log directory itself come before the files of its partitions. A partition's files
-    are ordered by segment. Other files are left out. A leftover ``.log`` is read as a log only if
-    `path` is its path.
+    are ordered by segment. Files of unknown kinds in a directory are left out. If `path` is a file,
+    it is always yielded, and read as a log if its name is unknown or is that of a leftover of a
+    ``.log``, such as ``.log.deleted``.
     """
     if not files.is_dir(path):
         file = _file(path) or LogFile(path, "log")

@@ -310,7 +310,7 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Compare the entries with the next batch of the log."""
+        """Compare the entries before the next batch with the batches before it; add the batch."""
         while self._next is not None and self._next[2] < position:
             self._stray()
         if self._next is None or self._next[2] != position:

@@ -181,7 +181,7 @@ def _records(
         count = max(topic.partitions, default=-1) + 1
         if present is None:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        # Partitions that were added here, in addition to those of Kafka, are kept.
+        # Partitions that this broker has added to a topic of Kafka are kept.
         for index in range(0 if present is None else len(present.partitions), count):
             yield partition_record(topic.topic_id, index, directories.properties.node_id)
         yield from config_records(

@@ -314,7 +314,7 @@ class LogDirectory:
         if self.disk.failure is None:
             if not existed:
                 self._unserved.discard(partition)
-                with contextlib.suppress(OSError):  # the next attempt completes the files
+                with contextlib.suppress(OSError):  # the next attempt adds the missing files
                     self._files.remove_tree(directory)
             if is_full(error):
                 advice = "free space on the disk; the broker then creates it"

@@ -221,9 +221,10 @@ class LocalLog(ABC):
                 self.durability.is_new = True
 
     def end_flush(self, done: PendingFlush) -> None:
-        """Note that a flush has ended, and notify the replica, which may commit more.
+        """Note that a flush has ended; notify the replica, which may advance its high watermark.
 
-        A flush that began before a truncation is ignored: its records may have been cut off.
+        A flush that began before a truncation makes nothing durable, because its records may have
+        been cut off; the replica is notified anyway.
         """
         if done.generation == self.generation:
             self.durability.flushed(self, done.end_offset)

@@ -166,7 +166,7 @@ class MetadataChanges:
     async def alter_group_configs(
         self, group_id: str, change: ConfigChange, *, validate_only: bool = False
     ) -> None:
-        """Change a group's settings; members receive them with their next heartbeat.
+        """Change a group's settings; they take effect for a member at its next heartbeat.
 
         Args:
             change: see `alter_topic_configs`.

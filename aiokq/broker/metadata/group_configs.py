@@ -73,7 +73,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 class GroupConfigs:
     """The settings of groups on this node. Used from the node's loop only.
 
-    The publisher calls ``configure``; members receive a change with their next heartbeat.
+    The publisher calls ``configure``; a change takes effect for a member at its next heartbeat.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:

@@ -21,7 +21,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
 
     Raises:
         ValueError: there is no column `value`, or a column is not valid for RecordColumns.
-        TypeError: a column of another type, or a header without a name.
+        TypeError: a column has an unsupported type, or a header has no name.
     """
     import pyarrow as pa
 

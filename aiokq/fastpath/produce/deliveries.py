@@ -138,8 +138,9 @@ def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) 
 class Delivery:
     """The outcome of one record, available now or later; may be awaited more than once.
 
-    A Delivery is awaitable and has the methods of a future, but is not an asyncio future: if a wait
-    is cancelled or times out, only that wait ends. The accumulator creates the deliveries.
+    A Delivery is awaitable and has a future's methods for the outcome and for callbacks, but it is
+    not an asyncio future and cannot be cancelled: if a wait is cancelled or times out, only that
+    wait ends. The accumulator creates the deliveries.
     """
 
     # Deliveries are not tracked by the garbage collector: this saves memory (an instance takes 48

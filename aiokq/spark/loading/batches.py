@@ -93,7 +93,8 @@ class Batches:
             frame: the records of the batch, with the columns of format("aiokq").
 
         Raises:
-            LoadFailed: the batch was loaded with other offsets, or cannot be made visible.
+            LoadFailed: the batch was loaded by another query or with other offsets, or cannot be
+                made visible.
             OSError: files of the batch cannot be written.
             PySparkException: a task has failed.
         """

@@ -96,7 +96,8 @@ class LogCleaner:
     async def clean_dirtiest(self) -> Statistics | None:
         """Compact the dirtiest log; return the statistics of the run, or None if no log is due.
 
-        The statistics are empty if the log was deleted meanwhile or cannot be compacted.
+        The statistics are empty or partial if segments or the whole log were deleted meanwhile,
+        and empty if the log cannot be compacted.
 
         Raises:
             KafkaStorage: the disk failed or is full; the log is unchanged or partly compacted.

@@ -103,8 +103,8 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, topics: TopicView) -> 
 def _subscription(member: ClassicMember, protocol_name: str | None) -> bytes:
     """Return the member's subscription for the elected protocol, or else for its first protocol.
 
-    Members that joined after the election, or before the first election, may lack the elected
-    protocol.
+    Before the first election there is no elected protocol. A member that joined after the last
+    election may not support the elected protocol.
     """
     for protocol in member.protocols:
         if protocol.name == protocol_name:
