@@ -271,9 +271,8 @@ class LogOpening:
     async def _open_again(self, partitions: Sequence[Partition]) -> None:
         attempts = [_Attempt(one) for one in partitions if one in self._refused]
         self._running += attempts
-        logs = await self._offload.run(self._try_again, attempts)
+        logs = await self._in_thread(self._try_again, attempts)
         for attempt, log in zip(attempts, logs, strict=True):
-            self._running.remove(attempt)
             partition = attempt.partition
             if attempt.stopped or self._closed:
                 _close(log)
@@ -284,7 +283,6 @@ class LogOpening:
             elif log is not None:
                 del self._refused[partition]
                 self._give(partition, log)
-        self._settled.set()
 
     def _try_again(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
         return [
@@ -329,13 +327,7 @@ class LogOpening:
 
     async def _recover_together(self, attempts: list[_Attempt]) -> None:
         """Recover logs in one thread, and give each log to its partition if it is still needed."""
-        self._running += attempts
-        try:
-            logs = await self._offload.run(self._recover_all, attempts)
-        finally:  # also if recovery was stopped: `abandon` waits for these attempts to end
-            for attempt in attempts:
-                self._running.remove(attempt)
-            self._settled.set()
+        logs = await self._in_thread(self._recover_all, attempts)
         for attempt, log in zip(attempts, logs, strict=True):
             if attempt.stopped or self._closed:
                 _close(log)
@@ -345,7 +337,11 @@ class LogOpening:
                 self._settle(attempt.partition, log)
 
     def _take(self) -> list[_Attempt]:
-        """Remove and return the next attempts for one thread: one log, or several small logs."""
+        """Begin the next attempts for one thread: one log, or several small logs.
+
+        They are running from now on, although their thread begins in a later iteration of the loop:
+        `abandon` and `stop` must find each attempt.
+        """
         taken = [self._waiting.pop(0)]
         size = taken[0].bytes
         while self._waiting and len(taken) < RECOVERED_AT_ONCE:
@@ -353,7 +349,21 @@ class LogOpening:
             if size > SMALL_LOGS:
                 break
             taken.append(self._waiting.pop(0))
+        self._running += taken
         return taken
+
+    async def _in_thread(
+        self,
+        open_logs: Callable[[Iterable[_Attempt]], list[PartitionLog | Exception | None]],
+        attempts: list[_Attempt],
+    ) -> list[PartitionLog | Exception | None]:
+        """Open the logs of running attempts in one thread; the attempts end with it."""
+        try:
+            return await self._offload.run(open_logs, attempts)
+        finally:  # also after an error: `abandon` waits for these attempts to end
+            for attempt in attempts:
+                self._running.remove(attempt)
+            self._settled.set()
 
     def _recover_all(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
         return [self._recover(attempt) for attempt in attempts]
@@ -361,8 +371,8 @@ class LogOpening:
     def _recover(
         self, attempt: _Attempt, *, clean: bool = False, is_new: bool = False
     ) -> PartitionLog | Exception | None:
-        """Recover a log, in any thread; return None if the attempt was stopped."""
-        if attempt.stopped:
+        """Recover a log, in any thread; return None if the recovery was stopped."""
+        if attempt.stopped or self._closed:
             return None
         try:
             return self._open(attempt.partition, attempt, clean=clean, is_new=is_new)

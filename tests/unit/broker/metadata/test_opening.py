@@ -11,6 +11,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.log.cold_reads import AT_ONCE
+from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.maintenance import jobs
@@ -19,7 +20,7 @@ from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets
+from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets, until
 
 
 async def turns() -> None:
@@ -55,12 +56,33 @@ class SlowOffload:
         pass
 
 
+class NoThreads(SlowOffload):
+    """An executor that cannot start a thread for functions of the given name."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__()
+        self.function = function
+        self.refused = 0
+
+    async def run(self, fn, *args):
+        if getattr(fn, "__name__", "") == self.function:
+            self.refused += 1
+            raise RuntimeError("can't start new thread")
+        return await super().run(fn, *args)
+
+
 class Restarted(Broker):
     """A node after a kill, whose recoveries of the given partitions wait."""
 
-    def __init__(self, files: MemoryFiles, *slow: str, **settings: object) -> None:
+    def __init__(
+        self,
+        files: MemoryFiles,
+        *slow: str,
+        offload: SlowOffload | None = None,
+        **settings: object,
+    ) -> None:
         super().__init__(files, **settings)
-        self.offload = SlowOffload(*slow)
+        self.offload = offload or SlowOffload(*slow)
         self.node = BrokerNode(
             self.node.settings,
             Environment(self.clock, random.Random(1), NoNetwork(), self.files, self.offload),
@@ -79,6 +101,13 @@ class Restarted(Broker):
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recover each log on its own, as large logs are."""
     monkeypatch.setattr(opening, "SMALL_LOGS", 0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make retries immediate."""
+    monkeypatch.setattr("aiokq.core.background.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("aiokq.core.background.LONGEST_PAUSE", 0.001)
 
 
 async def killed(**topics: int) -> MemoryFiles:
@@ -263,6 +292,93 @@ async def test_a_topic_deleted_while_it_is_recovered_does_not_keep_the_node_from
     await asyncio.gather(closing, deletion, recovery)
     assert files.listdir("/data/small-0")
     assert not files.exists("/data/big-0")
+
+
+@pytest.mark.parametrize("iterations", range(12))
+async def test_a_topic_is_deleted_in_any_iteration_around_the_start_of_its_recovery(
+    iterations: int,
+):
+    """Regression: the attempt was in no list while its task was scheduled.
+
+    The deletion did not wait for it; the recovery created the directory again and ended the broker.
+    """
+    files = await killed(big=1, small=1)
+    broker = Restarted(files)
+    await broker.node._open()
+    loop = asyncio.get_running_loop()
+    recovery = loop.create_task(broker.node.storage.publisher.recover())
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    await broker.node.metadata.delete_topic(broker.node.topics.get("big"))
+    await recovery
+    assert await leaders(broker, "small") == [(0, 0, [])]
+    assert not files.exists("/data/big-0")
+    await broker.node.close()
+    assert files.exists("/data/.kafka_cleanshutdown")
+
+
+@pytest.mark.parametrize("iterations", range(12))
+async def test_no_recovery_begins_after_a_stop(
+    iterations: int, monkeypatch: pytest.MonkeyPatch, one_by_one: None
+):
+    """Regression: an attempt whose task was scheduled was not stopped.
+
+    The node then waited for the recovery of a log of a terabyte before it closed.
+    """
+    files = await killed(t=3)
+    broker = Restarted(files, num_recovery_threads_per_data_dir=1)
+    await broker.node._open()
+    loop = asyncio.get_running_loop()
+    recovery = loop.create_task(broker.node.storage.publisher.recover())
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    publisher = broker.node.storage.publisher
+    unopened = {one for one in broker.node.topics.get("t").partitions if one.is_recovering}
+    publisher.stop_recovery()
+    assert {*publisher._opening.pending} == unopened
+    loaded: list[str] = []
+    monkeypatch.setattr(
+        LogDirectories, "load_partition", lambda _, name, *a, **k: loaded.append(name)
+    )
+    await recovery
+    assert loaded == []
+    await broker.node.close()
+    assert files.exists("/data/.kafka_cleanshutdown") == (not unopened)
+
+
+async def test_a_topic_is_deleted_after_no_thread_could_open_its_log_again(impatient: None):
+    """Regression: the deletion waited forever for the attempt, and so did the closing node."""
+    offload = NoThreads("_try_again")
+    broker = Restarted(MemoryFiles(), offload=offload)
+    await broker.node.open()
+    fault = broker.files.fail("mkdirs", errno.EMFILE, matches=lambda path: "/t-0" in path)
+    with pytest.raises(AssertionError, match="Too many open files"):
+        await broker.create("t")
+    assert fault.times == 0
+    await until(lambda: offload.refused)
+    deletion = asyncio.get_running_loop().create_task(
+        broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+    )
+    await turns()
+    assert deletion.done()
+    await broker.node.close()
+
+
+async def test_no_log_is_opened_again_after_a_stop():
+    """The attempt begins in the iteration after the pause, when the node may be closing."""
+    broker = Restarted(MemoryFiles())
+    await broker.node.open()
+    broker.files.fail("mkdirs", errno.EMFILE, matches=lambda path: "/t-0" in path)
+    with pytest.raises(AssertionError, match="Too many open files"):
+        await broker.create("t")
+    opening = broker.node.storage.publisher._opening
+    partition = broker.node.topics.partition("t", 0)
+    again = opening._open_again([partition])
+    opening.stop()
+    await again
+    assert not partition.is_online
+    assert not broker.files.exists("/data/t-0")
+    await broker.node.close()
 
 
 async def test_settings_that_change_during_recovery_count():
