@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
-    from aiokq.broker.replica.served_topic import ServedTopic
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor
@@ -91,8 +90,10 @@ class MetadataPublisher:
         self._deleted = deleted
         self._opening = self._make_opening(0)
         self._started = False
-        self._applied: dict[ServedTopic, Sequence[PartitionImage]] = {}
-        """Partitions of each topic in the metadata published last."""
+        self._applied: dict[Topic, Sequence[PartitionImage]] = {}
+        """Partitions of each topic in the metadata published last. Unlike `topics`, it has the
+        topic whose partitions are being created.
+        """
         self._undeleted: dict[TopicPartition, LogDirectory] = {}
         self._unsynced: dict[LogDirectory, None] = {}
         """Directories in which deletions are not durable yet, because a sync failed."""
@@ -174,7 +175,9 @@ class MetadataPublisher:
 
     def _take_role(self, partition: Partition, log: PartitionLog) -> None:
         """Make the node leader or follower of a partition whose log was opened."""
-        image = self._applied[partition.topic][partition.index]
+        topic = partition.topic
+        assert isinstance(topic, Topic)
+        image = self._applied[topic][partition.index]
         if image.leader == self._node_id:
             epoch = max(log.epochs.latest_epoch, image.leader_epoch)
             partition.bring_online(log, image.leader, epoch)
@@ -197,11 +200,12 @@ class MetadataPublisher:
 
         Source: Kafka ``ReplicaManager.handleLogDirFailure``.
         """
-        for name in list(directory.logs):
-            partition = self.topics.partition(*name)
-            if partition is not None and partition.local_log is not None:
-                partition.take_offline(error)
-                self._resigned(partition)
+        logs = set(directory.logs.values())
+        for topic in self._applied:
+            for partition in topic.partitions:
+                if partition.local_log in logs:
+                    partition.take_offline(error)
+                    self._resigned(partition)
 
     # --- changes
 

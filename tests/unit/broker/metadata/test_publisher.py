@@ -8,6 +8,7 @@ import errno
 import pytest
 
 from aiokq import wire
+from aiokq.broker.metadata.publisher import PARTITIONS_PER_TURN
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import Broker, batch, offsets, until
 
@@ -91,6 +92,35 @@ async def test_coordinators_lead_a_partition_that_is_opened_later(impatient: Non
         broker.files.heal()
         await until(lambda: len(elected) == 2)
         assert elected == ["t-1", "t-0"]
+
+
+async def test_a_directory_fails_while_a_topic_is_created():
+    """The partitions that are open already are not found by requests yet.
+
+    Regression: those in the failed directory stayed online for clients, metrics and coordinators.
+    """
+    resigned: list[int] = []
+
+    class Listener:
+        def elected(self, partition):
+            if partition.index == PARTITIONS_PER_TURN - 1:
+                error = OSError(errno.EIO, "Input/output error")
+                broker.node.log_directories[0].disk.refused(None, "append failed", error)
+
+        def resigned(self, partition):
+            resigned.append(partition.index)
+
+    async with Broker(directories=["/a", "/b"]) as broker:
+        broker.node.leadership_listeners.append(Listener())
+        count = PARTITIONS_PER_TURN + 8
+        assert (await create(broker, "t", count)).error_code == 0
+        failed = [*range(0, PARTITIONS_PER_TURN, 2)]
+        assert resigned == failed
+        expected = [(5, -1) if index in failed else (0, 0) for index in range(count)]
+        assert await leaders(broker, "t") == expected
+        assert offline_partitions(broker) == len(failed)
+        assert (await broker.produce("t", batch(), partition=0)).error_code == 56
+        assert (await broker.produce("t", batch(), partition=1)).base_offset == 0
 
 
 async def test_an_added_partition_that_cannot_be_opened_is_offline(impatient: None):
