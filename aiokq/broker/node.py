@@ -246,6 +246,7 @@ class BrokerNode:
                 background=self.background,
                 elected=self._elected,
                 resigned=self._resigned,
+                visible=self.purgatory.appended,
                 deleted=self.purge_later,
             )
             self._watch_directories(self._storage.directories)
@@ -444,10 +445,6 @@ class BrokerNode:
             )
 
     def _elected(self, partition: Partition) -> None:
-        if not partition.high_watermark_listeners:
-            partition.high_watermark_listeners.append(
-                functools.partial(self.purgatory.appended, partition.name)
-            )
         for listener in self.leadership_listeners:
             listener.elected(partition)
         self.purgatory.wake(partition.name)

@@ -78,6 +78,7 @@ class Storage:
         background: BackgroundWork,
         elected: Callable[[Partition], None],
         resigned: Callable[[Partition], None],
+        visible: Callable[[TopicPartition, int], None],
         deleted: Callable[[], None],
     ) -> Storage:
         """Open the log directories in an executor, then their logs.
@@ -86,7 +87,7 @@ class Storage:
             supervisor: runs the flushers, and the tasks that retry opening or deleting logs. The
                 caller must close the supervisor before it calls ``close``.
             background: counts and logs the failures of the supervisor's tasks.
-            elected, resigned, deleted: see `MetadataPublisher`.
+            elected, resigned, visible, deleted: see `MetadataPublisher`.
 
         Raises:
             KafkaStorage: no directory can be used, or one is in use; the message says what to do.
@@ -136,6 +137,7 @@ class Storage:
             background=background,
             elected=elected,
             resigned=resigned,
+            visible=visible,
             deleted=deleted,
         )
         controller = Controller(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -55,6 +56,8 @@ class MetadataPublisher:
         elected: called with each partition that this node begins to lead, after its log was opened.
         resigned: called with each partition that this node stops leading, and with each partition
             whose log it deletes or can no longer use.
+        visible: called with the name of a partition whose high watermark has advanced, and with the
+            number of bytes that became visible to consumers.
         deleted: called after each deletion of a partition's log, so that the files of deleted logs
             are removed later.
 
@@ -73,6 +76,7 @@ class MetadataPublisher:
         background: BackgroundWork,
         elected: Callable[[Partition], None],
         resigned: Callable[[Partition], None],
+        visible: Callable[[TopicPartition, int], None],
         deleted: Callable[[], None],
     ) -> None:
         self.topics = TopicRegistry()
@@ -87,6 +91,7 @@ class MetadataPublisher:
         self._background = background
         self._elected = elected
         self._resigned = resigned
+        self._visible = visible
         self._deleted = deleted
         self._opening = self._make_opening(0)
         self._started = False
@@ -115,19 +120,23 @@ class MetadataPublisher:
         )
         self._applied[topic] = state.partitions
         for index, image in enumerate(state.partitions):
-            if index in state.elsewhere:
-                error = _elsewhere(topic, index)
-                partition = Partition.offline(topic, index, image.replicas, error)
-            else:
-                partition = self._new_partition(topic, index, image)
-            topic.partitions.append(partition)
+            error = _elsewhere(topic, index) if index in state.elsewhere else None
+            topic.partitions.append(self._new_partition(topic, index, image, error))
         self.topics.add(topic)
 
-    def _new_partition(self, topic: Topic, index: int, image: PartitionImage) -> Partition:
-        partition = Partition.unopened(topic, index, image.replicas)
-        partition.change_isr(image.isr)
-        if self._node_id not in image.replicas:
-            partition.leave(image.leader, image.leader_epoch)
+    def _new_partition(
+        self, topic: Topic, index: int, image: PartitionImage, error: KafkaStorage | None = None
+    ) -> Partition:
+        """Return a partition whose log is not open yet, or cannot be opened because of `error`."""
+        if error is None:
+            partition = Partition.unopened(topic, index, image.replicas)
+            partition.change_isr(image.isr)
+            if self._node_id not in image.replicas:
+                partition.leave(image.leader, image.leader_epoch)
+        else:
+            partition = Partition.offline(topic, index, image.replicas, error)
+        visible = functools.partial(self._visible, partition.name)
+        partition.high_watermark_listeners.append(visible)
         return partition
 
     @property

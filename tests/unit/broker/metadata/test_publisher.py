@@ -123,6 +123,23 @@ async def test_a_directory_fails_while_a_topic_is_created():
         assert (await broker.produce("t", batch(), partition=1)).base_offset == 0
 
 
+async def test_fetches_wait_for_a_partition_that_has_another_listener(impatient: None):
+    """Regression: a listener added before the partition was led kept fetches from waking."""
+    async with Broker() as broker:
+        broker.files.fail("open", errno.EMFILE, matches=new_log("t-0"))
+        await create(broker, "t")
+        partition = broker.node.topics.partition("t", 0)
+        heard: list[int] = []
+        partition.high_watermark_listeners.append(heard.append)
+        await until(lambda: partition.is_online)
+        fetch = asyncio.ensure_future(broker.fetch_one("t", 0, 0, max_wait_ms=600_000))
+        await until(lambda: len(broker.node.purgatory))
+        assert (await broker.produce("t", batch(2))).base_offset == 0
+        async with asyncio.timeout(30):
+            assert offsets((await fetch).records) == [0, 1]
+        assert len(heard) == 1
+
+
 async def test_an_added_partition_that_cannot_be_opened_is_offline(impatient: None):
     """Existing partitions are still served, and the topic has the requested partition count."""
     async with Broker() as broker:
