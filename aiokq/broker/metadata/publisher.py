@@ -342,12 +342,14 @@ class MetadataPublisher:
         for topic in deleted:
             self.topics.remove(topic)
         failure: KafkaStorage | None = None
+        changed: set[LogDirectory | None] = set()
         for topic in deleted:
             self.topics.notify(topic)
-            failure = await self._let_go(topic) or failure
-        # One sync for all partitions, in an executor: a sync per partition would take milliseconds.
+            failure = await self._let_go(topic, changed) or failure
+        # One sync per directory, in an executor: one per partition would take milliseconds each.
         for directory in self._directories.online:
-            failure = await self._sync_names(directory) or failure
+            if directory in changed:
+                failure = await self._sync_names(directory) or failure
         return failure
 
     async def _sync_names(self, directory: LogDirectory) -> KafkaStorage | None:
@@ -360,12 +362,13 @@ class MetadataPublisher:
         self._unsynced.pop(directory, None)
         return None
 
-    async def _let_go(self, topic: Topic) -> KafkaStorage | None:
-        """Delete a topic's logs; return the last error, if any."""
+    async def _let_go(self, topic: Topic, changed: set[LogDirectory | None]) -> KafkaStorage | None:
+        """Delete a topic's logs, and add their directories to `changed`; return the last error."""
         self._applied.pop(topic, None)
         await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
         for partition in topic.partitions:
+            changed.add(self._directories.directory_of(partition.name))
             partition.delete()
             failure = self._delete_log(partition) or failure
             if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:

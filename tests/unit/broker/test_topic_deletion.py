@@ -32,6 +32,21 @@ async def test_a_deletion_waits_for_the_disk_once_and_off_the_loop(
         assert [fn.__name__ for fn in moved].count("sync_names") == 1
 
 
+async def test_a_deletion_syncs_only_the_directories_of_the_topic(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Regression: the deletion waited for every disk, also for those without its partitions."""
+    async with Broker(directories=["/a", "/b", "/c"]) as broker:
+        await broker.create("t", 2)
+        await broker.create("u")
+        syncs: list[str] = []
+        monkeypatch.setattr(broker.files, "sync_dir", syncs.append)
+        await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
+        assert syncs == ["/a", "/b"]
+        await broker.node.metadata.delete_topic(broker.node.topics.get("u"))
+        assert syncs == ["/a", "/b", "/c"]
+
+
 async def test_a_deleted_topic_is_gone_after_a_power_cut():
     """Otherwise its directory would come back, and never be removed."""
     broker = Broker()
