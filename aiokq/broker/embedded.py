@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from aiokq.broker.config.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
-from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.metadata.topic_layout import TopicSpec
@@ -175,9 +175,10 @@ class EmbeddedCluster:
             raise ConfigError(
                 "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
             )
+        check_roles(self._settings)
         self._listeners = _listeners(self._settings, port)
         self._node_id = configured_node_id(self._settings)
-        check_roles(self._settings, self._listeners, self._node_id)
+        check_quorum(self._settings, self._listeners, self._node_id)
         self._data_dir = None if data_dir is None else _path("data_dir", data_dir)
         self._given_environment = environment
         self._environment: Environment | None = None

@@ -32,7 +32,7 @@ from aiokq.broker.config.listeners import (
     configured_listeners,
     is_loopback,
 )
-from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.broker.config.settings import (
     PROFILES,
@@ -73,9 +73,10 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         choice = _settings(options)
         settings = choice.settings
+        check_roles(settings)
         listeners = _listeners(settings, options)
         node_id = configured_node_id(settings) if options.node_id is None else options.node_id
-        check_roles(settings, listeners, node_id)
+        check_quorum(settings, listeners, node_id)
         directories = options.data_dirs or log_directories(settings)
         check_metadata_directory(settings, directories)
     except ConfigError as error:
@@ -134,12 +135,27 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=_formatter,
     )
     add = parser.add_argument
-    add("--host", help="address of the first listener (default: 127.0.0.1)")
-    add("--port", type=_port, help="port of the first listener, 0 for a free one (default: 9092)")
+    add(
+        "--host",
+        help=(
+            "address of the first listener (default: that in the setting listeners, else 127.0.0.1)"
+        ),
+    )
+    add(
+        "--port",
+        type=_port,
+        help=(
+            "port of the first listener, 0 for a free one (default: that in the setting listeners, "
+            "else 9092)"
+        ),
+    )
     add(
         "--advertise",
         metavar="HOST[:PORT]",
-        help="address that clients of the first listener connect to (default: its own address)",
+        help=(
+            "address that clients of the first listener connect to (default: that in the setting "
+            "advertised.listeners, else the listener's own address)"
+        ),
     )
     add(
         "--data-dir",
@@ -478,6 +494,7 @@ def _address_line(
                 "profile_reason": choice.reason,
                 "without_effect": list(choice.settings.without_effect),
                 "not_opened": [endpoint.name for endpoint in listeners.controllers],
+                "not_opened_endpoints": list(map(str, listeners.controllers)),
                 "metrics_port": metrics_port,
                 "pid": os.getpid(),
             }

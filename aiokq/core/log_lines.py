@@ -91,7 +91,7 @@ class LineLimit:
             log_line(self._logger, logging.DEBUG, text, *args)
 
     def end(self) -> None:
-        """Log the number of lines left out, and begin to count anew."""
+        """Log the number of lines left out, and set the counts to zero."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,8 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.core.errors import ConfigError
 from aiokq.core.properties import parse_properties
 from tests.fault.test_broker_process import COMMAND, Client, one_line, run
 from tests.peers.broker_process import broker_process
@@ -99,6 +102,7 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
     ("setting", "words"),
     [
         ("process.roles=broker", "process.roles=broker"),
+        ("zookeeper.connect=localhost:2181", "zookeeper.connect is not a setting of this broker"),
         ("listeners=SSL://127.0.0.1:0", "security protocol SSL"),
         ("listeners=PLAINTEXT://0.0.0.0:0", "advertised.listeners"),
         ("controller.quorum.voters=2@other:9093", "controller.quorum.voters"),
@@ -185,6 +189,25 @@ def test_a_port_given_beside_the_file_of_apache_kafka_is_the_one_that_clients_ge
         [told] = Client(broker.bootstrap_servers).metadata("t").brokers
         assert (told.host, told.port) == ("localhost", int(port))
         assert broker.info["not_opened"] == ["CONTROLLER"]
+        assert broker.info["not_opened_endpoints"] == ["CONTROLLER://:9093"]
+
+
+def test_the_guide_shows_what_the_file_of_apache_kafka_prints(tmp_path):
+    """Users compare the two; the guide left out the warnings and the profile."""
+    data = str(tmp_path / "data")
+    line, errors = started("--config", str(KAFKAS_FILE), "--port", "0", "--data-dir", data)
+    printed = (line + errors).replace(data, "/tmp/kraft-combined-logs").splitlines()
+    guide = (ROOT / "docs/guides/command-line.md").read_text()
+    start = "$ aiokq broker --config server.properties\n"
+    shown = guide.split(start)[1].split("\n```")[0].splitlines()
+    assert shown[2].startswith("aiokq broker 1 listens on ")  # stdout, between lines of stderr
+
+    def comparable(lines: list[str]) -> list[str]:
+        """Leave out the times and the port, which are different in each run."""
+        text = "\n".join(sorted(re.sub(r"^[-0-9]+ [:,0-9]+ ", "", one) for one in lines))
+        return re.sub(r"localhost:[0-9]+", "localhost:9092", text).splitlines()
+
+    assert comparable(printed) == comparable(shown)
 
 
 def test_a_port_that_is_advertised_on_purpose_stays_and_the_line_has_the_open_one():
@@ -201,7 +224,7 @@ def test_localhost_is_not_open_to_others():
     """A warning that is wrong teaches users to ignore it."""
     line, errors = started("--set", "listeners=PLAINTEXT://localhost:0", "--json")
     assert json.loads(line)["bootstrap_servers"].startswith("localhost:")
-    assert json.loads(line)["not_opened"] == []
+    assert json.loads(line)["not_opened"] == json.loads(line)["not_opened_endpoints"] == []
     assert errors == ""
 
 
@@ -287,6 +310,50 @@ def test_the_file_of_apache_kafka_starts_a_broker_unchanged():
     assert info["produced"] == [0, 0]
     assert info["controller"] != 0  # nothing listens on 9093
     assert info["exit"] == 0
+
+
+ONE_ROLE = {
+    "broker": {"node.id": "2", "listeners": "PLAINTEXT://localhost:9092"},
+    "controller": {"listeners": "CONTROLLER://:9093"},
+}
+"""Where the files of Apache Kafka for nodes with one role differ from its `server.properties`."""
+
+
+@pytest.mark.parametrize("role", ["broker", "controller"])
+def test_the_files_of_apache_kafka_for_one_role_are_refused_for_the_role(tmp_path, role):
+    """The error was about listeners, and did not say that the role is the reason."""
+    given = parse_properties(KAFKAS_FILE.read_text())
+    given |= {"process.roles": role, **ONE_ROLE[role]}
+    given["advertised.listeners"] = given["listeners"].replace("//:", "//localhost:")
+    if role == "controller":
+        del given["inter.broker.listener.name"]
+    file = tmp_path / f"{role}.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    done = run("--config", str(file), "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 2
+    with pytest.raises(ConfigError) as embedded:
+        EmbeddedCluster(settings={n: v for n, v in given.items() if n != "log.dirs"})
+    for message in (one_line(done), embedded.value.message):
+        assert f"process.roles={role}: " in message
+        assert "set process.roles=broker,controller" in message
+        assert "listeners=PLAINTEXT://:9092,CONTROLLER://:9093" in message
+
+
+def test_a_voter_on_another_host_is_refused_before_anything_is_opened(tmp_path):
+    """The id alone was compared, and a second cluster of one node began."""
+    voters = "controller.quorum.voters=1@elsewhere:9093"
+    done = run("--config", str(KAFKAS_FILE), "--set", voters, "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 2
+    assert "1@elsewhere:9093 is not this node" in one_line(done)
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_help_tells_the_defaults_with_and_without_listeners():
+    """The defaults of the address options are the listeners of --config, if it has them."""
+    text = " ".join(run("--help").stdout.split())
+    assert "address of the first listener (default: that in the setting listeners, else 127" in text
+    assert "free one (default: that in the setting listeners, else 9092)" in text
+    assert "that in the setting advertised.listeners, else the listener's own address" in text
 
 
 def test_the_file_of_apache_kafka_has_nothing_but_settings_of_kafka():

@@ -80,17 +80,57 @@ which `BrokerSettings` reads.
 """
 
 
+_READ_BY_PLUG_INS: Final = {
+    "allow.everyone.if.no.acl.found": "boolean",
+    "metrics.jmx.exclude": "string",
+    "metrics.jmx.include": "string",
+    "super.users": "string",
+}
+"""Settings by type that KafkaConfig does not declare, because only a plug-in of Kafka reads them.
+
+The plug-ins are the authorizer and the JMX reporter. A node without them ignores these settings, in
+Kafka too.
+"""
+
+_PLUG_IN_PREFIXES: Final = ("config.providers.", "metrics.context.", "rlmm.config.", "rsm.config.")
+"""Prefixes of settings that only config providers, metrics reporters and tiered storage read."""
+
+_REMOVED: Final = "Kafka 4 has removed it; remove it"
 _ELSEWHERE: Final = {
-    "port": "use listeners, --port, or port= of EmbeddedCluster",
+    "advertised.host.name": "use advertised.listeners, or --advertise",
+    "advertised.port": "use advertised.listeners, or --advertise",
+    "auto.include.jmx.reporter": _REMOVED,
+    "broker.id.generation.enable": _REMOVED,
+    "control.plane.listener.name": _REMOVED,
+    "delegation.token.master.key": _REMOVED,
     "host.name": "use listeners, or --host",
-    "zookeeper.connect": "Kafka 4 has no ZooKeeper; remove it",
+    "inter.broker.protocol.version": _REMOVED,
+    "log.message.downconversion.enable": _REMOVED,
+    "log.message.format.version": _REMOVED,
+    "log.message.timestamp.difference.max.ms": (
+        "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "port": "use listeners, --port, or port= of EmbeddedCluster",
+    "reserved.broker.max.id": _REMOVED,
+}
+_ELSEWHERE_PREFIXES: Final = {
+    "password.encoder.": _REMOVED,
+    "zookeeper.": "Kafka 4 has no ZooKeeper; remove it",
 }
 """Advice for settings that Kafka 4 does not have."""
 
 
+def _advice(name: str) -> str | None:
+    for prefix, advice in _ELSEWHERE_PREFIXES.items():
+        if name.startswith(prefix):
+            return advice
+    return _ELSEWHERE.get(name)
+
+
 def _is_of_kafka(name: str, *, of_listener: bool) -> bool:
     if not of_listener:
-        return name in KAFKA_SETTING_TYPES
+        known = name in KAFKA_SETTING_TYPES or name in _READ_BY_PLUG_INS
+        return known or name.startswith(_PLUG_IN_PREFIXES)
     if name in _PER_LISTENER or name.startswith(("ssl.", "sasl.")):
         return name in KAFKA_SETTING_TYPES
     mechanism, dot, rest = name.partition(".sasl.")
@@ -114,13 +154,13 @@ def accept(
             type, or asks for something that this broker cannot do.
     """
     if not _is_of_kafka(name, of_listener=of_listener):
-        if name in _ELSEWHERE:
-            raise ConfigError(f"{name} is not a setting of this broker: {_ELSEWHERE[name]}")
-        every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES])
+        if advice := _advice(name):
+            raise ConfigError(f"{name} is not a setting of this broker: {advice}")
+        every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES, *_READ_BY_PLUG_INS])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    # The table has no names that begin with a SASL mechanism. The values of these settings may be
-    # secrets.
-    kind = KAFKA_SETTING_TYPES.get(name, "password")
+    # The tables have no names that begin with a SASL mechanism or the prefix of a plug-in. The
+    # values of these settings may be secrets.
+    kind = KAFKA_SETTING_TYPES.get(name) or _READ_BY_PLUG_INS.get(name, "password")
     is_secret = kind == "password"
     if is_secret:
         kind = "string"

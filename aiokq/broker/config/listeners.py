@@ -29,6 +29,7 @@ __all__ = [
     "ListenerFailed",
     "Listeners",
     "configured_listeners",
+    "endpoints_of",
     "is_loopback",
     "limits_of_hosts",
 ]
@@ -143,7 +144,7 @@ def configured_listeners(
     if settings.listeners is None:
         every = [Endpoint(PLAINTEXT, "127.0.0.1", default_port)]
     else:
-        every = _endpoints("listeners", settings.listeners)
+        every = endpoints_of("listeners", settings.listeners)
         if controller_names and not any(one.name in controller_names for one in every):
             raise ConfigError(
                 f"controller.listener.names={settings.controller_listener_names}: none of these "
@@ -180,7 +181,7 @@ def configured_listeners(
     return Listeners(tuple(opened), advertised, inter_broker, controllers)
 
 
-def _endpoints(setting: str, text: str) -> list[Endpoint]:
+def endpoints_of(setting: str, text: str) -> list[Endpoint]:
     """Parse a list of `NAME://host:port`.
 
     Raises:
@@ -319,7 +320,7 @@ def _advertised(
     else:
         given = [
             one
-            for one in _endpoints("advertised.listeners", settings.advertised_listeners)
+            for one in endpoints_of("advertised.listeners", settings.advertised_listeners)
             if one.name not in controller_names
         ]
     names = [one.name for one in opened]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.listeners import WILDCARDS, endpoints_of, is_loopback
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
-    from aiokq.broker.config.listeners import Listeners
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+    from aiokq.broker.config.listeners import Endpoint, Listeners
     from aiokq.broker.config.settings import BrokerSettings
 
-__all__ = ["check_roles", "configured_node_id"]
+__all__ = ["check_quorum", "check_roles", "configured_node_id"]
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
 _SERVER: Final = r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)"
@@ -40,69 +45,134 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
     return broker_id if node_id is None else node_id
 
 
-def check_roles(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
-    """Check that the settings describe a node that is broker, controller and only voter.
+def check_roles(settings: BrokerSettings) -> None:
+    """Check that the settings describe a node that is both broker and controller.
+
+    Call this before the listeners are read, because their rules depend on the roles: the errors
+    that they raise for a node with one role do not say that the role is the reason.
+
+    Raises:
+        ConfigError: `process.roles` has other roles.
+    """
+    roles = [role.strip() for role in settings.process_roles.split(",") if role.strip()]
+    if sorted(roles) != ["broker", "controller"]:
+        raise ConfigError(
+            f"process.roles={shortened(settings.process_roles)}: a node of aiokq is both broker "
+            "and controller; set process.roles=broker,controller. listeners then needs a listener "
+            "for clients and, if controller.listener.names is set, one that it names, as in "
+            "listeners=PLAINTEXT://:9092,CONTROLLER://:9093"
+        )
+
+
+def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
+    """Check that this node is the only voter that the settings name.
+
+    A voter is this node if it has the id and a host of this node. Its port is not compared with
+    those of the listeners, as in Kafka. A bootstrap server has no id; it is this node if it has a
+    host of this node and the port of a listener in `controller.listener.names`, as it is opened or
+    as it is advertised.
+
+    The hosts of this node are localhost and the loopback addresses, the wildcard addresses, the
+    hosts in `listeners` and `advertised.listeners`, and the name of the machine. No name is
+    resolved.
+
+    Both settings need a listener in `controller.listener.names`. Kafka needs one on every node
+    that is a controller; here a node without these settings works without it.
 
     Args:
         node_id: id of the node; None if neither the settings nor the command line set it.
 
     Raises:
-        ConfigError: other roles are set, another voter is named, or a setting is malformed.
+        ConfigError: another voter is named, the node has no listener for controllers, or a setting
+            is malformed.
+
+    Source: Kafka ``KafkaConfig.validateValues``, for a combined node.
     """
-    roles = [role.strip() for role in settings.process_roles.split(",") if role.strip()]
-    if sorted(roles) != ["broker", "controller"]:
-        raise ConfigError(
-            f"process.roles={settings.process_roles}: a node of aiokq is both broker and "
-            "controller; set process.roles=broker,controller"
-        )
-    _check_voters(settings.controller_quorum_voters, node_id)
-    _check_bootstrap_servers(settings.controller_quorum_bootstrap_servers, listeners)
+    advertised = (
+        []
+        if settings.advertised_listeners is None
+        else endpoints_of("advertised.listeners", settings.advertised_listeners)
+    )
+    own = [*listeners.opened, *listeners.controllers, *listeners.advertised.values(), *advertised]
+    hosts = {one.host.lower().removesuffix(".") for one in own}
+    names = {one.name for one in listeners.controllers}
+    controllers = [*listeners.controllers, *(one for one in advertised if one.name in names)]
+    _check_voters(settings.controller_quorum_voters, node_id, controllers, hosts)
+    _check_bootstrap_servers(settings.controller_quorum_bootstrap_servers, controllers, hosts)
 
 
-def _check_voters(text: str, node_id: int | None) -> None:
+def _check_voters(
+    text: str, node_id: int | None, controllers: Sequence[Endpoint], hosts: AbstractSet[str]
+) -> None:
+    setting = "controller.quorum.voters"
+    given = f"{setting}={shortened(text)}"
     for part in filter(None, map(str.strip, text.split(","))):
         voter = re.fullmatch(_VOTER, part)
         if voter is None:
-            raise ConfigError(
-                f"controller.quorum.voters: {shortened(repr(part))} is not of the form id@host:port"
-            )
-        voter_id = _number("controller.quorum.voters", "id", voter[1], INT_MAX)
-        _number("controller.quorum.voters", "port", voter[3], PORT_MAX)
+            raise ConfigError(f"{setting}: {shortened(repr(part))} is not of the form id@host:port")
+        voter_id = _number(setting, "id", voter[1], INT_MAX)
+        _number(setting, "port", voter[3], PORT_MAX)
         if node_id is None:
-            raise ConfigError(
-                f"controller.quorum.voters={text} needs node.id: set it to the id of this node"
-            )
+            raise ConfigError(f"{given} needs node.id: set it to the id of this node")
         if voter_id != node_id:
             raise ConfigError(
-                f"controller.quorum.voters={text}: {part} is not this node, whose id is "
-                f"{node_id}; a node of aiokq is the only voter of its cluster: remove the other "
-                "voters"
+                f"{given}: {shortened(part)} is not this node, whose id is {node_id}; a node of "
+                "aiokq is the only voter of its cluster: remove the other voters"
             )
+        if not controllers:
+            raise ConfigError(
+                f"{given}: this node has no listener for controllers; add one to listeners and "
+                "name it in controller.listener.names, or remove the setting"
+            )
+        _check_host(f"{given}: {shortened(part)}", voter[2], hosts)
 
 
-def _check_bootstrap_servers(text: str, listeners: Listeners) -> None:
-    """Check that the servers of a quorum are this node's listeners for controllers."""
-    ports = [one.port for one in listeners.controllers]
-    hosts = set()
+def _check_bootstrap_servers(
+    text: str, controllers: Sequence[Endpoint], hosts: AbstractSet[str]
+) -> None:
+    setting = "controller.quorum.bootstrap.servers"
+    given = f"{setting}={shortened(text)}"
+    ports = [one.port for one in controllers]
     for part in filter(None, map(str.strip, text.split(","))):
         server = re.fullmatch(_SERVER, part)
         if server is None:
-            raise ConfigError(
-                f"controller.quorum.bootstrap.servers: {shortened(repr(part))} is not of the form "
-                "host:port"
-            )
-        port = _number("controller.quorum.bootstrap.servers", "port", server[2], PORT_MAX)
-        hosts.add("localhost" if server[1] in ("127.0.0.1", "::1") else server[1])
+            raise ConfigError(f"{setting}: {shortened(repr(part))} is not of the form host:port")
+        port = _number(setting, "port", server[2], PORT_MAX)
+        _check_host(f"{given}: {shortened(part)}", server[1], hosts)
         if port not in ports and 0 not in ports:
-            own = ", ".join(map(str, listeners.controllers))
+            own = ", ".join(map(str, controllers))
             raise ConfigError(
-                f"controller.quorum.bootstrap.servers={text}: {part} is not a listener of this "
-                f"node in controller.listener.names (which has {own or 'none'}); {_ONLY_VOTER}"
+                f"{given}: {shortened(part)} is not a listener of this node in "
+                f"controller.listener.names (which has {own or 'none'}); {_ONLY_VOTER}"
             )
-    if len(hosts) > 1:
-        raise ConfigError(
-            f"controller.quorum.bootstrap.servers={text} names {len(hosts)} nodes; {_ONLY_VOTER}"
-        )
+
+
+def _check_host(named: str, host: str, hosts: AbstractSet[str]) -> None:
+    """Check that a host is in `hosts`, or is localhost, a wildcard or this machine's name.
+
+    Raises:
+        ConfigError: the host is another one; the message begins with `named`.
+    """
+    host = host.lower().removesuffix(".")
+    if host in hosts or host in WILDCARDS or is_loopback(host) or _is_this_machine(host):
+        return
+    raise ConfigError(
+        f"{named} is not this node: {shortened(host)} is neither localhost, nor the name of this "
+        f"machine ({socket.gethostname()}), nor a host in listeners or advertised.listeners; a "
+        "node of aiokq is the only voter of its cluster: remove the setting or, if this node is "
+        "meant, write localhost, or use that host in advertised.listeners"
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    """Return whether `host` is this machine's name; either may lack the domain.
+
+    `socket.getfqdn` would tell the domain, but it may ask a name server and block for seconds.
+    """
+    own = socket.gethostname().lower()
+    if "." in host and "." in own:
+        return host == own
+    return host.partition(".")[0] == own.partition(".")[0]
 
 
 def _number(setting: str, part: str, text: str, most: int) -> int:

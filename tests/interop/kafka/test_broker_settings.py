@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.config.listeners import configured_listeners
-from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 from tests.peers.apache_kafka import java_command
@@ -67,6 +67,9 @@ CASES = (
     "listeners=PLAINTEXT://:9092,CONTROLLER://:9093;broker.id=1",
     "listeners=PLAINTEXT://:9092,CONTROLLER://:9093;controller.quorum.voters=2@h:9093",
     "listeners=PLAINTEXT://:9092,CONTROLLER://:9093;controller.quorum.voters=h:9093",
+    "listeners=PLAINTEXT://:9092,CONTROLLER://:9093;controller.quorum.voters=1@localhost:19093",
+    "listeners=PLAINTEXT://:9092;controller.listener.names=",
+    "listeners=PLAINTEXT://:9092,CONTROLLER://:9093;process.roles=controller",
 )
 
 
@@ -87,7 +90,8 @@ def with_defaults(case: str) -> dict[str, str]:
 def accepted_here(given: dict[str, str]) -> bool:
     try:
         settings = broker_settings(given)
-        check_roles(settings, configured_listeners(settings), configured_node_id(settings))
+        check_roles(settings)
+        check_quorum(settings, configured_listeners(settings), configured_node_id(settings))
     except ConfigError:
         return False
     return True

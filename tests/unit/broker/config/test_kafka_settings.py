@@ -40,11 +40,45 @@ def test_settings_without_use_are_accepted_and_named():
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("super.users", "User:admin"),
+        ("allow.everyone.if.no.acl.found", "true"),
+        ("metrics.jmx.exclude", "kafka.server:.*"),
+        ("config.providers.env.class", "org.apache.kafka.common.config.provider.EnvVarProvider"),
+        ("metrics.context.site", "b"),
+        ("rlmm.config.remote.log.metadata.topic.replication.factor", "1"),
+        ("rsm.config.dir", "/tiered"),
+    ],
+)
+def test_settings_that_only_a_plug_in_reads_have_no_effect(name, value):
+    """They were "unknown broker setting"; Kafka ignores them, too, without the plug-in."""
+    assert broker_settings({name: value}).without_effect == (name,)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("zookeeper.connection.timeout.ms", "Kafka 4 has no ZooKeeper"),
+        ("advertised.host.name", "use advertised.listeners"),
+        ("inter.broker.protocol.version", "Kafka 4 has removed it"),
+        ("password.encoder.secret", "Kafka 4 has removed it"),
+    ],
+)
+def test_a_setting_of_older_versions_of_kafka_is_refused_with_advice(name, advice):
+    """The nearest name would be another setting."""
+    with pytest.raises(ConfigError, match=advice) as caught:
+        broker_settings({name: "1"})
+    assert caught.value.message.startswith(f"{name} is not a setting of this broker: ")
+
+
+@pytest.mark.parametrize(
     ("name", "meant"),
     [
         ("num.network.thread", "num.network.threads"),
         ("socket.send.buffer.byte", "socket.send.buffer.bytes"),
         ("transaction.state.log.min.isrs", "transaction.state.log.min.isr"),
+        ("super.user", "super.users"),
     ],
 )
 def test_a_slip_is_refused_with_the_name_that_was_meant(name, meant):

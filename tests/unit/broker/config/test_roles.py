@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from aiokq.broker.config.listeners import configured_listeners
-from aiokq.broker.config.roles import check_roles, configured_node_id
+from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 
@@ -19,7 +21,8 @@ COMBINED = {
 
 def check(**given: str) -> None:
     settings = broker_settings({**COMBINED, **given})
-    check_roles(settings, configured_listeners(settings), configured_node_id(settings))
+    check_roles(settings)
+    check_quorum(settings, configured_listeners(settings), configured_node_id(settings))
 
 
 def refused(**given: str) -> str:
@@ -77,20 +80,105 @@ def test_a_voter_is_written_as_kafka_writes_it():
     assert "id@host:port" in refused(**{"controller.quorum.voters": "localhost:9093"})
     settings = broker_settings({"controller.quorum.voters": "1@localhost:9093"})
     with pytest.raises(ConfigError, match=r"needs node\.id"):
-        check_roles(settings, configured_listeners(settings), None)
+        check_quorum(settings, configured_listeners(settings), None)
 
 
-@pytest.mark.parametrize("servers", ["localhost:9093", "127.0.0.1:9093,localhost:9093", "k1:9093"])
+@pytest.mark.parametrize(
+    "servers", ["localhost:9093", "127.0.0.1:9093,localhost:9093", "0.0.0.0:9093"]
+)
 def test_the_quorum_is_found_at_this_node(servers):
-    """The host may be a name of this machine; the port is the controller listener's."""
+    """The host is this machine; the port is the controller listener's."""
     check(**{"controller.quorum.bootstrap.servers": servers})
+
+
+HOSTS = [
+    ("K1.example.", {"listeners": "PLAINTEXT://:9092,CONTROLLER://k1.example:9093"}),
+    ("k1.example", {"listeners": "PLAINTEXT://k1.example:9092,CONTROLLER://:9093"}),
+    ("k1.example", {"advertised.listeners": "PLAINTEXT://k1.example:9092"}),
+    (
+        "k1.example",
+        {"advertised.listeners": "PLAINTEXT://:9092,CONTROLLER://k1.example:9093"},
+    ),
+    ("10.0.0.7", {"advertised.listeners": "PLAINTEXT://10.0.0.7:9092"}),
+    ("kafka-0", {}),
+    ("KAFKA-0.headless.svc", {}),
+]
+
+
+@pytest.mark.parametrize(("host", "given"), HOSTS)
+def test_a_voter_has_a_host_of_this_node(monkeypatch, host, given):
+    """Containers name themselves by their host name or by an advertised name."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "kafka-0")
+    check(**given, **{"controller.quorum.voters": f"1@{host}:9093"})
+    check(**given, **{"controller.quorum.bootstrap.servers": f"{host}:9093"})
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "is_own"),
+    [
+        ("kafka-0.example", "kafka-0", True),
+        ("kafka-0.example", "kafka-0.example", True),
+        ("kafka-0.example", "kafka-0.other", False),
+        ("kafka-0", "kafka-1", False),
+    ],
+)
+def test_the_name_of_the_machine_may_lack_its_domain(monkeypatch, own, named, is_own):
+    """`gethostname` has the domain on some machines; to look it up could block the start."""
+    monkeypatch.setattr(socket, "gethostname", lambda: own)
+    monkeypatch.setattr(socket, "getfqdn", lambda: pytest.fail("may block"))
+    given = {"controller.quorum.voters": f"1@{named}:9093"}
+    if is_own:
+        check(**given)
+    else:
+        assert f"{named} is neither localhost" in refused(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("controller.quorum.voters", "1@elsewhere:9093"),
+        ("controller.quorum.bootstrap.servers", "elsewhere:9093"),
+        ("controller.quorum.bootstrap.servers", "localhost:9093,elsewhere:9093"),
+    ],
+)
+def test_a_voter_on_another_host_is_refused_by_name(name, value):
+    """With the id and port of this node it was taken for this node, and a second cluster began."""
+    message = refused(**{name: value})
+    assert message.startswith(f"{name}={value}: ")
+    assert "elsewhere:9093 is not this node" in message
+    assert "use that host in advertised.listeners" in message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"controller.quorum.voters": "1@localhost:9093"},
+        {"controller.quorum.bootstrap.servers": "localhost:9093"},
+    ],
+)
+def test_a_quorum_needs_a_listener_for_controllers(given):
+    """As in Kafka on a node that is a controller."""
+    settings = broker_settings({"node.id": "1", "listeners": "PLAINTEXT://:9092", **given})
+    with pytest.raises(ConfigError, match=r"controller\.listener\.names"):
+        check_quorum(settings, configured_listeners(settings), 1)
+
+
+def test_the_port_of_a_voter_is_not_compared_as_in_kafka():
+    """A port mapping may give controllers another port; the id says that this node is meant."""
+    check(**{"controller.quorum.voters": "1@localhost:19093"})
+
+
+def test_a_bootstrap_server_may_be_an_advertised_listener():
+    """Behind a port mapping, other controllers would connect to that address."""
+    advertised = "PLAINTEXT://k1:9092,CONTROLLER://k1:19093"
+    check(**{"advertised.listeners": advertised, "controller.quorum.bootstrap.servers": "k1:19093"})
 
 
 @pytest.mark.parametrize(
     ("servers", "words"),
     [
         ("localhost:9095", "not a listener of this node"),
-        ("k1:9093,k2:9093,k3:9093", "names 3 nodes"),
+        ("k1:9093,k2:9093,k3:9093", "k1:9093 is not this node"),
         ("localhost", "host:port"),
     ],
 )
