@@ -72,7 +72,10 @@ GENERIC = {
 }
 """Struct names that are unclear outside their message, and therefore get a prefix."""
 
-CHOSEN = {("DescribeGroupsResponse", "DescribedGroup"): "DescribedGroup"}
+CHOSEN = {
+    ("ClientQuotaRecord", "EntityData"): "ClientQuotaEntityData",
+    ("DescribeGroupsResponse", "DescribedGroup"): "DescribedGroup",
+}
 """Class names by message and struct that override the rules."""
 
 KINDS = {

@@ -44,9 +44,10 @@ MODULES: Final = {
         "ApiVersion ApiVersionsRequest ApiVersionsResponse FinalizedFeatureKey SupportedFeatureKey "
     ),
     "cluster_metadata_records": (
-        "AbortTransactionRecord BeginTransactionRecord ConfigRecord EndTransactionRecord "
-        "FeatureLevelRecord PartitionChangeRecord PartitionRecord ProducerIdsRecord "
-        "RemoveTopicRecord TopicRecord "
+        "AbortTransactionRecord BeginTransactionRecord ClearElrRecord ConfigRecord "
+        "EndTransactionRecord FeatureLevelRecord NoOpRecord PartitionChangeRecord "
+        "PartitionRecord ProducerIdsRecord RemoveTopicRecord TopicRecord "
+        "ZkMigrationStateRecord "
     ),
     "consumer_group_describe": (
         "ConsumerGroupDescribeAssignment ConsumerGroupDescribeMember "
@@ -206,10 +207,20 @@ MODULES: Final = {
         "OffsetForLeaderEpochResponse OffsetForLeaderPartition OffsetForLeaderTopic "
         "OffsetForLeaderTopicResult "
     ),
+    "principal_records": (
+        "AccessControlEntryRecord ClientQuotaEntityData ClientQuotaRecord "
+        "DelegationTokenRecord RemoveAccessControlEntryRecord RemoveDelegationTokenRecord "
+        "RemoveUserScramCredentialRecord UserScramCredentialRecord "
+    ),
     "produce": (
         "BatchIndexAndErrorMessage PartitionProduceData PartitionProduceResponse "
         "ProduceLeaderIdAndEpoch ProduceNodeEndpoint ProduceRequest ProduceResponse "
         "TopicProduceData TopicProduceResponse "
+    ),
+    "registration_records": (
+        "BrokerEndpoint BrokerFeature BrokerRegistrationChangeRecord ControllerEndpoint "
+        "ControllerFeature FenceBrokerRecord RegisterBrokerRecord "
+        "RegisterControllerRecord UnfenceBrokerRecord UnregisterBrokerRecord "
     ),
     "sasl_authenticate": ("SaslAuthenticateRequest SaslAuthenticateResponse "),
     "sasl_handshake": ("SaslHandshakeRequest SaslHandshakeResponse "),

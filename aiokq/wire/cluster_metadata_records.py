@@ -1,4 +1,8 @@
-"""Schemas of the cluster metadata records, all versions."""
+"""Schemas of the metadata records about topics, configs and the log itself, all versions.
+
+Kafka's other metadata records are in `registration_records` (brokers and controllers) and
+`principal_records` (users), because one file would be too long to read.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,17 @@ from aiokq.wire.struct import Message
 __all__ = [
     "AbortTransactionRecord",
     "BeginTransactionRecord",
+    "ClearElrRecord",
     "ConfigRecord",
     "EndTransactionRecord",
     "FeatureLevelRecord",
+    "NoOpRecord",
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",
     "RemoveTopicRecord",
     "TopicRecord",
+    "ZkMigrationStateRecord",
 ]
 
 
@@ -290,3 +297,53 @@ class AbortTransactionRecord(Message):
 
     reason: str | None = string(nullable_since=0, default=None, tag=0)
     """An optional textual description of why the transaction was aborted."""
+
+
+class ClearElrRecord(Message):
+    """Metadata record that empties the eligible leader replicas of partitions.
+
+    Source: `ClearElrRecord.json`.
+    """
+
+    NAME = "ClearElrRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 28
+
+    topic_name: str = string()
+    """The name of the topic to clear ELRs for, or empty if all ELRs should be cleared."""
+
+
+class NoOpRecord(Message):
+    """Metadata record without content; Kafka's idle controller writes it.
+
+    Source: `NoOpRecord.json`.
+    """
+
+    NAME = "NoOpRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 20
+
+
+class ZkMigrationStateRecord(Message):
+    """Metadata record of the migration from ZooKeeper; Kafka 4 reads it and ignores it.
+
+    In 3.4, the defined values are: 0 (None), 1 (PreMigration), 2 (Migration), 3 (PostMigration).
+    In 3.5, the values for PreMigration and Migration were swapped: 0 (None), 2 (PreMigration),
+    1 (Migration), 3 (PostMigration). This was done to work around the fact that we never wrote
+    Migration or PostMigration records in 3.4.
+
+    Source: `ZkMigrationStateRecord.json`.
+    """
+
+    NAME = "ZkMigrationStateRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 21
+
+    zk_migration_state: int = i8()
+    """One of the possible migration states."""

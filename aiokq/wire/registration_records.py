@@ -1,0 +1,257 @@
+"""Schemas of the metadata records about brokers and controllers, all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, boolean, i8, i16, i32, i64, string, u16, uuid_
+from aiokq.wire.struct import Message, Struct
+
+__all__ = [
+    "BrokerEndpoint",
+    "BrokerFeature",
+    "BrokerRegistrationChangeRecord",
+    "ControllerEndpoint",
+    "ControllerFeature",
+    "FenceBrokerRecord",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
+]
+
+
+class BrokerEndpoint(Struct):
+    """Element of `RegisterBrokerRecord.end_points`.
+
+    Source: `RegisterBrokerRecord.json`, struct `BrokerEndpoint`.
+    """
+
+    name: str = string()
+    """The name of the endpoint."""
+
+    host: str = string()
+    """The hostname."""
+
+    port: int = u16()
+    """The port."""
+
+    security_protocol: int = i16()
+    """The security protocol."""
+
+
+class BrokerFeature(Struct):
+    """Element of `RegisterBrokerRecord.features`.
+
+    Source: `RegisterBrokerRecord.json`, struct `BrokerFeature`.
+    """
+
+    name: str = string()
+    """The feature name."""
+
+    min_supported_version: int = i16()
+    """The minimum supported feature level."""
+
+    max_supported_version: int = i16()
+    """The maximum supported feature level."""
+
+
+class RegisterBrokerRecord(Message):
+    """Metadata record that registers a start of a broker.
+
+    Version 1 adds InControlledShutdown.
+
+    Version 2 adds IsMigratingZkBroker.
+
+    Version 3 adds LogDirs.
+
+    Source: `RegisterBrokerRecord.json`.
+    """
+
+    NAME = "RegisterBrokerRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 3
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 0
+
+    broker_id: int = i32()
+    """The broker id."""
+
+    is_migrating_zk_broker: bool = boolean(since=2)
+    """True if the broker is a ZK broker in migration mode. Otherwise, false."""
+
+    incarnation_id: uuid.UUID = uuid_()
+    """The incarnation ID of the broker process."""
+
+    broker_epoch: int = i64()
+    """The broker epoch assigned by the controller."""
+
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    """The endpoints that can be used to communicate with this broker."""
+
+    features: list[BrokerFeature] = array(BrokerFeature)
+    """The features on this broker."""
+
+    rack: str | None = string(nullable_since=0)
+    """The broker rack."""
+
+    fenced: bool = boolean(default=True)
+    """True if the broker is fenced."""
+
+    in_controlled_shutdown: bool = boolean(since=1)
+    """True if the broker is in controlled shutdown."""
+
+    log_dirs: list[uuid.UUID] = array(uuid_, since=3, tag=0)
+    """Log directories configured in this broker which are available."""
+
+
+class UnregisterBrokerRecord(Message):
+    """Metadata record that removes a broker from the cluster.
+
+    Source: `UnregisterBrokerRecord.json`.
+    """
+
+    NAME = "UnregisterBrokerRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 1
+
+    broker_id: int = i32()
+    """The broker id."""
+
+    broker_epoch: int = i64()
+    """The broker epoch."""
+
+
+class BrokerRegistrationChangeRecord(Message):
+    """Metadata record that changes the state of a registered broker.
+
+    Version 1 adds InControlledShutdown.
+
+    Version 2 adds LogDirs.
+
+    Source: `BrokerRegistrationChangeRecord.json`.
+    """
+
+    NAME = "BrokerRegistrationChangeRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 17
+
+    broker_id: int = i32()
+    """The broker id."""
+
+    broker_epoch: int = i64()
+    """The broker epoch assigned by the controller."""
+
+    fenced: int = i8(tag=0)
+    """-1 if the broker has been unfenced, 0 if no change, 1 if the broker has been fenced."""
+
+    in_controlled_shutdown: int = i8(since=1, tag=1)
+    """0 if no change, 1 if the broker is in controlled shutdown."""
+
+    log_dirs: list[uuid.UUID] = array(uuid_, since=2, tag=2)
+    """Log directories configured in this broker which are available."""
+
+
+class FenceBrokerRecord(Message):
+    """Metadata record that fences a broker; Kafka reads it and no longer writes it.
+
+    Source: `FenceBrokerRecord.json`.
+    """
+
+    NAME = "FenceBrokerRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 7
+
+    id: int = i32()
+    """The broker ID to fence. It will be removed from all ISRs."""
+
+    epoch: int = i64()
+    """The epoch of the broker to fence."""
+
+
+class UnfenceBrokerRecord(Message):
+    """Metadata record that unfences a broker; Kafka reads it and no longer writes it.
+
+    Source: `UnfenceBrokerRecord.json`.
+    """
+
+    NAME = "UnfenceBrokerRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 8
+
+    id: int = i32()
+    """The broker ID to unfence."""
+
+    epoch: int = i64()
+    """The epoch of the broker to unfence."""
+
+
+class ControllerEndpoint(Struct):
+    """Element of `RegisterControllerRecord.end_points`.
+
+    Source: `RegisterControllerRecord.json`, struct `ControllerEndpoint`.
+    """
+
+    name: str = string()
+    """The name of the endpoint."""
+
+    host: str = string()
+    """The hostname."""
+
+    port: int = u16()
+    """The port."""
+
+    security_protocol: int = i16()
+    """The security protocol."""
+
+
+class ControllerFeature(Struct):
+    """Element of `RegisterControllerRecord.features`.
+
+    Source: `RegisterControllerRecord.json`, struct `ControllerFeature`.
+    """
+
+    name: str = string()
+    """The feature name."""
+
+    min_supported_version: int = i16()
+    """The minimum supported feature level."""
+
+    max_supported_version: int = i16()
+    """The maximum supported feature level."""
+
+
+class RegisterControllerRecord(Message):
+    """Metadata record that registers a start of a controller.
+
+    Source: `RegisterControllerRecord.json`.
+    """
+
+    NAME = "RegisterControllerRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RECORD_TYPE = 27
+
+    controller_id: int = i32()
+    """The controller id."""
+
+    incarnation_id: uuid.UUID = uuid_()
+    """The incarnation ID of the controller process."""
+
+    zk_migration_ready: bool = boolean()
+    """Set if the required configurations for ZK migration are present."""
+
+    end_points: list[ControllerEndpoint] = array(ControllerEndpoint)
+    """The endpoints that can be used to communicate with this controller."""
+
+    features: list[ControllerFeature] = array(ControllerFeature)
+    """The features on this controller."""
