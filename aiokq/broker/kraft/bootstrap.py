@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from aiokq.broker.kraft.metadata_image import encode_metadata_record
 from aiokq.broker.log import file_names
 from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.locked_directories import locked_directories
@@ -24,6 +23,7 @@ from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.image import MetadataImage, TopicImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
+from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files

@@ -4,7 +4,7 @@ Records are replayed in order; ``metadata_files`` reads them, ``takeover`` uses 
 of other types are ignored. Ignored SCRAM credentials, quotas, ACLs and delegation tokens are
 counted, because this broker does not enforce them.
 
-Source: Kafka ``MetadataDelta.java``, ``MetadataBatchLoader.java``, ``MetadataRecordSerde.java``.
+Source: Kafka ``MetadataDelta.java``, ``MetadataBatchLoader.java``.
 Tests: ``tests/unit/broker/kraft/test_metadata_image.py``.
 """
 
@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, decode_metadata_record
 from aiokq.broker.metadata.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
-from aiokq.core.errors import CorruptRecord, ProtocolError
+from aiokq.core.errors import CorruptRecord
 from aiokq.core.types import Buffer
 from aiokq.wire.cluster_metadata_records import (
     AbortTransactionRecord,
@@ -31,20 +32,9 @@ from aiokq.wire.cluster_metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from aiokq.wire.codec import decode, encode_bytes
-from aiokq.wire.primitives import DECODE_ERRORS, unsigned, uvarint
 from aiokq.wire.struct import Message
 
-__all__ = [
-    "KafkaMetadata",
-    "KafkaPartition",
-    "KafkaTopic",
-    "decode_metadata_record",
-    "encode_metadata_record",
-]
-
-FRAME_VERSION: Final = 1
-"""First byte of a record's value; type and version follow as unsigned varints."""
+__all__ = ["KafkaMetadata", "KafkaPartition", "KafkaTopic"]
 
 RESERVED_IDS: Final = 100
 
@@ -52,8 +42,8 @@ NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
 """The leader in a ``PartitionChangeRecord`` that leaves the leader unchanged."""
 
-_TYPES: Final[Mapping[int | None, type[Message]]] = {
-    kind.RECORD_TYPE: kind
+_APPLIED: Final = frozenset(
+    kind.RECORD_TYPE
     for kind in (
         AbortTransactionRecord,
         BeginTransactionRecord,
@@ -66,7 +56,8 @@ _TYPES: Final[Mapping[int | None, type[Message]]] = {
         RemoveTopicRecord,
         TopicRecord,
     )
-}
+)
+"""Types of records that the image is made of."""
 
 _LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "delegation tokens"}
 """Types of ignored records whose content this broker does not enforce."""
@@ -74,7 +65,7 @@ _LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "dele
 _TAKEN_BACK: Final = {19: "ACLs", 21: "SCRAM credentials"}
 
 Unknown: TypeAlias = int
-"""The type of an ignored record."""
+"""The type of a record that a newer Kafka wrote and that is ignored."""
 
 
 class KafkaPartition(NamedTuple):
@@ -164,9 +155,15 @@ class KafkaMetadata:
 
         Raises:
             CorruptRecord: the value is not a metadata record, or contradicts earlier records.
-            ProtocolError: the value is malformed.
+            UnknownMetadataRecord: the version of a record that is not ignored is unknown.
         """
-        record = decode_metadata_record(value)
+        record: Message | Unknown
+        try:
+            record = decode_metadata_record(value)
+        except UnknownMetadataRecord as error:
+            if error.record_type in _APPLIED:
+                raise
+            record = error.record_type
         match record:
             case BeginTransactionRecord():
                 self._transaction = []
@@ -208,11 +205,12 @@ class KafkaMetadata:
                 self.features[record.name] = record.feature_level
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
-            case int():
-                if record in _LEFT_OUT:
-                    self.left_out[_LEFT_OUT[record]] += 1
-                elif record in _TAKEN_BACK:
-                    self.left_out[_TAKEN_BACK[record]] -= 1
+            case _:
+                kind = record if isinstance(record, int) else record.RECORD_TYPE
+                if kind in _LEFT_OUT:
+                    self.left_out[_LEFT_OUT[kind]] += 1
+                elif kind in _TAKEN_BACK:
+                    self.left_out[_TAKEN_BACK[kind]] -= 1
 
     def _change(self, record: PartitionChangeRecord) -> None:
         partitions = self._topic(record.topic_id).partitions
@@ -234,38 +232,3 @@ class KafkaMetadata:
         if topic is None:
             raise CorruptRecord(f"record of topic {topic_id}, which was never created")
         return topic
-
-
-def decode_metadata_record(value: Buffer | None) -> Message | Unknown:
-    """Return the record that a value encodes, or only its type if records of the type are ignored.
-
-    Raises:
-        CorruptRecord: the value does not begin with a frame version, type and version.
-        ProtocolError: the value is malformed, or of an unknown version.
-    """
-    try:
-        if value is None:
-            raise ValueError("no value")
-        frame, position = uvarint(value, 0)
-        if frame != FRAME_VERSION:
-            raise ValueError(f"unknown frame version {frame}")
-        number, position = uvarint(value, position)
-        version, position = uvarint(value, position)
-    except DECODE_ERRORS as error:
-        raise CorruptRecord(f"not a metadata record: {error}") from error
-    kind = _TYPES.get(number)
-    if kind is None:
-        return number
-    if not kind.supports(version):
-        raise ProtocolError(
-            "unknown version, written by a newer Kafka", api=kind.NAME, version=version
-        )
-    return decode(kind, value, version, position)
-
-
-def encode_metadata_record(record: Message, version: int | None = None) -> bytes:
-    """Return the value of a metadata record, by default in the newest version."""
-    assert record.RECORD_TYPE is not None
-    version = record.MAX_VERSION if version is None else version
-    head = b"".join(unsigned(number) for number in (FRAME_VERSION, record.RECORD_TYPE, version))
-    return head + encode_bytes(record, version)

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Sequence
 
 from aiokq.broker.kraft.bootstrap import encode_snapshot
-from aiokq.broker.kraft.metadata_image import encode_metadata_record
 from aiokq.broker.log.partition_metadata import write_partition_metadata
+from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.fastpath import crc32c
 from aiokq.records.header import CONTROL_MASK
 from aiokq.records.record import RawRecord, encode_batch

@@ -6,13 +6,9 @@ import uuid
 
 import pytest
 
-from aiokq.broker.kraft.metadata_image import (
-    KafkaMetadata,
-    KafkaPartition,
-    decode_metadata_record,
-    encode_metadata_record,
-)
-from aiokq.core.errors import CorruptRecord, ProtocolError
+from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
+from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, encode_metadata_record
+from aiokq.core.errors import CorruptRecord
 from aiokq.wire.cluster_metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -22,6 +18,11 @@ from aiokq.wire.cluster_metadata_records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
 )
+from aiokq.wire.principal_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
+from aiokq.wire.registration_records import RegisterBrokerRecord
 from aiokq.wire.struct import Message
 from tests.unit.broker.kraft.kafka_log import ORDERS, OTHER, config, partition, topic
 
@@ -31,13 +32,6 @@ def replayed(*records: Message | bytes) -> KafkaMetadata:
     for record in records:
         metadata.replay(record if isinstance(record, bytes) else encode_metadata_record(record))
     return metadata
-
-
-def test_a_value_is_what_kafka_writes() -> None:
-    """Frame version, type and version precede the record; the bytes are from a real log."""
-    data = bytes.fromhex("01020007") + b"orders" + ORDERS.bytes + b"\0"
-    assert encode_metadata_record(topic()) == data
-    assert decode_metadata_record(data) == topic()
 
 
 def test_topics_have_partitions_settings_and_leaders() -> None:
@@ -116,8 +110,16 @@ def test_settings_of_a_node_win_over_those_of_all() -> None:
 
 def test_what_has_no_meaning_here_is_counted() -> None:
     """Records of brokers are ignored silently; records with a protective purpose are counted."""
-    acl, taken_back, broker = b"\x01\x12\x00...", b"\x01\x13\x00...", b"\x01\x00\x03..."
-    metadata = replayed(acl, acl, broker, taken_back, topic())
+    acl, taken_back = AccessControlEntryRecord(), RemoveAccessControlEntryRecord()
+    metadata = replayed(acl, acl, RegisterBrokerRecord(), taken_back, topic())
+    assert metadata.left_out == {"ACLs": 1}
+    assert "orders" in metadata.topics
+
+
+def test_records_of_a_newer_kafka_that_are_not_needed_are_ignored() -> None:
+    """A new type, or a new version of a broker's registration, says nothing about topics."""
+    newer = b"\x01\x32\x00...", b"\x01\x00\x09...", b"\x01\x12\x09..."
+    metadata = replayed(*newer, topic())
     assert metadata.left_out == {"ACLs": 1}
     assert "orders" in metadata.topics
 
@@ -129,8 +131,8 @@ def test_what_has_no_meaning_here_is_counted() -> None:
         (b"", CorruptRecord),
         (b"\x02\x02\x00", CorruptRecord),
         (b"\x01\x02", CorruptRecord),
-        (b"\x01\x02\x09", ProtocolError),
-        (b"\x01\x02\x00\x07ord", ProtocolError),
+        (b"\x01\x02\x09", UnknownMetadataRecord),
+        (b"\x01\x02\x00\x07ord", CorruptRecord),
         (encode_metadata_record(partition()), CorruptRecord),
         (encode_metadata_record(RemoveTopicRecord(topic_id=OTHER)), CorruptRecord),
     ],
