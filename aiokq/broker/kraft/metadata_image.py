@@ -59,10 +59,10 @@ _APPLIED: Final = frozenset(
 )
 """Types of records that the image is made of."""
 
-_LEFT_OUT: Final = {11: "SCRAM credentials", 14: "quotas", 18: "ACLs", 26: "delegation tokens"}
+_LEFT_OUT: Final = {10: "delegation tokens", 11: "SCRAM credentials", 14: "quotas", 18: "ACLs"}
 """Types of ignored records whose content this broker does not enforce."""
 
-_TAKEN_BACK: Final = {19: "ACLs", 21: "SCRAM credentials"}
+_TAKEN_BACK: Final = {19: "ACLs", 22: "SCRAM credentials", 26: "delegation tokens"}
 
 Unknown: TypeAlias = int
 """The type of a record that a newer Kafka wrote and that is ignored."""

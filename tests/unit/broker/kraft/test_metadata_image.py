@@ -17,10 +17,15 @@ from aiokq.wire.cluster_metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    ZkMigrationStateRecord,
 )
 from aiokq.wire.principal_records import (
     AccessControlEntryRecord,
+    DelegationTokenRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 from aiokq.wire.registration_records import RegisterBrokerRecord
 from aiokq.wire.struct import Message
@@ -114,6 +119,23 @@ def test_what_has_no_meaning_here_is_counted() -> None:
     metadata = replayed(acl, acl, RegisterBrokerRecord(), taken_back, topic())
     assert metadata.left_out == {"ACLs": 1}
     assert "orders" in metadata.topics
+
+
+def test_tokens_and_credentials_are_counted_by_their_own_records() -> None:
+    """Removals of tokens were counted as tokens, and removed credentials were never taken off."""
+    metadata = replayed(
+        DelegationTokenRecord(),
+        DelegationTokenRecord(),
+        DelegationTokenRecord(),
+        RemoveDelegationTokenRecord(),
+        UserScramCredentialRecord(),
+        UserScramCredentialRecord(),
+        UserScramCredentialRecord(),
+        RemoveUserScramCredentialRecord(),
+        RemoveUserScramCredentialRecord(),
+        ZkMigrationStateRecord(),
+    )
+    assert metadata.left_out == {"delegation tokens": 2, "SCRAM credentials": 1}
 
 
 def test_records_of_a_newer_kafka_that_are_not_needed_are_ignored() -> None:
