@@ -176,6 +176,10 @@ class Files(Protocol):
         """Return the size of the disk of `path` and the space available on it, both in bytes."""
         ...
 
+    def chmod(self, path: Path, mode: int) -> None:
+        """Set the permissions of a file, such as 0o400: nobody but root may write to it."""
+        ...
+
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         """Set the time of the last write, so that a copy can keep the time of its original."""
         ...
@@ -423,6 +427,9 @@ class OsFiles:
 
         usage = shutil.disk_usage(path)
         return usage.total, usage.free
+
+    def chmod(self, path: Path, mode: int) -> None:
+        os.chmod(path, mode)
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))

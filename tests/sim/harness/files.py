@@ -31,6 +31,7 @@ class Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     modified_ms: int = 0
+    mode: int = 0o644
     cold: list[tuple[int, int]] = field(default_factory=list)
     """Ranges that are on the disk and not in the page cache."""
 
@@ -344,6 +345,8 @@ class MemoryFiles:
             raise _error(errno.EEXIST, name)
         if isinstance(node, Directory):
             raise _error(errno.EISDIR, name)
+        if writable and not node.mode & 0o200:
+            raise _error(errno.EACCES, name)
         return MemoryFile(self, name, node, writable)
 
     def listdir(self, path: Path) -> list[str]:
@@ -459,6 +462,10 @@ class MemoryFiles:
         self._check("disk_usage", _normal(path))
         total = 1 << 40 if self.capacity is None else self.capacity
         return total, max(0, total - self.used())
+
+    def chmod(self, path: Path, mode: int) -> None:
+        self._check("chmod", _normal(path))
+        self._file(_normal(path)).mode = mode
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:
         self._file(_normal(path)).modified_ms = timestamp_ms

@@ -77,6 +77,25 @@ def test_truncate_cuts_and_extends_with_zeros(disk):
     file.close()
 
 
+def test_a_file_that_nobody_may_write_to_is_read_and_replaced(disk):
+    """Kafka's metadata snapshots have mode 0400; root may still write to them."""
+    files, root = disk
+    files.write_atomic(f"{root}/snapshot", b"abc")
+    files.chmod(f"{root}/snapshot", 0o400)
+    file = files.open(f"{root}/snapshot", writable=False)
+    assert file.pread(3, 0) == b"abc"
+    file.close()
+    if isinstance(files, MemoryFiles) or os.geteuid():
+        with pytest.raises(PermissionError):
+            files.open(f"{root}/snapshot")
+    if not isinstance(files, MemoryFiles):
+        assert os.stat(f"{root}/snapshot").st_mode & 0o777 == 0o400
+    files.write_atomic(f"{root}/snapshot", b"def")
+    assert files.read_bytes(f"{root}/snapshot") == b"def"
+    with pytest.raises(FileNotFoundError):
+        files.chmod(f"{root}/missing", 0o400)
+
+
 def test_each_failure_to_open_has_an_exception_of_its_own(disk):
     """Each of these has its own message on the command line."""
     files, root = disk
