@@ -217,6 +217,11 @@ MODULES: Final = {
         "ProduceLeaderIdAndEpoch ProduceNodeEndpoint ProduceRequest ProduceResponse "
         "TopicProduceData TopicProduceResponse "
     ),
+    "quorum_records": (
+        "KRaftVersionFeature KRaftVersionRecord LeaderChangeMessage "
+        "LeaderChangeMessageVoter SnapshotFooterRecord SnapshotHeaderRecord VotersRecord "
+        "VotersRecordEndpoint VotersRecordVoter "
+    ),
     "registration_records": (
         "BrokerEndpoint BrokerFeature BrokerRegistrationChangeRecord ControllerEndpoint "
         "ControllerFeature FenceBrokerRecord RegisterBrokerRecord "

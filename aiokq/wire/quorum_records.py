@@ -1,0 +1,177 @@
+"""Schemas of the control records of a KRaft quorum's log and of its snapshots, all versions."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokq.wire.fields import array, i16, i32, i64, string, struct, u16, uuid_
+from aiokq.wire.struct import Message, Struct
+
+__all__ = [
+    "KRaftVersionFeature",
+    "KRaftVersionRecord",
+    "LeaderChangeMessage",
+    "LeaderChangeMessageVoter",
+    "SnapshotFooterRecord",
+    "SnapshotHeaderRecord",
+    "VotersRecord",
+    "VotersRecordEndpoint",
+    "VotersRecordVoter",
+]
+
+
+class LeaderChangeMessageVoter(Struct):
+    """Element of `LeaderChangeMessage.voters` and element of
+    `LeaderChangeMessage.granting_voters`.
+
+    Source: `LeaderChangeMessage.json`, struct `Voter`.
+    """
+
+    voter_id: int = i32()
+    """The ID of the voter."""
+
+    voter_directory_id: uuid.UUID = uuid_(since=1)
+    """The directory id of the voter."""
+
+
+class LeaderChangeMessage(Message):
+    """Value of the control record with which a leader begins its epoch.
+
+    Version 1 adds VoterDirectoryId (KIP-853).
+
+    Source: `LeaderChangeMessage.json`.
+    """
+
+    NAME = "LeaderChangeMessage"
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 0
+
+    version: int = i16()
+    """The version of the leader change message."""
+
+    leader_id: int = i32()
+    """The ID of the newly elected leader."""
+
+    voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
+    """The set of voters in the quorum for this epoch."""
+
+    granting_voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
+    """The voters who voted for the leader at the time of election."""
+
+
+class SnapshotHeaderRecord(Message):
+    """Value of a snapshot's first control record.
+
+    Source: `SnapshotHeaderRecord.json`.
+    """
+
+    NAME = "SnapshotHeaderRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    version: int = i16()
+    """The version of the snapshot header record."""
+
+    last_contained_log_timestamp: int = i64()
+    """The append time of the last record from the log contained in this snapshot."""
+
+
+class SnapshotFooterRecord(Message):
+    """Value of a snapshot's last control record.
+
+    Source: `SnapshotFooterRecord.json`.
+    """
+
+    NAME = "SnapshotFooterRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    version: int = i16()
+    """The version of the snapshot footer record."""
+
+
+class KRaftVersionRecord(Message):
+    """Value of the control record that sets the `kraft.version`.
+
+    Source: `KRaftVersionRecord.json`.
+    """
+
+    NAME = "KRaftVersionRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    version: int = i16()
+    """The version of the kraft version record."""
+
+    k_raft_version: int = i16()
+    """The kraft protocol version."""
+
+
+class VotersRecordEndpoint(Struct):
+    """Element of `VotersRecordVoter.endpoints`.
+
+    Source: `VotersRecord.json`, struct `Endpoint`.
+    """
+
+    name: str = string()
+    """The name of the endpoint."""
+
+    host: str = string()
+    """The hostname."""
+
+    port: int = u16()
+    """The port."""
+
+
+class KRaftVersionFeature(Struct):
+    """Value of `VotersRecordVoter.k_raft_version_feature`.
+
+    Source: `VotersRecord.json`, struct `KRaftVersionFeature`.
+    """
+
+    min_supported_version: int = i16()
+    """The minimum supported KRaft protocol version."""
+
+    max_supported_version: int = i16()
+    """The maximum supported KRaft protocol version."""
+
+
+class VotersRecordVoter(Struct):
+    """Element of `VotersRecord.voters`.
+
+    Source: `VotersRecord.json`, struct `Voter`.
+    """
+
+    voter_id: int = i32()
+    """The replica id of the voter in the topic partition."""
+
+    voter_directory_id: uuid.UUID = uuid_()
+    """The directory id of the voter in the topic partition."""
+
+    endpoints: list[VotersRecordEndpoint] = array(VotersRecordEndpoint)
+    """The endpoint that can be used to communicate with the voter."""
+
+    k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
+    """The range of versions of the protocol that the replica supports."""
+
+
+class VotersRecord(Message):
+    """Value of the control record that sets the voters of the quorum.
+
+    Source: `VotersRecord.json`.
+    """
+
+    NAME = "VotersRecord"
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    version: int = i16()
+    """The version of the voters record."""
+
+    voters: list[VotersRecordVoter] = array(VotersRecordVoter)
+    """The set of voters in the quorum for this epoch."""
