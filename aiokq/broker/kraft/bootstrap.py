@@ -11,7 +11,6 @@ Tests: ``tests/unit/broker/kraft/test_bootstrap.py``, ``tests/interop/apache/tes
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -25,13 +24,11 @@ from aiokq.broker.metadata.image import MetadataImage, TopicImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
+from aiokq.broker.metadata.snapshot_file import write_snapshot
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
-from aiokq.records.control import ControlType
-from aiokq.records.header import CONTROL_MASK
-from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire import cluster_metadata_records as kafka
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.struct import Message
@@ -42,12 +39,6 @@ BOOTSTRAP: Final = "bootstrap.checkpoint"
 
 FEATURES: Final = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
 """Feature levels of Kafka 4.0 (``4.0-IV3``); ``kafka-features`` upgrades them in later versions."""
-
-RECORDS_PER_BATCH: Final = 1000
-
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_HEADER: Final = struct.Struct(">hqb")
-_FOOTER: Final = struct.Struct(">hb")
 
 
 class HandedOver(NamedTuple):
@@ -111,10 +102,19 @@ def _hand_over(
                 broker_id=ids[0].node_id, next_producer_id=image.next_producer_id
             )
         )
-    data = encode_snapshot(records, timestamp_ms)
+    values = [encode_metadata_record(record) for record in records]
     written = tuple(f"{path}/{BOOTSTRAP}" for path in paths)
     for path in written:
-        files.write_atomic(path, data)
+        write_snapshot(
+            files,
+            path,
+            values,
+            epoch=0,
+            timestamp_ms=timestamp_ms,
+            last_contained_ms=0,  # there is no log
+            crc32c=crc32c,
+            read_only=False,
+        )
     partitions = sum(len(topic.partitions) for topic in image.topics.values())
     return HandedOver(ids[0].cluster_id, ids[0].node_id, len(image.topics), partitions, written)
 
@@ -194,27 +194,4 @@ def _partition(
         leader_epoch=max(epochs.latest_epoch, 0),
         partition_epoch=0,
         directories=[place.directory_id],
-    )
-
-
-def encode_snapshot(records: Sequence[Message], timestamp_ms: int) -> bytes:
-    """Return a snapshot of the cluster's metadata: a header, records, a footer."""
-    values = [
-        RawRecord(0, timestamp_ms, None, encode_metadata_record(record)) for record in records
-    ]
-    batches = [_control(ControlType.SNAPSHOT_HEADER, _HEADER.pack(0, timestamp_ms, 0), 0)]
-    offset = 1
-    for first in range(0, len(values), RECORDS_PER_BATCH):
-        some = values[first : first + RECORDS_PER_BATCH]
-        numbered = [one._replace(offset=offset + number) for number, one in enumerate(some)]
-        batches.append(encode_batch(numbered, crc32c=crc32c, base_offset=offset, leader_epoch=0))
-        offset += len(some)
-    batches.append(_control(ControlType.SNAPSHOT_FOOTER, _FOOTER.pack(0, 0), offset))
-    return b"".join(batches)
-
-
-def _control(kind: ControlType, value: bytes, offset: int) -> bytes:
-    record = RawRecord(offset, 0, _CONTROL_KEY.pack(0, kind), value)
-    return encode_batch(
-        [record], crc32c=crc32c, base_offset=offset, leader_epoch=0, attributes=CONTROL_MASK
     )

@@ -10,7 +10,6 @@ Tests: ``tests/unit/broker/kraft/test_metadata_files.py``.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -25,14 +24,18 @@ from aiokq.broker.log.file_names import (
     segment_file,
 )
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex
+from aiokq.broker.metadata.snapshot_file import (
+    SnapshotId,
+    SnapshotReader,
+    list_snapshots,
+    snapshot_path,
+)
 from aiokq.core.errors import CorruptRecord, KafkaStorage, ProtocolError
 from aiokq.core.files import Files
 from aiokq.records.header import BatchHeader, Checksum, verify_crc
 from aiokq.records.record import iter_records
 
 __all__ = ["MetadataEnd", "MetadataFiles"]
-
-_SNAPSHOT: Final = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
 
 _MAX_INDEX_BYTES: Final = 2**31 - 1
 
@@ -86,8 +89,7 @@ class MetadataFiles:
         Raises:
             OSError: the log cannot be read.
         """
-        snapshot = self._newest_snapshot() or MetadataEnd(0, 0)
-        end = snapshot
+        end = MetadataEnd(*(self._newest_snapshot() or (0, 0)))
         for base in self._bases()[-2:]:  # the newest segment may be empty
             for header, _ in self._batches(base, sys.maxsize):
                 if header.next_offset > end.offset:
@@ -114,7 +116,10 @@ class MetadataFiles:
         metadata = KafkaMetadata()
         snapshot = self._newest_snapshot()
         if snapshot is not None:
-            self._read_snapshot(metadata, snapshot)
+            path = snapshot_path(self.directory, snapshot)
+            with SnapshotReader(self._files, path, snapshot.epoch, self._crc32c) as values:
+                for value in values:
+                    metadata.replay(value)
             metadata.end_offset, metadata.epoch = snapshot
         bases = self._bases()
         for number, base in enumerate(bases):
@@ -140,26 +145,8 @@ class MetadataFiles:
             if record.offset >= metadata.end_offset:
                 metadata.replay(record.value)
 
-    def _read_snapshot(self, metadata: KafkaMetadata, snapshot: MetadataEnd) -> None:
-        path = f"{self.directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
-        file = self._files.open(path)
-        try:
-            size, read = file.size(), 0
-            for position, header in walk_headers(file, 0, size):
-                data = read_batch(file, position, header)
-                if not verify_crc(data, header, self._crc32c):
-                    raise CorruptRecord(f"{path}: wrong CRC at byte {position}")
-                self._replay(metadata, header, data)
-                read = position + header.size
-            if read != size:
-                raise CorruptRecord(f"{path} ends in the middle of a batch")
-        finally:
-            file.close()
-
-    def _newest_snapshot(self) -> MetadataEnd | None:
-        found = [_SNAPSHOT.match(name) for name in self._files.listdir(self.directory)]
-        ends = [MetadataEnd(int(match[1]), int(match[2])) for match in found if match is not None]
-        return max(ends, default=None)
+    def _newest_snapshot(self) -> SnapshotId | None:
+        return max(list_snapshots(self._files, self.directory), default=None)
 
     def _bases(self) -> list[int]:
         """Return the base offsets of the log's segments."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+<<<<<<< HEAD
 from aiokq.broker.kraft.bootstrap import encode_snapshot
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.metadata.record_codec import encode_metadata_record
+=======
+from aiokq.broker.kraft.metadata_image import encode_metadata_record
+from aiokq.broker.log.partition_metadata import write_partition_metadata
+from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
+>>>>>>> f5710515 (broker.kraft: read snapshots and write bootstrap.checkpoint with broker.metadata.snapshot_file)
 from aiokq.fastpath import crc32c
 from aiokq.records.header import CONTROL_MASK
 from aiokq.records.record import RawRecord, encode_batch
@@ -101,8 +107,16 @@ class KafkaLog:
 
     def snapshot(self, *records: Message, epoch: int = 1) -> str:
         """Write a snapshot of everything up to the end; return its path."""
-        path = f"{DIRECTORY}/{self.end:020d}-{epoch:010d}.checkpoint"
-        self.files.write_atomic(path, encode_snapshot(records, 0))
+        path = snapshot_path(DIRECTORY, SnapshotId(self.end, epoch))
+        write_snapshot(
+            self.files,
+            path,
+            map(encode_metadata_record, records),
+            epoch=epoch,
+            timestamp_ms=0,
+            last_contained_ms=0,
+            crc32c=crc32c,
+        )
         return path
 
     def make_partition(self, name: str, topic_id: uuid.UUID | None, *values: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.kraft.bootstrap import BOOTSTRAP, encode_snapshot, hand_over
+from aiokq.broker.kraft.bootstrap import BOOTSTRAP, hand_over
 from aiokq.broker.kraft.metadata_files import MetadataFiles
 from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
 from aiokq.broker.log.uuid_text import parse_uuid
@@ -78,12 +78,3 @@ def test_what_is_no_directory_of_ours_is_refused() -> None:
     files.remove_tree(DIRECTORY)
     with pytest.raises(ConfigError, match="start aiokq broker on the directory once"):
         hand_over(log.files, ["/data"], 0)
-
-
-def test_many_records_are_many_batches() -> None:
-    """A batch may have 8 MiB at most."""
-    files = MemoryFiles()
-    files.mkdirs("/x")
-    records = [topic(), *(partition(number) for number in range(2500))]
-    files.write_atomic("/x/file", encode_snapshot(records, 0))
-    assert len(read_back(files, "/x/file").topics["orders"].partitions) == 2500

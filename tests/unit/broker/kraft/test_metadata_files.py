@@ -66,6 +66,12 @@ def test_a_snapshot_may_lie_in_the_middle_of_a_segment(log: KafkaLog) -> None:
     assert set(found(log).read().topics) == {"next"}
 
 
+def test_a_snapshot_is_read_though_nobody_may_write_to_it(log: KafkaLog) -> None:
+    """Kafka's snapshots have mode 0400; opened for writing too, they were readable to root only."""
+    log.files.chmod(log.snapshot(topic("other", OTHER)), 0o400)
+    assert set(found(log).read().topics) == {"other"}
+
+
 def test_the_end_is_found_without_reading_all(log: KafkaLog) -> None:
     """The index is used, also at full size with zeros after its entries, as a kill leaves it."""
     for number in range(2000):
