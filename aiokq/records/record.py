@@ -33,6 +33,9 @@ from aiokq.records.varint import append_varint, read_varint
 DEFAULT_LIMIT: Final = 128 * 1024 * 1024
 """The default limit of a batch's decompressed size, in bytes."""
 
+_TWO_BYTES: Final = 1 << 14
+"""The first zigzag value whose varint takes more than two bytes."""
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -70,6 +73,56 @@ def iter_records(
         yield record
     if position != len(section):
         raise CorruptRecord(f"{len(section) - position} bytes after the last of the records")
+
+
+def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
+    """Yield the values of a batch whose records have consecutive offsets and a value each.
+
+    The batches of a metadata log are of this kind. Records as Kafka writes them there, without a
+    key, headers and a timestamp of their own, take a third of the time of ``iter_records``.
+
+    Raises:
+        CorruptRecord: the records are malformed, an offset or a value is missing.
+        RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
+    """
+    position = HEADER_SIZE
+    index = 0
+    try:
+        while index < header.count and not header.codec:
+            size, position = data[position], position + 1
+            if size > 0x7F:
+                size, position = size & 0x7F | data[position] << 7, position + 1
+            end = position + (size >> 1)
+            delta = index << 1
+            if size & 1 or size >= _TWO_BYTES or delta >= _TWO_BYTES:
+                break
+            # attributes, timestamp delta, offset delta, no key
+            start = (
+                bytes((0, 0, delta, 1))
+                if delta <= 0x7F
+                else bytes((0, 0, delta & 0x7F | 0x80, delta >> 7, 1))
+            )
+            if not data.startswith(start, position):
+                break
+            position += len(start)
+            size, position = data[position], position + 1
+            if size > 0x7F:
+                size, position = size & 0x7F | data[position] << 7, position + 1
+            after = position + (size >> 1)
+            if size & 1 or size >= _TWO_BYTES or after + 1 != end or data[after]:
+                break
+            yield data[position:after]
+            position = end
+            index += 1
+    except IndexError:
+        pass  # the error is that of the loop below
+    if index == header.count and position == header.size:
+        return
+    for number, record in enumerate(iter_records(data, header)):
+        if record.offset != header.base_offset + number or record.value is None:
+            raise CorruptRecord(f"record {header.base_offset + number} is missing")
+        if number >= index:
+            yield record.value
 
 
 def _read_record(

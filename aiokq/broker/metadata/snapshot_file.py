@@ -29,7 +29,7 @@ from aiokq.records.quorum_control import (
     encode_quorum_control_batch,
     read_quorum_controls,
 )
-from aiokq.records.record import RawRecord, encode_batch, iter_records
+from aiokq.records.record import RawRecord, encode_batch, iter_values
 from aiokq.wire.quorum_records import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
@@ -311,10 +311,7 @@ class SnapshotReader:
 
     def _values(self, position: int, header: BatchHeader, data: bytes) -> Iterator[bytes]:
         try:
-            for offset, record in enumerate(iter_records(data, header), header.base_offset):
-                if record.offset != offset or record.value is None:
-                    raise CorruptRecord(f"record {offset} is missing")
-                yield record.value
+            yield from iter_values(data, header)
         except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
             raise self._corrupt(position, error.message) from error
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aiokq.core.errors import CorruptRecord, RecordTooLarge
 from aiokq.records.header import LOG_APPEND_TIME, read_header
-from aiokq.records.record import RawRecord, encode_batch, iter_records
+from aiokq.records.record import RawRecord, encode_batch, iter_records, iter_values
 from aiokq.records.varint import append_varint, read_varint
 from tests.unit.records.samples import RECORDS, crc32c
 
@@ -75,3 +77,64 @@ def test_records_above_the_limit_are_refused() -> None:
     with pytest.raises(RecordTooLarge):
         list(iter_records(data, read_header(data), limit=10**6))
     assert len(list(iter_records(data, read_header(data), limit=2 * 10**6))) == 1
+
+
+def values_one_by_one(data: bytes) -> list[bytes] | None:
+    """Return the values as `iter_records` reads them; None if the batch is refused."""
+    header = read_header(data)
+    try:
+        records = list(iter_records(data, header))
+    except CorruptRecord:
+        return None
+    values = [record.value for record in records if record.value is not None]
+    expected = [header.base_offset + number for number in range(len(records))]
+    in_order = [record.offset for record in records] == expected
+    return values if in_order and len(values) == len(records) else None
+
+
+def values_at_once(data: bytes) -> list[bytes] | None:
+    try:
+        return list(iter_values(data, read_header(data)))
+    except CorruptRecord:
+        return None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 1, 1, 1, 2]),  # distance of the offsets
+            st.sampled_from([0, 0, 0, 5]),  # timestamp
+            st.sampled_from([None, None, None, b"", b"key"]),
+            st.one_of(st.binary(max_size=200), st.none(), st.just(bytes(9000))),
+            st.sampled_from([(), (), (), (("h", b"v"),)]),
+        ),
+        min_size=1,
+        max_size=90,
+    ),
+    st.sampled_from([0, 0, 0, 4]),
+    st.data(),
+)
+def test_values_are_those_of_the_records(
+    shapes: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]],
+    codec: int,
+    random: st.DataObject,
+) -> None:
+    """In batches of any shape, and with any byte flipped."""
+    offset = 40
+    records = []
+    for distance, time, key, value, headers in shapes:
+        records.append(RawRecord(offset, time, key, value, headers))
+        offset += distance
+    data = encode_batch(records, crc32c=crc32c, codec=codec)
+    assert values_at_once(data) == values_one_by_one(data)
+    if codec == 0:
+        changed = bytearray(data)
+        changed[random.draw(st.integers(61, len(data) - 1))] ^= random.draw(st.integers(1, 255))
+        assert values_at_once(bytes(changed)) == values_one_by_one(bytes(changed))
+
+
+def test_values_of_more_records_than_one_kind_of_offset_has() -> None:
+    """The offsets of the first 64 records take one byte, of 8192 two, then three."""
+    records = [RawRecord(number, 0, None, b"%d" % number) for number in range(8200)]
+    data = encode_batch(records, crc32c=crc32c)
+    assert list(iter_values(data, read_header(data))) == [record.value for record in records]
