@@ -14,6 +14,7 @@ import pytest
 from aiokq import wire
 from aiokq.wire.struct import Message, Request, Response
 from tests.property.wire.messages import filled, in_version, message_classes, pairs, versions
+from tools.kafka_schema import snake_case
 
 SEEDS = range(1, 4)
 
@@ -76,9 +77,9 @@ def kio_schema(cls: type[Message], version: int) -> Any:
     kinds = importlib.import_module("kio.static.constants").EntityType
     suffix = re.search("(Request|Response)$", cls.__name__)
     kind = kinds[suffix[1].lower()] if suffix else kinds.data
-    name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", re.sub("(Request|Response)$", "", cls.__name__))
+    name = snake_case(re.sub("(Request|Response)$", "", cls.__name__))
     try:
-        return index.load_entity_schema(name.lower(), version, kind)
+        return index.load_entity_schema(name, version, kind)
     except index.UnknownEntity:
         return None
 
