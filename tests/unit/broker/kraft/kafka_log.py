@@ -5,15 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-<<<<<<< HEAD
-from aiokq.broker.kraft.bootstrap import encode_snapshot
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.metadata.record_codec import encode_metadata_record
-=======
-from aiokq.broker.kraft.metadata_image import encode_metadata_record
-from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
->>>>>>> f5710515 (broker.kraft: read snapshots and write bootstrap.checkpoint with broker.metadata.snapshot_file)
 from aiokq.fastpath import crc32c
 from aiokq.records.header import CONTROL_MASK
 from aiokq.records.record import RawRecord, encode_batch
