@@ -36,8 +36,8 @@ from aiokq.wire.create_topics import CreatableTopic
 from aiokq.wire.fetch import FetchPartition, FetchTopic
 from aiokq.wire.list_offsets import (
     ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
     ListOffsetsTopic,
+    ListOffsetsTopicResponse,
 )
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 from aiokq.wire.struct import Request, Response
@@ -123,7 +123,8 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     assert response.topics[0].error_code in (0, 36), response
     # A created partition has no leader yet: a broker learns of it a moment later.
     deadline = time.monotonic() + 120
-    while any(each.error_code for each in end_offsets(client, {topic: range(partitions)})):
+    wanted = {topic: range(partitions)}
+    while any(each.error_code for each in end_offsets(client, wanted)[0].partitions):
         assert time.monotonic() < deadline, "the new topic has no leaders"
         time.sleep(0.05)
 
@@ -136,8 +137,8 @@ def delete_topic(client: RawClient, topic: str) -> None:
 
 def end_offsets(
     client: RawClient, partitions: Mapping[str, Iterable[int]]
-) -> list[ListOffsetsPartitionResponse]:
-    """Return the ListOffsets response about the end of each partition.
+) -> list[ListOffsetsTopicResponse]:
+    """Return the ListOffsets response about the end of each partition, by topic.
 
     Args:
         partitions: partition numbers by topic.
@@ -151,8 +152,7 @@ def end_offsets(
         )
         for topic, indexes in partitions.items()
     ]
-    response = client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
-    return [partition for topic in response.topics for partition in topic.partitions]
+    return client.request(ListOffsetsRequest(replica_id=-1, topics=topics), 1).topics
 
 
 def produce(
@@ -196,8 +196,8 @@ def produce(
 
 def fetch(client: RawClient, topic: str, partitions: int, watch: Watch) -> None:
     """Fetch each partition from its start to its end, decoding batch headers only."""
-    found = end_offsets(client, {topic: range(partitions)})
-    ends = {each.partition_index: each.offset for each in found}
+    (found,) = end_offsets(client, {topic: range(partitions)})
+    ends = {each.partition_index: each.offset for each in found.partitions}
     positions = dict.fromkeys(ends, 0)
     with watch:
         while pending := [each for each in positions if positions[each] < ends[each]]:

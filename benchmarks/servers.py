@@ -57,12 +57,12 @@ def _bind(pid: int) -> None:
     subprocess.run(["taskset", "-a", "-c", "-p", str(SERVER_CORE), str(pid)], capture_output=True)
 
 
-def compile_installed() -> None:
-    """Compile the package to byte code, as an installation does.
+def compile_package(package: Path) -> None:
+    """Compile a package to byte code, as an installation does.
 
     With PYTHONDONTWRITEBYTECODE, which containers set, a checkout would be compiled at each start.
     """
-    compileall.compile_dir(Path(aiokq.__file__).parent, quiet=1)
+    compileall.compile_dir(package, quiet=1)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def mock() -> Iterator[Server]:
 @contextmanager
 def embedded(*arguments: str, bind: bool = True) -> Iterator[Server]:
     """Run `aiokq broker` with Kafka's defaults and its log in a temporary directory."""
-    compile_installed()
+    compile_package(Path(aiokq.__file__).parent)
     with tempfile.TemporaryDirectory(prefix="aiokq-bench-") as directory:
         command = [sys.executable, "-m", "aiokq", "broker", "--port", "0", "--json"]
         command += ["--profile", "kafka", "--data-dir", directory]

@@ -25,6 +25,10 @@ MANY_TOPICS: Final[dict[str, int]] = {
 """Number of topics of the directories that are measured with aiokq alone: Apache Kafka preallocates
 200 GB of sparse index files for as many partitions.
 """
+MANY_RECORDS: Final = 1
+"""Records that are appended to each of these partitions at a time: few, because these rows show the
+cost of partitions, not that of recovering records.
+"""
 TARGET_ACCEPTS: Final = 0.150
 TARGET_READY: Final = 2.0
 
@@ -46,12 +50,12 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
         filled = {}
         for name, kind in kinds.items():
             progress(f"start: filling {PARTITIONS:,} partitions of {name}")
-            filled[name] = Startup(kind, directory())
+            filled[name] = Startup(kind(directory()))
             filled[name].fill(PARTITIONS)
         many = {}
         for shape, topics in MANY_TOPICS.items():
             progress(f"start: filling {shape}")
-            many[shape] = Startup(AiokqBroker, directory())
+            many[shape] = Startup(AiokqBroker(directory()), MANY_RECORDS)
             many[shape].fill(MANY_PARTITIONS, topics)
         for number in range(rounds):
             for shape, startup in many.items():
@@ -63,7 +67,7 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
             for state in (EMPTY, CLEAN, KILLED):
                 for name, kind in kinds.items():
                     progress(f"start, round {number + 1} of {rounds}: {state}, {name}")
-                    startup = Startup(kind, directory()) if state == EMPTY else filled[name]
+                    startup = Startup(kind(directory())) if state == EMPTY else filled[name]
                     measured = startup.measure(then_kill=state != KILLED)
                     found.setdefault((name, state), []).append(measured)
     section = Section(
@@ -71,12 +75,14 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
         f"Start, also with {PARTITIONS:,} partitions",
         f"From exec, on both cores, page cache warm. New: an empty directory, for {APACHE} one "
         f"that was just formatted. {PARTITIONS:,} partitions of 1 KB records; killed: {RECORDS} "
-        "were appended to each before, behind every checkpoint. Ready means that each partition's "
-        f"leader answers. Memory is resident then. Median of {rounds} interleaved starts. Targets: "
+        f"were appended to each before, behind every checkpoint ({MANY_RECORDS} to each of "
+        f"{MANY_PARTITIONS:,} partitions). Ready means that each partition's leader answers. "
+        "Memory is resident then, and CPU time was spent until then. "
+        f"Median of {rounds} interleaved starts. Targets: "
         f"accepts within {1000 * TARGET_ACCEPTS:.0f} ms, {PARTITIONS:,} partitions ready within "
         f"{TARGET_READY:g} s after a clean stop.",
-        ("directory", "aiokq accepts", "ready", "memory")
-        + ("Apache Kafka accepts", "ready", "memory"),
+        ("directory", "aiokq accepts", "ready", "memory", "CPU")
+        + ("Apache Kafka accepts", "ready", "memory", "CPU"),
         unit="seconds until ready",
     )
     states = [EMPTY, CLEAN, KILLED]
@@ -86,12 +92,13 @@ def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[T
         for name in KINDS:
             each = found.get((name, state))
             if each is None:
-                row += ["not measured", "", ""]
+                row += ["not measured", "", "", ""]
                 continue
             ready = _median(each, "ready_seconds")
             row.append(f"{_median(each, 'accepts_seconds'):.2f} s")
             row.append("" if state == EMPTY else f"{ready:.2f} s")
             row.append(f"{_median(each, 'resident_bytes') / 1e6:.0f} MB")
+            row.append(f"{_median(each, 'cpu_seconds'):.2f} s")
             section.bars.append((f"{name}, {state}", ready))
         section.rows.append(row)
     accepts = _median(found[AIOKQ, EMPTY], "accepts_seconds")
