@@ -129,6 +129,10 @@ class Files(Protocol):
 
     def is_dir(self, path: Path) -> bool: ...
 
+    def real_path(self, path: Path) -> str:
+        """Return the absolute path without symbolic links; `path` need not exist."""
+        ...
+
     def remove(self, path: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None:
@@ -369,6 +373,9 @@ class OsFiles:
 
     def is_dir(self, path: Path) -> bool:
         return os.path.isdir(path)
+
+    def real_path(self, path: Path) -> str:
+        return os.path.realpath(os.fspath(path))
 
     def remove(self, path: Path) -> None:
         os.remove(path)

@@ -10,6 +10,7 @@ Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,13 +74,12 @@ class LogDirectories:
 
         Raises:
             ConfigError: the directories belong to different nodes or clusters, or not to
-                ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, or is a
-                copy of another.
+                ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, is
+                inside another, or is a copy of another.
             KafkaStorage: a directory is in use by another broker, or no directory can be used. The
                 message says what to do.
         """
-        if len(set(paths)) < len(paths):
-            raise ConfigError(f"a log directory is named twice: {', '.join(paths)}")
+        _check_disjoint(files, paths)
         directories: list[LogDirectory] = []
         unopened: dict[str, KafkaStorage] = {}
         cluster_id: str | None = None
@@ -350,6 +350,30 @@ class LogDirectories:
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
         """Return the removals of all online directories; see ``LogDirectory.removals``."""
         return [removal for directory in self.online for removal in directory.removals(delay_ms)]
+
+
+def _check_disjoint(files: Files, paths: Sequence[str]) -> None:
+    """Check that no log directory is, or contains, another one.
+
+    A directory inside another may be named like a partition, and would be deleted with its topic.
+
+    Raises:
+        ConfigError: two of the paths are the same directory, or one is inside the other.
+    """
+    real: dict[str, str] = {}
+    for path in paths:
+        place = files.real_path(path)
+        for other_place, other in real.items():
+            if place == other_place:
+                raise ConfigError(f"a log directory is named twice: {other}, {path}")
+            inner, outer = sorted((other_place, place), key=len, reverse=True)
+            if inner.startswith(os.path.join(outer, "")):
+                inner, outer = (path, other) if inner == place else (other, path)
+                raise ConfigError(
+                    f"log directory {inner} is inside log directory {outer}: choose directories "
+                    "of which none contains another"
+                )
+        real[place] = path
 
 
 def _has_ids(files: Files, path: str) -> bool:

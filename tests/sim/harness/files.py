@@ -372,6 +372,9 @@ class MemoryFiles:
     def is_dir(self, path: Path) -> bool:
         return isinstance(self._lookup(_normal(path)), Directory)
 
+    def real_path(self, path: Path) -> str:
+        return _normal(path)
+
     def remove(self, path: Path) -> None:
         name = _normal(path)
         self._check("remove", name)

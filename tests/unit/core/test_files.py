@@ -475,3 +475,12 @@ def test_a_file_system_without_rwf_nowait_is_asked_once(tmp_path, monkeypatch, a
     assert file.pread_cached(10, 0) == b"x" * 10
     assert file.cached(10, 0)
     assert len(calls) == 1
+
+
+def test_a_real_path_has_no_links_and_may_be_missing(tmp_path):
+    """Two names of one directory are equal."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    real = os.path.realpath(tmp_path)
+    assert OsFiles().real_path(tmp_path / "link" / "missing") == f"{real}/d/missing"
+    assert MemoryFiles().real_path("/data/./d/../e/") == "/data/e"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import re
+from pathlib import Path
 
 import pytest
 
 from aiokq import wire
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.files import Files, OsFiles
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
@@ -22,7 +25,7 @@ A, B = "/a", "/b"
 
 
 def open_directories(
-    files: MemoryFiles, *paths: str, node_id: int | None = None, seed: int = 1
+    files: Files, *paths: str, node_id: int | None = None, seed: int = 1
 ) -> LogDirectories:
     return LogDirectories.open(
         files,
@@ -91,6 +94,33 @@ def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
     with pytest.raises(ConfigError, match="named twice"):
         open_directories(files, A, A)
     close(open_directories(files, A))  # no lock was left
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("d", "d/orders-0", "d/orders-0 is inside log directory {root}/d:"),
+        ("d/sub", "d", "d/sub is inside log directory {root}/d:"),
+        ("d", "link/sub", "link/sub is inside log directory {root}/d:"),
+        ("d", "link", "named twice: {root}/d, {root}/link"),
+        ("d", "./d/", "named twice: {root}/d, {root}/./d/"),
+    ],
+)
+def test_a_directory_inside_another_refuses_the_start(
+    tmp_path: Path, first: str, second: str, words: str
+) -> None:
+    """Regression: the deletion of topic `orders` deleted the log directory `d/orders-0`."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    paths = [f"{tmp_path}/{first}", f"{tmp_path}/{second}"]
+    with pytest.raises(ConfigError, match=re.escape(words.format(root=tmp_path))):
+        open_directories(OsFiles(), *paths)
+    assert list((tmp_path / "d").iterdir()) == []  # nothing was created or locked
+
+
+def test_directories_side_by_side_may_share_the_beginning_of_their_names(tmp_path: Path) -> None:
+    """`/data/d10` is not inside `/data/d1`."""
+    close(open_directories(OsFiles(), f"{tmp_path}/d1", f"{tmp_path}/d10"))
 
 
 def test_one_that_is_in_use_refuses_the_start() -> None:
