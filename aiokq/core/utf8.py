@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiokq.core.limits import INT16_MAX
 
-__all__ = ["check_text", "check_utf8"]
+__all__ = ["check_text", "check_utf8", "response_text"]
 
 
 def check_utf8(text: str) -> None:
@@ -25,3 +25,12 @@ def check_text(text: str) -> None:
     size = len(text.encode())
     if size > INT16_MAX:
         raise ValueError(f"{size:,} bytes of UTF-8; at most {INT16_MAX:,} fit into a request")
+
+
+def response_text(path: str) -> str:
+    """Return a path as text that a response can hold, without bytes that are not UTF-8.
+
+    Such bytes, which Python has as lone surrogates, are replaced (`\\udcff`). Text of more than
+    32,767 bytes is cut.
+    """
+    return path.encode("utf-8", "backslashreplace")[:INT16_MAX].decode("utf-8", "ignore")

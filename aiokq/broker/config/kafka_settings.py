@@ -166,7 +166,7 @@ def accept(
         kind = "string"
     if value is None or value == "null":
         return
-    parsed = Setting(spelled, "", kind, None, "").parse(value)
+    parsed = Setting(spelled, "", kind, None, "", has_effect=False).parse(value)
     if name == _REBALANCE_PROTOCOLS:
         _check_rebalance_protocols(str(parsed))
     only = _LIMITED.get(name)

@@ -434,7 +434,7 @@ def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             address = socket.inet_ntop(family, socket.inet_pton(family, host.strip("[]")))
-        except (OSError, ValueError):  # ValueError: a NUL or a surrogate
+        except (OSError, ValueError):  # ValueError: a NUL
             address = ""
         try:
             if not address:

@@ -11,6 +11,7 @@ import re
 from typing import Final, TypeAlias
 
 from aiokq.core.errors import ConfigError
+from aiokq.core.limits import INT16_MAX
 
 __all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingValue", "shortened"]
 
@@ -42,6 +43,7 @@ class Setting:
         has_effect: whether the broker uses the setting. If not, the broker only checks the value
             and does not show it to clients.
         any_case: whether the case of the value is ignored.
+        is_path: whether the value is a path, whose bytes need not be UTF-8.
     """
 
     # Not a dataclass: compiling its methods would add half a millisecond to the broker's start.
@@ -54,6 +56,7 @@ class Setting:
         "doc",
         "field",
         "has_effect",
+        "is_path",
         "kind",
         "name",
         "nullable",
@@ -72,6 +75,7 @@ class Setting:
         nullable: bool = False,
         has_effect: bool = True,
         any_case: bool = False,
+        is_path: bool = False,
     ) -> None:
         self.name = name
         self.field = field
@@ -84,6 +88,7 @@ class Setting:
         self.nullable = nullable
         self.has_effect = has_effect
         self.any_case = any_case
+        self.is_path = is_path
 
     def renamed(self, name: str) -> Setting:
         """Return a copy of this setting with another name, for error messages."""
@@ -95,7 +100,8 @@ class Setting:
         """Convert text or a Python value to this setting's type and check its range.
 
         Raises:
-            ConfigError: the value is of the wrong type or out of range.
+            ConfigError: the value is of the wrong type or out of range, or is text that no
+                response can hold.
         """
         if value is None or (self.nullable and value in ("", "null")):
             if not self.nullable:
@@ -105,6 +111,8 @@ class Setting:
         if isinstance(parsed, str):
             parsed = parsed.lower() if self.any_case else parsed
             self._check_choices(parsed)
+            if self.has_effect and not self.is_path:  # clients are shown the value
+                self._check_text(parsed)
         elif not isinstance(parsed, bool):
             self._check_range(parsed)
         return parsed
@@ -156,6 +164,19 @@ class Setting:
                     f"{self.name} must be one of {', '.join(self.choices)}, "
                     f"not {shortened(repr(part))}"
                 )
+
+    def _check_text(self, value: str) -> None:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{self.name}: {shortened(repr(value))} is not valid UTF-8, so no response can "
+                "hold it"
+            ) from None
+        if size > INT16_MAX:
+            raise ConfigError(
+                f"{self.name} has {size:,} bytes, of which a response can hold {INT16_MAX:,}"
+            )
 
 
 def _shown(value: object) -> str:

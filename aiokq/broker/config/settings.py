@@ -29,11 +29,12 @@ def _setting(
     nullable: bool = False,
     has_effect: bool = True,
     any_case: bool = False,
+    is_path: bool = False,
 ) -> T:
     """Return a dataclass field that carries a row of `SETTINGS`; `_table` adds the row's name."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
-    row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case)
+    row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)
     field: T = dataclasses.field(default=default, metadata={"row": row})
     return field
 
@@ -163,15 +164,21 @@ class BrokerSettings:
         "precedence.",
         kind="list",
         nullable=True,
+        is_path=True,
     )
     log_dir: str | None = _setting(
-        None, "Log directories if log.dirs is not set.", kind="list", nullable=True
+        None,
+        "Log directories if log.dirs is not set.",
+        kind="list",
+        nullable=True,
+        is_path=True,
     )
     metadata_log_dir: str | None = _setting(
         None,
         "Directory of the metadata log; must be a log directory, because every log directory "
         "has the metadata log.",
         nullable=True,
+        is_path=True,
         has_effect=False,
     )
 

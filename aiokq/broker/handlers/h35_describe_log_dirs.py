@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, KafkaStorage
+from aiokq.core.utf8 import response_text
 from aiokq.wire.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -89,7 +90,7 @@ def _topics(
 
 def _absolute(path: str) -> str:
     """Return the absolute path without accessing the disk, because an access may hang."""
-    return os.path.abspath(path)
+    return response_text(os.path.abspath(path))
 
 
 def _volume(files: Files, path: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from typing import Final
 
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.types import TopicPartition
+from aiokq.core.utf8 import response_text
 from aiokq.core.warning_backoff import WarningBackoff
 
 __all__ = ["DiskTrouble", "is_full", "remedy", "unusable"]
@@ -90,7 +91,7 @@ class DiskTrouble:
                 reason,
                 times,
             )
-        where = f" ({path})" if path else ""
+        where = f" ({response_text(path)})" if path else ""
         who = "" if partition is None else f", {partition}"
         return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
 
@@ -98,8 +99,8 @@ class DiskTrouble:
         """Take the directory offline; return False if it was offline already."""
         reason = _reason(error)
         failure = KafkaStorage(
-            f"log directory {self._path} is offline until the broker restarts: {what}: {reason};"
-            f" {remedy(error)}"
+            f"log directory {response_text(self._path)} is offline until the broker restarts: "
+            f"{what}: {reason}; {remedy(error)}"
         )
         with self._lock:
             if self.failure is not None:
@@ -138,6 +139,7 @@ def remedy(error: OSError) -> str:
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
     """Return the error for a log directory that cannot be opened, or closed cleanly."""
+    path = response_text(path)
     if error.errno in _NO_DIRECTORY:
         return KafkaStorage(
             f"log directory {path} is a file or is inside a file: choose another directory"

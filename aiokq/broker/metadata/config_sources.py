@@ -16,6 +16,7 @@ from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.loggers import logger_levels
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidRequest
+from aiokq.core.utf8 import response_text
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directory import LogDirectory
@@ -181,7 +182,8 @@ def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
         fact("listener.security.protocol.map", "string", "The security protocol of each listener."),
         node.servers.protocol_map,
     )
-    yield SETTINGS["log.dirs"], ",".join(directory.path for directory in node.log_directories)
+    paths = ",".join(directory.path for directory in node.log_directories)
+    yield SETTINGS["log.dirs"], response_text(paths)
 
 
 def logger_entries() -> Iterator[ConfigEntry]:
@@ -221,4 +223,4 @@ def _text(value: SettingValue) -> str | None:
         return "true" if value else "false"
     if isinstance(value, float):  # in Java's notation
         return repr(value).replace("e+", "E").replace("e", "E")
-    return None if value is None else str(value)
+    return None if value is None else response_text(str(value))

@@ -22,6 +22,7 @@ from aiokq.broker.metadata.file_records import decode_records, encode_records
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import File, Files
+from aiokq.core.utf8 import response_text
 
 __all__ = ["MetadataFile", "line_of", "read_image"]
 
@@ -104,7 +105,8 @@ class MetadataFile:
 
     def _fail(self, reason: str) -> None:
         self.failure = (
-            f"metadata log {self.path} accepts no changes until the broker restarts: {reason}"
+            f"metadata log {response_text(self.path)} accepts no changes until the broker "
+            f"restarts: {reason}"
         )
         logger.error("metadata log failed file=%s error=%s", self.path, reason)
 
@@ -146,7 +148,7 @@ class MetadataFile:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        self.failure = self.failure or f"metadata log {self.path} is closed"
+        self.failure = self.failure or f"metadata log {response_text(self.path)} is closed"
         self._file.close()
 
 

@@ -24,6 +24,7 @@ from aiokq.broker.metadata.metadata_file import MetadataFile, line_of
 from aiokq.broker.metadata.records import MetadataRecord
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files
+from aiokq.core.utf8 import response_text
 
 __all__ = ["METADATA_LOG", "MetadataLog"]
 
@@ -186,7 +187,8 @@ class MetadataLog:
             if self._refused is not None:
                 self._refused(copy.path, error)
             failure = KafkaStorage(
-                f"metadata log {copy.path} cannot be written: {error.strerror or error}"
+                f"metadata log {response_text(copy.path)} cannot be written: "
+                f"{error.strerror or error}"
             )
             failure.__cause__ = error
             return failure

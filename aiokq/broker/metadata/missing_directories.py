@@ -24,6 +24,7 @@ from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.records import DirectoriesKnown, StartedUnclean
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.types import TopicPartition
+from aiokq.core.utf8 import response_text
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
@@ -65,8 +66,8 @@ def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None
     if homeless:
         for directory_id, path in missing.items():
             directories.unopened[_name(path, directory_id, directories)] = KafkaStorage(
-                f"log directory {path} (directory.id {directory_id}) is missing: mount its disk "
-                "and add the directory again, or forget the directory (aiokq log "
+                f"log directory {response_text(path)} (directory.id {directory_id}) is missing: "
+                "mount its disk and add the directory again, or forget the directory (aiokq log "
                 "forget-missing) if it is lost"
             )
         logger.error(

@@ -115,7 +115,7 @@ def test_a_count_of_connections_that_is_no_int_is_refused(count):
     assert len(message) < 250
 
 
-@pytest.mark.parametrize("host", ["", "name", "a\0b", "\ud800", "9" * 5000])
+@pytest.mark.parametrize("host", ["", "name", "a\0b", "9" * 5000])
 def test_a_count_of_connections_of_a_name_is_refused(host):
     """The limit is compared with the address of a connection."""
     message = refused(**{"max.connections.per.ip.overrides": f"{host}:1"})

@@ -101,6 +101,29 @@ def test_a_number_is_read_as_java_reads_it(text):
     assert broker_settings({"num.partitions": text}).num_partitions == 7
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\udcff", r"'\\udcff' is not valid UTF-8"),
+        ("x" * 32768, "32,768 bytes, of which a response can hold 32,767"),
+        ("é" * 16384, "32,768 bytes"),
+    ],
+    ids=["surrogate", "long", "long in UTF-8"],
+)
+@pytest.mark.parametrize("name", ["broker.rack", "listeners", "max.connections.per.ip.overrides"])
+def test_a_text_that_no_response_can_hold_is_refused(name, text, words):
+    """Regression: every Metadata and DescribeConfigs request closed its connection."""
+    with pytest.raises(ConfigError, match=f"^{name}.* {words}" if "bytes" in words else words):
+        broker_settings({name: text})
+
+
+def test_a_text_that_no_response_has_may_be_anything():
+    """A secret is not shown to clients, and a path need not be UTF-8."""
+    broker_settings({"ssl.keystore.key": "x" * 40000, "broker.rack": "x" * 32767})
+    paths = log_directories(broker_settings({"log.dirs": "/\udcff"}))
+    assert paths == ["/\udcff"]
+
+
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
 def test_a_log_directory_that_no_path_can_name_is_refused(path):
     """`os` raises a ValueError for it, which is not an OSError."""

@@ -439,3 +439,26 @@ async def test_a_groups_settings_are_checked():
         assert (await alter(broker, "g", (SESSION, APPEND, "1"), kind=GROUP))[0] == 40
         assert (await alter(broker, "", (SESSION, SET, "50000"), kind=GROUP))[0] == 42
         assert (await describe(broker, "", kind=GROUP)).error_code == 42
+
+
+async def test_a_log_directory_that_is_not_utf8_is_described_with_a_replacement():
+    """Regression: DescribeConfigs and DescribeLogDirs closed the connection of the client."""
+    async with Broker(directories=("/\udcff", "/\udcfe"), log_dir="/\udcff") as broker:
+        values = {
+            entry.name: entry.value for entry in (await describe(broker, "0", kind=BROKER)).configs
+        }
+        assert values["log.dirs"] == r"/\udcff,/\udcfe"
+        assert values["log.dir"] == r"/\udcff"
+        response = await broker.ask(wire.DescribeLogDirsRequest(topics=None), 4)
+        assert [one.log_dir for one in response.results] == [r"/\udcff", r"/\udcfe"]
+        for directory in broker.node.log_directories:
+            directory.disk.refused(None, "sync failed", OSError(5, "I/O error"))
+        response = await broker.ask(
+            wire.CreateTopicsRequest(
+                topics=[wire.CreatableTopic(name="t", num_partitions=1, replication_factor=1)],
+                timeout_ms=1000,
+            ),
+            7,
+        )
+        assert response.topics[0].error_code == 56
+        assert r"/\udcff is offline" in response.topics[0].error_message
