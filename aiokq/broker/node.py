@@ -327,7 +327,9 @@ class BrokerNode:
                 turn=self.turn,
                 max_frame_bytes=self.gate.frame_limit(SessionState.READY),
             )
-            self._supervisor.spawn(warm_up(self.background), name="import modules")
+            self._supervisor.spawn(
+                warm_up(self.background, fatal=self._fail), name="import modules"
+            )
         except BaseException:
             await shielded(self.close(), name="close the broker that did not start")
             raise

@@ -97,6 +97,8 @@ def _run(arguments: Sequence[str]) -> int:
             runner.run(_serve(options, choice, place, listeners, node_id))
         except (ConfigError, OSError) as error:
             return _complain(_explain(error, directories), FAILED)
+        except ImportError as error:
+            return _complain(str(error), FAILED)
         except KafkaError as error:
             return _complain(error.message, FAILED)
     return 0

@@ -17,7 +17,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ PAUSE: Final = 0.01
 
 OPTIONAL: Final = frozenset({"re2"})
 """Modules that an installation may lack."""
+
+FASTPATH: Final = "aiokq.fastpath."
+"""Prefix of the modules without which a broker cannot serve."""
 
 MODULES: Final = (
     "aiokq.fastpath.broker",
@@ -204,25 +207,33 @@ Each module follows the aiokq modules that it imports, so that every import is s
 """
 
 
-async def warm_up(background: BackgroundWork) -> None:
+async def warm_up(background: BackgroundWork, *, fatal: Callable[[ImportError], None]) -> None:
     """Import `MODULES`, and retry the imports that fail.
 
     An ImportError whose cause is not the lack of a descriptor is logged and not retried.
 
     Args:
         background: notified of the failed imports that are retried.
+        fatal: called with the error of a unit of the fast path that cannot be imported, for example
+            because its extensions are of different builds: the broker could not serve any Produce
+            request.
     """
     task = background.task("import modules")
     waiting: Sequence[str] = MODULES
     while waiting:
-        waiting, error = await _import_each(waiting)
+        waiting, error = await _import_each(waiting, fatal)
         if error is not None:
             await asyncio.sleep(task.failed(error))
     task.succeeded()
 
 
-async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception | None]:
+async def _import_each(
+    names: Sequence[str], fatal: Callable[[ImportError], None]
+) -> tuple[Sequence[str], Exception | None]:
     """Import modules, with a pause after each.
+
+    Args:
+        fatal: as in `warm_up`.
 
     Returns:
         The modules to retry, and the last of their errors.
@@ -237,6 +248,10 @@ async def _import_each(names: Sequence[str]) -> tuple[Sequence[str], Exception |
                 importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - import the other modules
             if isinstance(error, ImportError) and not _lacks_descriptor(error):
+                if name.startswith(FASTPATH):
+                    logger.error("module cannot be imported: module=%s error=%s", name, error)
+                    fatal(error)
+                    return (), None
                 logger.warning(
                     "module cannot be imported, requests that need it fail: module=%s error=%r",
                     name,

@@ -83,8 +83,20 @@ def _event_loop() -> Check:
 
 
 def _core() -> Check:
-    from aiokq import fastpath
+    try:
+        from aiokq import fastpath
+        from aiokq.fastpath.loading import load
+        from aiokq.fastpath.units import UNITS
 
+        for unit in UNITS:
+            load(unit, fastpath.COMPILED)
+    except ImportError as error:
+        return Check(
+            "core",
+            Status.FAIL,
+            str(error),
+            "pip install --force-reinstall --no-deps aiokq, or in a checkout `make setup`",
+        )
     if fastpath.stale():
         return Check(
             "core",

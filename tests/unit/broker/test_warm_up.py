@@ -100,12 +100,16 @@ def test_the_loop_goes_on_between_two_modules_and_all_are_there_in_five_seconds(
         monkeypatch.setattr(
             warm_up.importlib, "import_module", lambda name: imported.append((name, loop.time()))
         )
-        await warm_up.warm_up(BackgroundWork(BrokerCounters(), loop.time))
+        await warm_up.warm_up(BackgroundWork(BrokerCounters(), loop.time), fatal=unexpected)
 
     run(1, main)
     times = [at for _, at in imported]
     assert len(set(times)) == len(times)
     assert times[-1] < 2.5
+
+
+def unexpected(error: ImportError) -> None:
+    raise AssertionError(error)
 
 
 class Imports:
@@ -115,6 +119,7 @@ class Imports:
         self.failing = failing
         self.imported: list[str] = []
         self.counters = BrokerCounters()
+        self.fatal: list[ImportError] = []
 
     def import_module(self, name: str) -> None:
         failures = self.failing.get(name.replace(".", "_"))
@@ -128,7 +133,8 @@ class Imports:
         async def main(world: Simulation) -> None:
             nonlocal seconds
             monkeypatch.setattr(warm_up.importlib, "import_module", self.import_module)
-            await warm_up.warm_up(BackgroundWork(self.counters, world.clock.monotonic))
+            background = BackgroundWork(self.counters, world.clock.monotonic)
+            await warm_up.warm_up(background, fatal=self.fatal.append)
             seconds = world.loop.time()
 
         seconds = 0.0
@@ -200,6 +206,22 @@ def test_a_module_that_no_attempt_will_import_is_one_line_in_the_log(
     assert {*imports.imported, "lz4.frame"} | OPTIONAL == set(MODULES)
     [record] = caplog.records
     assert "module=lz4.frame" in record.getMessage()
+    assert imports.fatal == []
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_unit_of_the_fast_path_that_cannot_be_imported_is_fatal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: the broker ran, and answered no Produce request."""
+    mixture = ImportError("aiokq's compiled core is not of one build", name="aiokq.fastpath.broker")
+    imports = Imports(aiokq_fastpath_broker=[mixture])
+    imports.run(monkeypatch)
+    assert imports.fatal == [mixture]
+    assert imports.imported == []
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert "not of one build" in record.getMessage()
 
 
 def test_what_is_loaded_already_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +240,8 @@ def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     async def main(world: Simulation) -> None:
         monkeypatch.setattr(warm_up.importlib, "import_module", imported.append)
         monkeypatch.setattr(warm_up.importlib.util, "find_spec", lambda name: None)
-        await warm_up.warm_up(BackgroundWork(BrokerCounters(), world.clock.monotonic))
+        background = BackgroundWork(BrokerCounters(), world.clock.monotonic)
+        await warm_up.warm_up(background, fatal=unexpected)
 
     run(1, main)
     assert "re2" not in imported

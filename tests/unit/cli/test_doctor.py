@@ -8,6 +8,7 @@ import pytest
 
 from aiokq import fastpath
 from aiokq.cli.installation_checks import Check, Status, installation
+from aiokq.fastpath import loading
 from aiokq.wire import FetchRequest
 from tests.unit.cli.harness import CommandLine
 
@@ -40,6 +41,23 @@ def test_a_stale_core_fails(monkeypatch: pytest.MonkeyPatch, alone: CommandLine)
     done = alone("doctor", servers=None)
     assert done.code == 1
     assert any(line.startswith("fail  core: ") for line in done.lines)
+
+
+def test_a_core_of_which_one_unit_cannot_be_loaded_fails(
+    monkeypatch: pytest.MonkeyPatch, alone: CommandLine
+):
+    """Regression: only the shared part was loaded, and a mixture of builds was `ok`."""
+    load = loading.load
+
+    def mixed(unit: str, compiled: bool) -> dict[str, object]:
+        if unit == "broker":
+            raise ImportError("aiokq's compiled core is not of one build: _compaction.so")
+        return load(unit, compiled)
+
+    monkeypatch.setattr(loading, "load", mixed)
+    assert found("core").status is Status.FAIL
+    assert "_compaction.so" in found("core").detail
+    assert alone("doctor", servers=None).code == 1
 
 
 def test_a_pure_core_warns_and_says_why(monkeypatch: pytest.MonkeyPatch):

@@ -245,6 +245,25 @@ def test_a_part_that_cannot_be_loaded_is_named(copy: Path, name: str) -> None:
     assert f"{file.relative_to(copy.parent)} was built from other sources than" in line
 
 
+@built
+def test_a_broker_of_two_builds_ends_with_one_line(copy: Path) -> None:
+    """Regression: the broker ran, and failed at the first Produce request with a traceback."""
+    file = file_of("aiokq.fastpath.broker._compaction", copy)
+    ours = str(load("", True)["SOURCE_HASH"]).encode()
+    file.write_bytes(file.read_bytes().replace(ours, b"0" * len(ours)))
+    code = "import sys; from aiokq.broker import process; sys.exit(process.main(['--port', '0']))"
+    done = run(code, cwd=copy.parent)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("aiokq broker: aiokq's compiled core is not of one build: ")
+    assert str(file.relative_to(copy.parent)) in line
+    code = "import sys; from aiokq.cli.app import execute; sys.exit(execute(['doctor']))"
+    doctor = run(code, cwd=copy.parent)
+    assert "fail  core: aiokq's compiled core is not of one build" in doctor.stdout
+    assert doctor.returncode == 1
+
+
 LOADED = "print(*sorted(name for name in sys.modules if name.startswith('aiokq.fastpath')))"
 
 
