@@ -53,6 +53,12 @@ __all__ = ["main"]
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 
+FEWEST_DESCRIPTORS: Final = 12
+"""Descriptors for a start: those of the loop, a listener, a log directory, and one to read modules.
+
+The three standard streams are not counted.
+"""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code."""
@@ -84,6 +90,12 @@ def _run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _complain(f"cannot read {error.filename}: {error.strerror}", BAD_ARGUMENTS)
     _raise_descriptor_limit()
+    if not _has_descriptors():
+        return _complain(
+            f"too few file descriptors: a broker needs at least {FEWEST_DESCRIPTORS}, and many "
+            "more to serve clients; raise the limit of open files (ulimit -n)",
+            FAILED,
+        )
     with contextlib.ExitStack() as stack:
         ephemeral = not directories
         if ephemeral:
@@ -354,6 +366,26 @@ def _raise_descriptor_limit() -> None:
         # macOS may report an unlimited hard limit, which it does not accept as the soft limit.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _has_descriptors() -> bool:
+    """Return whether the process can open `FEWEST_DESCRIPTORS` more files.
+
+    An event loop that runs out of descriptors while it starts cannot be closed, neither uvloop's
+    nor asyncio's.
+    """
+    opened: list[int] = []
+    try:
+        while len(opened) < FEWEST_DESCRIPTORS:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return False
+        raise
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

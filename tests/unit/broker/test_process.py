@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -29,3 +31,27 @@ def test_a_system_that_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     process._raise_descriptor_limit()
+
+
+WITH_FEW_DESCRIPTORS = """
+import resource, sys
+from aiokq.broker import process
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(process.main(["--port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("limit", [8, 10, 12, 14])
+def test_too_few_descriptors_end_the_start_with_one_line(limit: int) -> None:
+    """Regression: uvloop raised further errors when the loop that had not started was closed."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_FEW_DESCRIPTORS, str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("aiokq broker: too few file descriptors: ")
+    assert "ulimit -n" in line
