@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from aiokq.broker.config.listeners import (
     HOST,
     LOCALHOST,
-    WILDCARDS,
     Advertise,
     Endpoint,
     ListenerFailed,
     Listeners,
     configured_listeners,
     is_loopback,
+    is_wildcard,
 )
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.setting import INT_MAX, shortened
@@ -308,7 +308,8 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
     host = None if options.host is None else _without_brackets(options.host)
     if host is not None and host.lower() == LOCALHOST:
         host = "127.0.0.1"  # localhost may also be ::1, for which port 0 would be another port
-    if host in WILDCARDS and options.advertise is None and settings.advertised_listeners is None:
+    advertises = options.advertise is not None or settings.advertised_listeners is not None
+    if host is not None and is_wildcard(host) and not advertises:
         raise ConfigError(
             f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT], an address that "
             "clients can connect to"
@@ -335,7 +336,7 @@ def _advertise(text: str | None) -> Advertise:
             "[::1]:9092"
         )
     name = _without_brackets(name)
-    if name in WILDCARDS[1:]:
+    if name and is_wildcard(name):
         raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
     try:
         number = parse_number(port, PORT_MAX) if port else None
@@ -549,8 +550,10 @@ def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
     """Return whether a listener is opened on another address than its advertised address."""
     for one in advertised:
         if one.name == opened.name:
-            same_host = opened.host in (*WILDCARDS, one.host) or (
-                is_loopback(opened.host) and is_loopback(one.host)
+            same_host = (
+                opened.host == one.host
+                or is_wildcard(opened.host)
+                or (is_loopback(opened.host) and is_loopback(one.host))
             )
             return one.port != opened.port or not same_host
     return True

@@ -1,9 +1,10 @@
 """The listeners of a node, as Kafka's settings describe them. This module opens no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
-``KafkaConfig.validateValues``. Differences: ports above 65535, the wildcard `::` as an advertised
-host and hosts that are too long for DNS (RFC 1035, section 2.3.4) are refused, and
-`controller.listener.names` is not compared with the default of `listeners`.
+``KafkaConfig.validateValues``. Differences: ports above 65535, other wildcards than `0.0.0.0` as an
+advertised host, broadcast and multicast addresses, and hosts that are too long for DNS (RFC 1035,
+section 2.3.4) are refused, and `controller.listener.names` is not compared with the default of
+`listeners`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HOST",
     "LOCALHOST",
-    "WILDCARDS",
     "Advertise",
     "Endpoint",
     "ListenerFailed",
@@ -31,13 +31,21 @@ __all__ = [
     "configured_listeners",
     "endpoints_of",
     "is_loopback",
+    "is_wildcard",
     "limits_of_hosts",
 ]
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOCALHOST: Final = "localhost"
-WILDCARDS: Final = ("", "0.0.0.0", "::", "*")
+
+_BROADCAST: Final = b"\xff\xff\xff\xff"
+_MULTICAST: Final = {4: range(224, 240), 16: range(255, 256)}
+"""The first byte of multicast addresses, by the length of an address."""
+
+_LOOPBACK_6: Final = b"\0" * 15 + b"\1"
+_MAPPED: Final = b"\0" * 10 + b"\xff\xff"
+"""The prefix of an IPv4 address in an IPv6 address (RFC 4291, section 2.5.5.2)."""
 
 HOST: Final = r"[0-9a-zA-Z\-%._:]*"
 """A host name, a numeric address without brackets, or the empty string."""
@@ -217,8 +225,8 @@ def _check_host(setting: str, host: str) -> None:
     """Check that a host is empty, a wildcard, or text that is valid for a resolver and a response.
 
     Raises:
-        ConfigError: the host is too long, has a label that is empty or too long, or has a character
-            that is not printable.
+        ConfigError: the host is too long, has a label that is empty or too long, has a character
+            that is not printable, or is a broadcast or multicast address.
     """
     labels = [] if ":" in host else host.removesuffix(".").split(".")
     valid = len(host) <= 253 and all(0 < len(label) <= 63 for label in labels)
@@ -226,6 +234,11 @@ def _check_host(setting: str, host: str) -> None:
         raise ConfigError(
             f"{setting}: {shortened(repr(host))} is not a host name: it may have 253 printable "
             "characters, with 1 to 63 between two dots"
+        )
+    packed = _packed(host)
+    if packed is not None and (packed == _BROADCAST or packed[0] in _MULTICAST[len(packed)]):
+        raise ConfigError(
+            f"{setting}: {host} is a broadcast or multicast address, to which no client can connect"
         )
 
 
@@ -350,7 +363,7 @@ def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endp
     host, port = advertised.host, advertised.port
     if port == configured.port:
         port = opened.port
-    if opened.host != configured.host and opened.host not in WILDCARDS:
+    if opened.host != configured.host and not is_wildcard(opened.host):
         unreachable = is_loopback(host) and not is_loopback(opened.host)
         if host == configured.host or unreachable:
             host = opened.host
@@ -359,20 +372,37 @@ def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endp
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is `localhost` or a loopback address; names are not resolved."""
-    if host == "127.0.0.1" or host.lower() == LOCALHOST:
+    if host.lower() == LOCALHOST:
         return True
-    import ipaddress  # this slow import is not needed for the default address
+    packed = _packed(host)
+    return packed is not None and (packed == _LOOPBACK_6 or (packed[0] == 127 and len(packed) == 4))
 
+
+def is_wildcard(host: str) -> bool:
+    """Return whether a host means all addresses of this machine, in any spelling (`0`, `::0`)."""
+    packed = _packed(host)
+    return host in ("", "*") or (packed is not None and not any(packed))
+
+
+def _packed(host: str) -> bytes | None:
+    """Return the 4 or 16 bytes of a numeric address as a resolver reads it; None for a name.
+
+    An IPv4 address may have the short, octal and hexadecimal forms of `inet_aton`, an IPv6 address
+    a zone. An IPv4 address in an IPv6 address has 4 bytes.
+    """
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        if ":" not in host:
+            return socket.inet_aton(host)
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except (OSError, ValueError):  # ValueError: a NUL or a surrogate
+        return None
+    return packed[12:] if packed.startswith(_MAPPED) else packed
 
 
 def _check_connectable(settings: BrokerSettings, advertised: Mapping[str, Endpoint]) -> None:
     setting = "listeners" if settings.advertised_listeners is None else "advertised.listeners"
     for one in advertised.values():
-        if one.host in WILDCARDS[1:]:
+        if one.host and is_wildcard(one.host):
             raise ConfigError(
                 f"{setting}: clients cannot connect to the wildcard address {one.host} of {one}:"
                 f" set advertised.listeners={one.name}://HOST:PORT, or --advertise HOST[:PORT] for"

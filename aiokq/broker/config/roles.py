@@ -6,7 +6,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.config.listeners import WILDCARDS, endpoints_of, is_loopback
+from aiokq.broker.config.listeners import endpoints_of, is_loopback, is_wildcard
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import PORT_MAX, parse_number
@@ -154,7 +154,7 @@ def _check_host(named: str, host: str, hosts: AbstractSet[str]) -> None:
         ConfigError: the host is another one; the message begins with `named`.
     """
     host = host.lower().removesuffix(".")
-    if host in hosts or host in WILDCARDS or is_loopback(host) or _is_this_machine(host):
+    if host in hosts or is_wildcard(host) or is_loopback(host) or _is_this_machine(host):
         return
     raise ConfigError(
         f"{named} is not this node: {shortened(host)} is neither localhost, nor the name of this "

@@ -169,9 +169,15 @@ def test_free_ports_may_repeat():
     assert [one.port for one in listeners(**given).opened] == [0, 0]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0.0.0.0", "0", "0.0", "000.0.0.0", "0x0", "00"),
+        *("[::]", "[::0]", "[0:0:0:0:0:0:0:0]", "[::%eth0]", "[::0.0.0.0]", "[::ffff:0.0.0.0]"),
+    ],
+)
 def test_a_wildcard_is_not_advertised(host):
-    """No client can connect to it."""
+    """No client can connect to it. Regression: only `0.0.0.0` and `::` were recognised."""
     assert "advertised.listeners=PLAINTEXT://HOST:PORT" in refused(
         listeners=f"PLAINTEXT://{host}:1"
     )
@@ -336,9 +342,29 @@ def test_without_listeners_the_default_port_is_the_port_of_the_listener():
     assert listeners(**given, port=1).advertised["PLAINTEXT"].address == "proxy:1"
 
 
+@pytest.mark.parametrize(
+    "host", ["255.255.255.255", "224.0.0.1", "239.1.2.3", "0xe0.1", "[ff02::1]", "[FF05::2]"]
+)
+def test_a_broadcast_or_multicast_address_is_refused(host):
+    """Linux binds a listener to them, and no client can connect."""
+    for given in (
+        {"listeners": f"PLAINTEXT://{host}:1"},
+        {"listeners": "PLAINTEXT://:1", "advertised.listeners": f"PLAINTEXT://{host}:1"},
+    ):
+        assert "broadcast or multicast" in refused(**given)
+    with pytest.raises(ConfigError, match=r"--host: .* broadcast or multicast"):
+        configured_listeners(broker_settings(), host=host.strip("[]"))
+
+
+@pytest.mark.parametrize("host", ["223.255.255.255", "240.0.0.1", "[fe80::1%lo]", "[e0::1]", "ff"])
+def test_other_addresses_are_accepted(host):
+    """A name may look like the beginning of an address."""
+    assert listeners(listeners=f"PLAINTEXT://{host}:1").opened[0].host == host.strip("[]")
+
+
 def test_loopback_is_recognised_without_a_resolver():
     """A name server may be slow, and a name that begins like a loopback address is not one."""
-    for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost", "LocalHost"):
+    for host in ("127.0.0.1", "127.3.2.1", "127.1", "::1", "localhost", "LocalHost"):
         assert is_loopback(host)
     for host in ("", "0.0.0.0", "::", "10.0.0.1", "127.example.org", "fe80::1%lo"):
         assert not is_loopback(host)
