@@ -45,6 +45,13 @@ Several requests that were received together share one block of memory. The bloc
 large as this limit, and stays in use until the last of these requests is answered.
 """
 
+ANSWER_COST: Final = 16
+"""Bytes of requests that count as much, in a connection's share of a turn, as a byte of an answer.
+
+To encode a large answer takes longer than to append as many bytes: a Metadata answer of 80 KB takes
+12 ms, a Produce request of 512 KB less than 1 ms. Small answers, as to Produce, count for little.
+"""
+
 
 class _Pause:
     """Reasons to stop reading; reading resumes when no reason remains.
@@ -286,6 +293,7 @@ class AcceptedConnection:
                     if sent is None:
                         sent = await writer.write(response)
                     counters.bytes_out += sent
+                    nbytes += ANSWER_COST * sent
             except CloseConnection as reason:
                 logger.debug("closing connection: peer=%s api=%s: %s", context.peer, api, reason)
                 return False

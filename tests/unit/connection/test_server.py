@@ -201,6 +201,33 @@ def test_a_single_request_is_handled_between_the_many_of_another_client(
     run(1, main)
 
 
+@pytest.mark.parametrize(("size", "in_turn"), [(50_000, 1), (11_000, 3), (100, 16)])
+def test_a_request_is_handled_between_the_large_answers_of_another_client(
+    size: int, in_turn: int
+) -> None:
+    """Regression: only the bytes of requests were counted. The answers to 16 small Metadata
+    requests over thousands of partitions were all encoded before another client was served.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+            nbytes = size if data == b"Metadata" else 2
+            return [nbytes.to_bytes(4, "big"), bytes(nbytes)]
+
+        async with bench(simulation) as b:
+            b.handler.answer = answer
+            await b.client()
+            await b.client()
+            many, one = b.server._connections
+            arrive(many, frame(b"Metadata") * 16)
+            arrive(one, frame(b"one"))
+            await asyncio.sleep(1)
+            assert len(b.handler.frames) == 17
+            assert b.handler.frames.index(b"one") == in_turn
+
+    run(1, main)
+
+
 def test_a_connection_stopped_between_two_requests_handles_no_more() -> None:
     """No request was in progress at that moment, and the next one was started."""
 
