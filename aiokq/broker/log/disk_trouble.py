@@ -47,7 +47,7 @@ class DiskTrouble:
 
     def __init__(self, now: Callable[[], float], path: str = "") -> None:
         self._now = now
-        self._path = path
+        self._path = response_text(path)
         self._warnings = WarningBackoff(now)
         self._lock = threading.Lock()
         self.failure: KafkaStorage | None = None
@@ -71,7 +71,7 @@ class DiskTrouble:
                 only creates a new log.
         """
         reason = _reason(error)
-        path = path or str(getattr(error, "filename", None) or "")
+        path = response_text(path or str(getattr(error, "filename", None) or ""))
         if (
             not isinstance(error, OSError)
             or error.errno in _OURS
@@ -91,7 +91,7 @@ class DiskTrouble:
                 reason,
                 times,
             )
-        where = f" ({response_text(path)})" if path else ""
+        where = f" ({path})" if path else ""
         who = "" if partition is None else f", {partition}"
         return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
 
@@ -99,7 +99,7 @@ class DiskTrouble:
         """Take the directory offline; return False if it was offline already."""
         reason = _reason(error)
         failure = KafkaStorage(
-            f"log directory {response_text(self._path)} is offline until the broker restarts: "
+            f"log directory {self._path} is offline until the broker restarts: "
             f"{what}: {reason}; {remedy(error)}"
         )
         with self._lock:
