@@ -24,6 +24,7 @@ from aiokq.broker.node import BrokerNode
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
 from aiokq.core.config_text import config_text
+from aiokq.core.environment import Environment
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import (
     Closed,
@@ -37,7 +38,6 @@ from aiokq.core.supervisor import handed_over, shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
-    from aiokq.core.environment import Environment
     from aiokq.core.files import Files
 
 __all__ = ["EmbeddedCluster"]
@@ -58,21 +58,39 @@ def _is_misnamed(error: KafkaStorage) -> bool:
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MISNAMED
 
 
-def _path(argument: str, path: str | os.PathLike[str]) -> str:
+def _path(
+    argument: str, path: str | os.PathLike[str], what: str = "a directory (str or os.PathLike)"
+) -> str:
     """Return a path as text.
+
+    Args:
+        what: what the argument may be, for the message.
 
     Raises:
         ConfigError: `path` is not a path; the message names the argument.
     """
     try:
         text = os.fspath(path)
-    except TypeError:
-        text = None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ConfigError(
-            f"{argument} must be the path of a directory (str or os.PathLike) or None, not {path!r}"
-        )
+        valid = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        valid = False
+    if not valid:
+        raise ConfigError(f"{argument} must be the path of {what}, not {path!r}")
     return text
+
+
+_OPTIONAL_PATH: Final = "a directory (str or os.PathLike) or None"
+
+
+def _text(argument: str, value: str, what: str) -> str:
+    """Return `value` if it is a str.
+
+    Raises:
+        ConfigError: `value` is not a str; the message names the argument.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{argument} must be the name of {what} (str), not {value!r}")
+    return value
 
 
 def _configs(configs: Mapping[str, str | int | float | bool] | None) -> dict[str, str | None]:
@@ -170,6 +188,11 @@ class EmbeddedCluster:
             raise ConfigError(
                 f"port must be a number from 1 to 65535, or 0 for a free port, not {port!r}"
             )
+        if environment is not None and not isinstance(environment, Environment):
+            raise ConfigError(
+                "environment must be an Environment (aiokq.core.environment) or None, not "
+                f"{environment!r}"
+            )
         self._settings = broker_settings(settings, profile=profile)
         if log_directories(self._settings):
             raise ConfigError(
@@ -179,10 +202,12 @@ class EmbeddedCluster:
         self._listeners = _listeners(self._settings, port)
         self._node_id = configured_node_id(self._settings)
         check_quorum(self._settings, self._listeners, self._node_id)
-        self._data_dir = None if data_dir is None else _path("data_dir", data_dir)
+        self._data_dir = None if data_dir is None else _path("data_dir", data_dir, _OPTIONAL_PATH)
         self._given_environment = environment
         self._environment: Environment | None = None
-        self._restore_from = None if restore_from is None else _path("restore_from", restore_from)
+        self._restore_from = (
+            None if restore_from is None else _path("restore_from", restore_from, _OPTIONAL_PATH)
+        )
         self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
         self._pid = 0
@@ -211,11 +236,12 @@ class EmbeddedCluster:
             listener: the listener's name; upper and lower case do not matter.
 
         Raises:
-            ConfigError: no listener of this name is advertised.
+            ConfigError: no listener of this name is advertised, or `listener` is not a str.
             Closed: the cluster is not running.
         """
+        name = _text("listener", listener, "a listener")
         servers = self.node.servers
-        endpoint = servers.advertised(listener.upper())
+        endpoint = servers.advertised(name.upper())
         if endpoint is None:
             names = ", ".join(one.name for one in servers.all_advertised())
             raise ConfigError(
@@ -251,7 +277,8 @@ class EmbeddedCluster:
             configs: topic settings by Kafka's names.
 
         Raises:
-            ValueError, TypeError: an argument is out of range or of the wrong type.
+            ValueError, TypeError: an argument is out of range or of the wrong type; ConfigError for
+                a name that is not a str.
             BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
             Closed: the cluster is not running.
             WrongLoop: the cluster's loop is not running, or stopped during the call; or this
@@ -259,6 +286,7 @@ class EmbeddedCluster:
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
+        _text("name", name, "a topic")
         spec = TopicSpec(name=name, partitions=partitions, configs=_configs(configs))
         await self._on_loop(functools.partial(self._create, spec))
 
@@ -269,8 +297,10 @@ class EmbeddedCluster:
 
         Raises:
             UnknownTopicOrPartition: the topic does not exist.
+            ConfigError: the name is not a str.
             Closed, WrongLoop: see `create_topic`.
         """
+        _text("name", name, "a topic")
         await self._on_loop(functools.partial(self._delete, name))
 
     async def reset(self) -> None:
@@ -299,11 +329,11 @@ class EmbeddedCluster:
         be called from any loop or thread, like `create_topic`.
 
         Raises:
-            ConfigError: `path` is a file, or a directory that is not empty.
+            ConfigError: `path` is a file, a directory that is not empty, or not a path.
             BrokerError: KafkaStorage for an I/O error, or the error of a partition whose log is not
                 available. Nothing is left at `path`.
         """
-        await self._on_loop(functools.partial(self._snapshot, str(path)))
+        await self._on_loop(functools.partial(self._snapshot, _path("path", path)))
 
     def run(self, coro: Coroutine[object, object, T], timeout: float | None = STOP_SECONDS) -> T:
         """Run a coroutine on the cluster's thread and return its result.

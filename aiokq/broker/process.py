@@ -40,6 +40,7 @@ from aiokq.broker.config.settings import (
     broker_settings,
     check_metadata_directory,
     log_directories,
+    setting_name,
 )
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.numbers import PORT_MAX, parse_number
@@ -84,6 +85,10 @@ def _run(arguments: Sequence[str]) -> int:
         node_id = configured_node_id(settings) if options.node_id is None else options.node_id
         check_quorum(settings, listeners, node_id)
         directories = options.data_dirs or log_directories(settings)
+        if "" in directories:
+            raise ConfigError(
+                "--data-dir: the path is empty; name a directory, or omit it to keep nothing"
+            )
         check_metadata_directory(settings, directories)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
@@ -254,6 +259,9 @@ def _settings(options: argparse.Namespace) -> Choice:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}")
+        # --set takes precedence over --config, whichever way the name is spelled there.
+        plain = setting_name(name)
+        given = {other: text for other, text in given.items() if setting_name(other) != plain}
         given[name] = value
     if options.profile is not None:
         return Choice(broker_settings(given, profile=options.profile), None)

@@ -106,6 +106,7 @@ def _check_voters(
 ) -> None:
     setting = "controller.quorum.voters"
     given = f"{setting}={shortened(text)}"
+    ids: set[int] = set()
     for part in filter(None, map(str.strip, text.split(","))):
         voter = re.fullmatch(_VOTER, part)
         if voter is None:
@@ -119,6 +120,9 @@ def _check_voters(
                 f"{given}: {shortened(part)} is not this node, whose id is {node_id}; a node of "
                 "aiokq is the only voter of its cluster: remove the other voters"
             )
+        if voter_id in ids:
+            raise ConfigError(f"{given} names node {voter_id} twice: name this node once")
+        ids.add(voter_id)
         if not controllers:
             raise ConfigError(
                 f"{given}: this node has no listener for controllers; add one to listeners and "

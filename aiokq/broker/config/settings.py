@@ -567,8 +567,8 @@ def broker_settings(
 
     Raises:
         ConfigError: the profile is unknown; or a setting is unknown (the message suggests the
-            nearest name), has the wrong type, is out of range, or asks for something that this
-            broker cannot do.
+            nearest name), is given twice in different spellings, has the wrong type, is out of
+            range, or asks for something that this broker cannot do.
     """
     if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigError(f"unknown profile {profile!r}: must be one of {', '.join(PROFILES)}")
@@ -580,9 +580,15 @@ def broker_settings(
     values: dict[str, SettingValue] = dict(PROFILES[profile])
     without_effect: list[str] = []
     of_listeners: dict[str, int] = {}
+    spellings: dict[str, str] = {}
     for spelled, value in (given or {}).items():
         if not isinstance(spelled, str):
             raise ConfigError(f"the name of a broker setting must be a str, not {spelled!r}")
+        other = spellings.setdefault(setting_name(spelled), spelled)
+        if other != spelled:
+            raise ConfigError(
+                f"{other!r} and {spelled!r} are two spellings of one broker setting: set it once"
+            )
         text = spelled.strip()
         if text.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
             listener, _, name = text[len(_LISTENER_PREFIX) :].partition(".")
@@ -611,6 +617,15 @@ def broker_settings(
         without_effect=tuple(without_effect),
         listener_max_connections=tuple(of_listeners.items()),
     )
+
+
+def setting_name(spelled: str) -> str:
+    """Return the name of a setting with `.` between words; a listener's name is in lower case."""
+    name = spelled.strip()
+    if name.startswith(_LISTENER_PREFIX):  # a listener's name may have `_`
+        listener, dot, rest = name[len(_LISTENER_PREFIX) :].partition(".")
+        return f"{_LISTENER_PREFIX}{listener.lower()}{dot}{rest}"
+    return name.replace("_", ".")
 
 
 def _accept(spelled: str, name: str, value: object, *, of_listener: bool = False) -> None:

@@ -263,6 +263,9 @@ def test_settings_are_checked_when_the_cluster_is_made():
         ({"data_dir": b"x"}, "not b'x'"),
         ({"data_dir": ""}, "not ''"),
         ({"data_dir": "a\0b"}, "data_dir must be the path"),
+        ({"data_dir": "a\ud800b"}, "data_dir must be the path"),
+        ({"environment": 5}, "environment must be an Environment"),
+        ({"settings": {"num.partitions": 1, "num_partitions": 2}}, "two spellings"),
         ({"restore_from": 5}, "restore_from must be the path of a directory"),
         ({"profile": ["dev"]}, "unknown profile ['dev']: must be one of kafka, dev"),
         (
@@ -298,6 +301,25 @@ def test_a_data_dir_that_cannot_be_made_or_written_is_a_config_error(tmp_path: P
     data_dir = "/proc/x" if below == "no directory can be made" else str(parent / "x")
     with pytest.raises(ConfigError, match=f"data_dir='{data_dir}': log directory .* directory"):
         EmbeddedCluster(data_dir=data_dir).__enter__()
+
+
+def test_misuse_of_a_control_call_is_a_config_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: `snapshot(5)` wrote a directory `5`; others raised errors from deep inside."""
+    monkeypatch.chdir(tmp_path)
+    with EmbeddedCluster() as kafka:
+        for path in (5, "", "a\0b", "a\ud800b", b"x", None):
+            with pytest.raises(ConfigError, match=r"^path must be the path of a directory \(str"):
+                kafka.run(kafka.snapshot(path))  # type: ignore[arg-type]
+        for name in (None, [], 5):
+            with pytest.raises(ConfigError, match=r"^name must be the name of a topic \(str\)"):
+                kafka.run(kafka.delete_topic(name))  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match=r"^name must be the name of a topic \(str\)"):
+                kafka.run(kafka.create_topic(name))  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match=r"^listener must be the name of a listener"):
+                kafka.bootstrap_servers_of(name)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cluster_that_is_not_running_says_so():

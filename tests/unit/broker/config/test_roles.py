@@ -57,6 +57,12 @@ def test_voters_other_than_this_node_are_refused_by_name(voters):
     assert "2@" in message
 
 
+def test_a_voter_is_named_once():
+    """Regression: of two addresses of this node, one is another node's."""
+    message = refused(**{"controller.quorum.voters": "1@localhost:1,1@127.0.0.1:2"})
+    assert "names node 1 twice" in message
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

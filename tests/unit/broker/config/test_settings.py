@@ -58,6 +58,22 @@ def test_underscores_serve_as_dots():
     assert broker_settings({"num_partitions": 3}).num_partitions == 3
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("num.partitions", "num_partitions"),
+        ("num.io.threads", " num.io_threads"),
+        ("listener.name.A.max.connections", "listener.name.a.max.connections"),
+    ],
+)
+def test_a_setting_in_two_spellings_is_refused(one, other):
+    """Regression: the last one won."""
+    with pytest.raises(ConfigError, match="two spellings of one broker setting") as caught:
+        broker_settings({one: 1, other: 2})
+    assert repr(one) in caught.value.message
+    assert repr(other) in caught.value.message
+
+
 def test_an_unknown_name_is_told_the_nearest_one():
     """A mistyped name must be refused."""
     with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
