@@ -20,11 +20,12 @@ from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import parse_uuid
-from aiokq.broker.metadata.image import MetadataImage, TopicImage
+from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.broker.metadata.snapshot_file import write_snapshot
+from aiokq.broker.metadata.topic_image import TopicImage
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
 from aiokq.core.types import TopicPartition

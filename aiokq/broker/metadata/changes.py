@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.log.disk_trouble import remedy
-from aiokq.broker.metadata.image import MetadataDelta
+from aiokq.broker.metadata.metadata_delta import MetadataDelta
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
 from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from aiokq.core.errors import BrokerError, Closed, KafkaStorage, TopicExists

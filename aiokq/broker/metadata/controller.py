@@ -32,7 +32,8 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
-    from aiokq.broker.metadata.image import MetadataImage, TopicImage
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.topic_image import TopicImage
 
 __all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from aiokq.broker.metadata.records import METADATA_VERSION
 from aiokq.core.errors import ConfigError
 from aiokq.core.frozen import frozen
 
@@ -33,7 +34,6 @@ __all__ = [
     "release_version",
 ]
 
-METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"

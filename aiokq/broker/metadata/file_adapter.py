@@ -21,7 +21,7 @@ from aiokq.broker.metadata.file_records import (
     TopicDeletedLine,
     TopicLine,
 )
-from aiokq.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.records import (
     BROKER_CONFIG,
     GROUP_CONFIG,
@@ -34,6 +34,7 @@ from aiokq.broker.metadata.records import (
     TopicTakenOver,
     config_records,
 )
+from aiokq.broker.metadata.topic_image import PartitionImage, TopicImage
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
     PartitionRecord,

@@ -1,21 +1,27 @@
-"""The metadata image: the state after all metadata records, and the changes of one append.
+"""The metadata image: the state after all metadata records.
 
-Replaying a record changes only the image; `publisher` applies the change to the node.
+Replaying a record changes only the image; `publisher` applies the change to the node. The image
+holds every type of record, also those that this broker does not act on, because each snapshot has
+to contain them.
 
-Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``.
+Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``, and the ``replay`` methods of the
+controller's ``*ControlManager`` classes, for records that contradict earlier ones.
 Tests: ``tests/unit/broker/metadata/test_image.py``.
 """
 
 from __future__ import annotations
 
+import copy
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final
 
+from aiokq.broker.metadata.principals_image import PrincipalsImage
 from aiokq.broker.metadata.records import (
     BROKER_CONFIG,
     GROUP_CONFIG,
+    METADATA_VERSION,
     TOPIC_CONFIG,
     AppendsCounted,
     DirectoriesKnown,
@@ -23,68 +29,59 @@ from aiokq.broker.metadata.records import (
     MetadataRecord,
     StartedUnclean,
     TopicTakenOver,
-    config_records,
 )
+from aiokq.broker.metadata.topic_image import PartitionImage, TopicImage
 from aiokq.core.errors import CorruptRecord
-from aiokq.core.frozen import frozen
 from aiokq.wire.cluster_metadata_records import (
+    ClearElrRecord,
     ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
+    ZkMigrationStateRecord,
 )
+from aiokq.wire.registration_records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from aiokq.wire.struct import Message
 
-__all__ = ["MetadataDelta", "MetadataImage", "PartitionImage", "TopicImage", "TopicState"]
+__all__ = ["MetadataImage"]
 
 NO_BROKER: Final = -1
-NO_LEADER_CHANGE: Final = -2
+NO_EPOCH: Final = -1
+
+FENCED: Final = 1
+UNFENCED: Final = -1
+IN_CONTROLLED_SHUTDOWN: Final = 1
+"""Values in a ``BrokerRegistrationChangeRecord``; 0 means no change."""
+
+MAX_SHARED_PARTITIONS: Final = 4096
+"""Largest number of partition states that are remembered in order to share them."""
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class PartitionImage(NamedTuple):
-    """The replicas, leader and leader epoch of a partition.
-
-    Attributes:
-        replicas: node ids, in order of preference.
-        isr: node ids of the in-sync replicas.
-        leader: node id of the leader, or -1.
-    """
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-
-
-class TopicImage:
-    """A topic, without its settings, which are in ``MetadataImage.configs``.
-
-    Attributes:
-        partitions: the partitions, in the order of their numbers.
-        elsewhere, kafka_epochs: see `TopicTakenOver`.
-    """
-
-    __slots__ = ("elsewhere", "kafka_epochs", "name", "partitions", "topic_id")
-
-    def __init__(self, name: str, topic_id: uuid.UUID) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions: list[PartitionImage] = []
-        self.elsewhere: tuple[int, ...] = ()
-        self.kafka_epochs: tuple[int, ...] = ()
 
 
 class MetadataImage:
     """The metadata of the cluster after the records that were replayed.
 
     Attributes:
+        features: levels of the finalized features, ``metadata.version`` included, by name.
+        brokers: the registration of each broker, with its current state, by node id.
+        controllers: the registration of each controller, by node id.
         topics: topics by name.
         topics_by_id: the same topics by topic id.
         configs: settings by type and name of their resource; the name "" stands for the default of
             all resources of the type. Resources without settings are left out.
+        principals: ACLs, credentials, tokens and quotas.
         next_producer_id: the first id that was never reserved.
         unclean_starts: see `StartedUnclean`.
         kafka: the metadata of Apache Kafka that was taken over; None if there was none.
@@ -94,25 +91,40 @@ class MetadataImage:
     """
 
     __slots__ = (
+        "_shared",
         "appends",
+        "brokers",
         "configs",
+        "controllers",
         "directories",
+        "features",
         "kafka",
         "next_producer_id",
+        "principals",
         "topics",
         "topics_by_id",
         "unclean_starts",
     )
 
     def __init__(self) -> None:
+        self.features: dict[str, int] = {}
+        self.brokers: dict[int, RegisterBrokerRecord] = {}
+        self.controllers: dict[int, RegisterControllerRecord] = {}
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[uuid.UUID, TopicImage] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.principals = PrincipalsImage()
         self.next_producer_id = 0
         self.unclean_starts = 0
         self.kafka: KafkaTakenOver | None = None
         self.directories: Mapping[str, str] = {}
         self.appends = 0
+        self._shared: dict[PartitionImage, PartitionImage] = {}
+
+    @property
+    def metadata_version(self) -> int | None:
+        """The level of ``metadata.version``; None before the first record that sets it."""
+        return self.features.get(METADATA_VERSION)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Return the settings of a topic."""
@@ -126,12 +138,29 @@ class MetadataImage:
         """Return the settings that apply to all brokers."""
         return self.configs.get((BROKER_CONFIG, ""), _NONE)
 
+    def broker_configs(self, node_id: int) -> Mapping[str, str]:
+        """Return the dynamic settings of a node: those of all brokers, overridden by its own."""
+        own = self.configs.get((BROKER_CONFIG, str(node_id)), _NONE)
+        return {**self.cluster_configs(), **own}
+
     def copy(self) -> MetadataImage:
-        """Return an independent copy of the image."""
+        """Return an independent copy; immutable parts are shared."""
         image = MetadataImage()
-        for record in self.records():
-            image.replay(record)
+        image.features = dict(self.features)
+        image.brokers = dict(self.brokers)
+        image.controllers = dict(self.controllers)
+        for topic in self.topics.values():
+            image.topics[topic.name] = image.topics_by_id[topic.topic_id] = topic.copy()
+        image.configs = {resource: dict(configs) for resource, configs in self.configs.items()}
+        image.principals = self.principals.copy()
+        image.next_producer_id = self.next_producer_id
+        image.unclean_starts = self.unclean_starts
+        image.kafka = self.kafka
+        image.directories = self.directories
+        image.appends = self.appends
         return image
+
+    # --- replay
 
     def replay_append(self, records: Iterable[MetadataRecord]) -> None:
         """Replay the records of one append."""
@@ -145,72 +174,42 @@ class MetadataImage:
         Raises:
             CorruptRecord: the record contradicts earlier records, or its type is not supported.
         """
-        match record:
-            case PartitionRecord():
-                self._replay_partition(record)
-            case PartitionChangeRecord():
-                self._replay_partition_change(record)
-            case TopicRecord():
-                topic = TopicImage(record.name, record.topic_id)
-                self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
-            case RemoveTopicRecord():
-                topic = self._topic(record.topic_id)
-                del self.topics[topic.name], self.topics_by_id[topic.topic_id]
-                self.configs.pop((TOPIC_CONFIG, topic.name), None)
-                if len(self.topics) > len(self.topics_by_id):  # two topics have one id
-                    self.topics_by_id = {each.topic_id: each for each in self.topics.values()}
-            case ConfigRecord():
-                self._replay_config(record)
-            case ProducerIdsRecord():
-                self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
-            case TopicTakenOver(topic_id, elsewhere, kafka_epochs):
-                topic = self._topic(topic_id)
-                topic.elsewhere, topic.kafka_epochs = elsewhere, kafka_epochs
-            case StartedUnclean(unclean_starts):
-                self.unclean_starts = max(self.unclean_starts, unclean_starts)
-            case KafkaTakenOver():
-                self.kafka = record
-            case DirectoriesKnown(directories):
-                self.directories = directories
-            case AppendsCounted(appends):
-                self.appends = appends
-            case _:
-                raise CorruptRecord(f"unexpected {type(record).__name__}")
+        replay = _REPLAYS.get(type(record))
+        if replay is not None:
+            replay(self, record)
+        elif not isinstance(record, Message) or not self.principals.replay(record):
+            raise CorruptRecord(f"unexpected {type(record).__name__}")
+
+    def _replay_topic(self, record: TopicRecord) -> None:
+        if record.name in self.topics:
+            raise CorruptRecord(f"topic {record.name!r} exists already")
+        topic = TopicImage(record.name, record.topic_id)
+        self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
+
+    def _replay_topic_removal(self, record: RemoveTopicRecord) -> None:
+        topic = self.topic(record.topic_id)
+        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        self.configs.pop((TOPIC_CONFIG, topic.name), None)
+        if len(self.topics) > len(self.topics_by_id):  # two topics have one id
+            self.topics_by_id = {each.topic_id: each for each in self.topics.values()}
 
     def _replay_partition(self, record: PartitionRecord) -> None:
-        partitions = self._topic(record.topic_id).partitions
-        partition = PartitionImage(
-            tuple(record.replicas), tuple(record.isr), record.leader, record.leader_epoch
-        )
-        if record.partition_id == len(partitions):
-            # Most partitions of a topic have equal images. Sharing one object among them saves work
-            # for the garbage collector.
-            alike = partitions and partitions[-1] == partition
-            partitions.append(partitions[-1] if alike else partition)
-        elif 0 <= record.partition_id < len(partitions):
-            partitions[record.partition_id] = partition
-        else:
-            raise CorruptRecord(
-                f"record of partition {record.partition_id}, but the topic has only "
-                f"{len(partitions)} partitions"
-            )
+        partition = self.share(PartitionImage.of(record))
+        self.topic(record.topic_id).set_partition(record.partition_id, partition)
 
     def _replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Apply the fields that the record sets.
+        topic = self.topic(record.topic_id)
+        changed = topic.partition(record.partition_id).changed_by(record)
+        topic.set_partition(record.partition_id, self.share(changed))
 
-        Source: Kafka's `PartitionRegistration.merge`.
-        """
-        partitions = self._topic(record.topic_id).partitions
-        if not 0 <= record.partition_id < len(partitions):
-            raise CorruptRecord(f"change of partition {record.partition_id}, which does not exist")
-        known = partitions[record.partition_id]
-        changes = record.leader != NO_LEADER_CHANGE
-        partitions[record.partition_id] = PartitionImage(
-            known.replicas if record.replicas is None else tuple(record.replicas),
-            known.isr if record.isr is None else tuple(record.isr),
-            record.leader if changes else known.leader,
-            known.leader_epoch + changes,
-        )
+    def _replay_elr_removal(self, record: ClearElrRecord) -> None:
+        topics = list(self.topics.values())
+        if record.topic_name:
+            if record.topic_name not in self.topics:
+                raise CorruptRecord(f"record of topic {record.topic_name!r}, which does not exist")
+            topics = [self.topics[record.topic_name]]
+        for topic in topics:
+            topic.partitions[:] = [self.share(each.without_elr()) for each in topic.partitions]
 
     def _replay_config(self, record: ConfigRecord) -> None:
         resource = record.resource_type, record.resource_name
@@ -222,106 +221,151 @@ class MetadataImage:
         if not configs:
             self.configs.pop(resource, None)
 
-    def _topic(self, topic_id: uuid.UUID) -> TopicImage:
+    def _replay_feature(self, record: FeatureLevelRecord) -> None:
+        if record.feature_level:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, None)
+
+    def _replay_producer_ids(self, record: ProducerIdsRecord) -> None:
+        self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+
+    def _replay_broker(self, record: RegisterBrokerRecord) -> None:
+        self.brokers[record.broker_id] = record
+
+    def _replay_controller(self, record: RegisterControllerRecord) -> None:
+        self.controllers[record.controller_id] = record
+
+    def _replay_broker_removal(self, record: UnregisterBrokerRecord) -> None:
+        self._broker(record.broker_id, record.broker_epoch)
+        del self.brokers[record.broker_id]
+
+    def _replay_broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        if record.fenced:
+            broker.fenced = record.fenced == FENCED
+        if record.in_controlled_shutdown:
+            broker.in_controlled_shutdown = record.in_controlled_shutdown == IN_CONTROLLED_SHUTDOWN
+        if record.log_dirs:
+            broker.log_dirs = record.log_dirs
+        self.brokers[record.broker_id] = broker
+
+    def _replay_fencing(self, record: FenceBrokerRecord) -> None:
+        self._set_fenced(record.id, record.epoch, True)
+
+    def _replay_unfencing(self, record: UnfenceBrokerRecord) -> None:
+        self._set_fenced(record.id, record.epoch, False)
+
+    def _set_fenced(self, node_id: int, epoch: int, fenced: bool) -> None:
+        broker = self._broker(node_id, epoch)
+        broker.fenced = fenced
+        self.brokers[node_id] = broker
+
+    def _replay_taken_over(self, record: TopicTakenOver) -> None:
+        topic = self.topic(record.topic_id)
+        topic.elsewhere, topic.kafka_epochs = record.elsewhere, record.kafka_epochs
+
+    def _replay_unclean_starts(self, record: StartedUnclean) -> None:
+        self.unclean_starts = max(self.unclean_starts, record.unclean_starts)
+
+    def _replay_takeover(self, record: KafkaTakenOver) -> None:
+        self.kafka = record
+
+    def _replay_directories(self, record: DirectoriesKnown) -> None:
+        self.directories = record.directories
+
+    def _replay_appends(self, record: AppendsCounted) -> None:
+        self.appends = record.appends
+
+    def _ignore(self, record: NoOpRecord | ZkMigrationStateRecord) -> None:
+        """Do nothing: the record changes no state."""
+
+    def topic(self, topic_id: uuid.UUID) -> TopicImage:
+        """Return the topic that a record is about.
+
+        Raises:
+            CorruptRecord: it does not exist.
+        """
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
             raise CorruptRecord(f"record of topic {topic_id}, which does not exist")
         return topic
 
-    def records(self) -> Iterator[MetadataRecord]:
-        """Yield the smallest sequence of records whose replay gives this image."""
-        if self.next_producer_id:
-            yield ProducerIdsRecord(broker_id=NO_BROKER, next_producer_id=self.next_producer_id)
-        if self.unclean_starts:
-            yield StartedUnclean(self.unclean_starts)
-        if self.kafka is not None:
-            yield self.kafka
-        if self.directories:
-            yield DirectoriesKnown(self.directories)
+    def _broker(self, node_id: int, epoch: int) -> RegisterBrokerRecord:
+        """Return a copy of a registration, which other copies of the image may share."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise CorruptRecord(f"change of broker {node_id}, which is not registered")
+        if broker.broker_epoch != epoch:
+            raise CorruptRecord(
+                f"change of broker {node_id} in epoch {epoch}, but it is registered in epoch "
+                f"{broker.broker_epoch}"
+            )
+        return copy.copy(broker)
+
+    def share(self, partition: PartitionImage) -> PartitionImage:
+        """Return an equal partition state that other partitions use already, or this one."""
+        shared = self._shared
+        if len(shared) >= MAX_SHARED_PARTITIONS:
+            shared.clear()
+        return shared.setdefault(partition, partition)
+
+    # --- the records of a snapshot
+
+    def records(self) -> Iterator[Message]:
+        """Yield the smallest sequence of Kafka's records whose replay gives this image.
+
+        They are in the order of Kafka's snapshots.
+
+        Source: Kafka's ``MetadataImage.write``.
+        """
+        features = dict(self.features)
+        level = features.pop(METADATA_VERSION, None)
+        if level is not None:
+            yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
+        for name, number in sorted(features.items()):
+            yield FeatureLevelRecord(name=name, feature_level=number)
+        yield from self.brokers.values()
+        yield from self.controllers.values()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, partition in enumerate(topic.partitions):
-                yield PartitionRecord(
-                    partition_id=index,
-                    topic_id=topic.topic_id,
-                    replicas=list(partition.replicas),
-                    isr=list(partition.isr),
-                    leader=partition.leader,
-                    leader_epoch=partition.leader_epoch,
-                    partition_epoch=0,
+                yield partition.record(topic.topic_id, index)
+        for (kind, resource), configs in self.configs.items():
+            for name, value in configs.items():
+                yield ConfigRecord(
+                    resource_type=kind, resource_name=resource, name=name, value=value
                 )
-            if topic.elsewhere or topic.kafka_epochs:
-                yield TopicTakenOver(topic.topic_id, topic.elsewhere, topic.kafka_epochs)
-        for (kind, name), configs in self.configs.items():
-            yield from config_records(kind, name, {}, configs)
-        yield AppendsCounted(self.appends)
+        yield from self.principals.quota_records()
+        if self.next_producer_id:
+            yield ProducerIdsRecord(
+                broker_id=NO_BROKER,
+                broker_epoch=NO_EPOCH,
+                next_producer_id=self.next_producer_id,
+            )
+        yield from self.principals.records()
 
 
-@frozen
-class TopicState:
-    """An immutable copy of a topic after an append."""
-
-    name: str
-    topic_id: uuid.UUID
-    partitions: Sequence[PartitionImage]
-    configs: Mapping[str, str]
-    elsewhere: tuple[int, ...]
-    kafka_epochs: tuple[int, ...]
-
-    @classmethod
-    def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
-        """Return the current state of a topic of ``image``."""
-        return cls(
-            topic.name,
-            topic.topic_id,
-            tuple(topic.partitions),
-            dict(image.topic_configs(topic.name)),
-            topic.elsewhere,
-            topic.kafka_epochs,
-        )
-
-
-class MetadataDelta(NamedTuple):
-    """The changes made by the records of one append.
-
-    Attributes:
-        deleted: ids of deleted topics.
-        topics: new and changed topics, in their state after the append.
-        groups: all settings of each group whose settings changed, by group id.
-    """
-
-    deleted: Sequence[uuid.UUID]
-    topics: Sequence[TopicState]
-    groups: Mapping[str, Mapping[str, str]]
-
-    @classmethod
-    def of(cls, records: Iterable[MetadataRecord], image: MetadataImage) -> MetadataDelta:
-        """Return the changes made by ``records``; ``image`` is the image after their replay."""
-        deleted: list[uuid.UUID] = []
-        changed: dict[uuid.UUID, None] = {}
-        groups: dict[str, Mapping[str, str]] = {}
-        for record in records:
-            match record:
-                case PartitionRecord() | PartitionChangeRecord() | TopicRecord() | TopicTakenOver():
-                    changed[record.topic_id] = None
-                case RemoveTopicRecord():
-                    deleted.append(record.topic_id)
-                case ConfigRecord(resource_type=kind, resource_name=name):
-                    if kind == TOPIC_CONFIG and name in image.topics:
-                        changed[image.topics[name].topic_id] = None
-                    elif kind == GROUP_CONFIG:
-                        groups[name] = dict(image.configs.get((kind, name), _NONE))
-        return cls(
-            deleted,
-            [
-                TopicState.of(image.topics_by_id[topic_id], image)
-                for topic_id in changed
-                if topic_id in image.topics_by_id
-            ],
-            groups,
-        )
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the publisher has nothing to do."""
-        return not (self.deleted or self.topics or self.groups)
+_REPLAYS: Final[Mapping[type, Callable[[MetadataImage, Any], None]]] = {
+    PartitionRecord: MetadataImage._replay_partition,
+    PartitionChangeRecord: MetadataImage._replay_partition_change,
+    TopicRecord: MetadataImage._replay_topic,
+    RemoveTopicRecord: MetadataImage._replay_topic_removal,
+    ConfigRecord: MetadataImage._replay_config,
+    ClearElrRecord: MetadataImage._replay_elr_removal,
+    ProducerIdsRecord: MetadataImage._replay_producer_ids,
+    FeatureLevelRecord: MetadataImage._replay_feature,
+    RegisterBrokerRecord: MetadataImage._replay_broker,
+    UnregisterBrokerRecord: MetadataImage._replay_broker_removal,
+    BrokerRegistrationChangeRecord: MetadataImage._replay_broker_change,
+    FenceBrokerRecord: MetadataImage._replay_fencing,
+    UnfenceBrokerRecord: MetadataImage._replay_unfencing,
+    RegisterControllerRecord: MetadataImage._replay_controller,
+    NoOpRecord: MetadataImage._ignore,
+    ZkMigrationStateRecord: MetadataImage._ignore,
+    TopicTakenOver: MetadataImage._replay_taken_over,
+    StartedUnclean: MetadataImage._replay_unclean_starts,
+    KafkaTakenOver: MetadataImage._replay_takeover,
+    DirectoriesKnown: MetadataImage._replay_directories,
+    AppendsCounted: MetadataImage._replay_appends,
+}

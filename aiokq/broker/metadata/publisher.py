@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.metadata.group_configs import GroupConfigs
-from aiokq.broker.metadata.image import TopicState
+from aiokq.broker.metadata.metadata_delta import TopicState
 from aiokq.broker.metadata.opening import LogOpening
 from aiokq.broker.metadata.topic_configs import log_config
 from aiokq.broker.metadata.topics import Topic, TopicRegistry
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.metadata_delta import MetadataDelta
+    from aiokq.broker.metadata.topic_image import PartitionImage
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor

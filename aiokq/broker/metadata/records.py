@@ -12,6 +12,7 @@ from aiokq.wire.struct import Message
 __all__ = [
     "BROKER_CONFIG",
     "GROUP_CONFIG",
+    "METADATA_VERSION",
     "TOPIC_CONFIG",
     "AppendsCounted",
     "DirectoriesKnown",
@@ -27,6 +28,9 @@ TOPIC_CONFIG: Final = 2
 BROKER_CONFIG: Final = 4
 GROUP_CONFIG: Final = 32
 """The types of resources in a `ConfigRecord`."""
+
+METADATA_VERSION: Final = "metadata.version"
+"""The feature whose level decides which records, and which fields of them, a log may have."""
 
 
 class TopicTakenOver(NamedTuple):

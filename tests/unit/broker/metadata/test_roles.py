@@ -8,7 +8,8 @@ import uuid
 import pytest
 
 from aiokq import wire
-from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.metadata_delta import MetadataDelta
 from aiokq.broker.snapshot import take_snapshot
 from aiokq.core.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from aiokq.records.header import iter_headers, set_base_offset

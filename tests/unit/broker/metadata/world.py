@@ -9,7 +9,8 @@ from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
 from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.group_configs import GroupConfigs
-from aiokq.broker.metadata.image import MetadataDelta, MetadataImage
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.metadata_delta import MetadataDelta
 from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import InlineOffload

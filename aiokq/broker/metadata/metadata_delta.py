@@ -1,0 +1,101 @@
+"""The changes of one append to the metadata, in the form that the publisher applies."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiokq.broker.metadata.records import (
+    GROUP_CONFIG,
+    TOPIC_CONFIG,
+    MetadataRecord,
+    TopicTakenOver,
+)
+from aiokq.core.frozen import frozen
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.topic_image import PartitionImage, TopicImage
+
+__all__ = ["MetadataDelta", "TopicState"]
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@frozen
+class TopicState:
+    """An immutable copy of a topic after an append."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Sequence[PartitionImage]
+    configs: Mapping[str, str]
+    elsewhere: tuple[int, ...]
+    kafka_epochs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
+        """Return the current state of a topic of ``image``."""
+        return cls(
+            topic.name,
+            topic.topic_id,
+            tuple(topic.partitions),
+            dict(image.topic_configs(topic.name)),
+            topic.elsewhere,
+            topic.kafka_epochs,
+        )
+
+
+class MetadataDelta(NamedTuple):
+    """The changes made by the records of one append.
+
+    Attributes:
+        deleted: ids of deleted topics.
+        topics: new and changed topics, in their state after the append.
+        groups: all settings of each group whose settings changed, by group id.
+    """
+
+    deleted: Sequence[uuid.UUID]
+    topics: Sequence[TopicState]
+    groups: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, records: Iterable[MetadataRecord], image: MetadataImage) -> MetadataDelta:
+        """Return the changes made by ``records``; ``image`` is the image after their replay."""
+        deleted: list[uuid.UUID] = []
+        changed: dict[uuid.UUID, None] = {}
+        groups: dict[str, Mapping[str, str]] = {}
+        for record in records:
+            match record:
+                case PartitionRecord() | PartitionChangeRecord() | TopicRecord() | TopicTakenOver():
+                    changed[record.topic_id] = None
+                case RemoveTopicRecord():
+                    deleted.append(record.topic_id)
+                case ConfigRecord(resource_type=kind, resource_name=name):
+                    if kind == TOPIC_CONFIG and name in image.topics:
+                        changed[image.topics[name].topic_id] = None
+                    elif kind == GROUP_CONFIG:
+                        groups[name] = dict(image.configs.get((kind, name), _NONE))
+        return cls(
+            deleted,
+            [
+                TopicState.of(image.topics_by_id[topic_id], image)
+                for topic_id in changed
+                if topic_id in image.topics_by_id
+            ],
+            groups,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the publisher has nothing to do."""
+        return not (self.deleted or self.topics or self.groups)
