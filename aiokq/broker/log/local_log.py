@@ -237,6 +237,21 @@ class LocalLog(ABC):
         self._snapshots.sync(self._segments.active.base_offset)
         self.durability.synced(self.log_end_offset)
 
+    def sync_records(self) -> None:
+        """Make the records durable, but nothing that recovery restores from them.
+
+        The name of a new segment is not synced. Waits for the disk, so it must not be called on the
+        loop.
+
+        Raises:
+            KafkaStorage: the disk failed.
+        """
+        try:
+            for segment in self._segments.all:
+                segment.sync(finished=False)
+        except OSError as error:
+            raise self._refused("sync failed", error) from error
+
     def write_indexes(self) -> None:
         """Write the index entries of the newest segment to its files. Raises OSError."""
         if not self.is_truncating:

@@ -30,6 +30,20 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.config.roles",
     "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
+    *(  # Kafka's metadata log, which no broker writes yet
+        f"aiokq.broker.metadata.{name}"
+        for name in (
+            "cluster_metadata_log",
+            "features",
+            "metadata_reader",
+            "metadata_writer",
+            "quorum_state",
+            "record_codec",
+            "replay",
+            "snapshot_file",
+            "sole_voter",
+        )
+    ),
 )
 
 

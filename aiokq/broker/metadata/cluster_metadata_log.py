@@ -1,0 +1,436 @@
+"""The metadata log, ``__cluster_metadata-0``, of a node that is the only voter of its quorum.
+
+It is a log like that of any other partition, with Kafka's metadata records. As the only voter, the
+node leads each epoch, and records are committed once they are durable. `metadata_reader` reads
+the directory, `sole_voter` checks that the node may append, and this module appends.
+
+A snapshot (`snapshot_file`) is written when enough bytes were appended since the last one, and the
+log then begins at an earlier snapshot.
+
+Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
+KIP-630. Tests: ``tests/unit/broker/metadata/test_cluster_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.recovery import open_log
+from aiokq.broker.metadata.quorum_state import (
+    QuorumState,
+    read_quorum_state,
+    write_quorum_state,
+)
+from aiokq.broker.metadata.record_codec import encode_metadata_record, record_version
+from aiokq.broker.metadata.snapshot_file import (
+    MAX_BATCH_BYTES,
+    SnapshotId,
+    list_snapshots,
+    remove_unfinished_snapshots,
+    snapshot_path,
+    write_snapshot,
+)
+from aiokq.core.errors import CorruptRecord, KafkaStorage, RecordTooLarge
+from aiokq.core.frozen import frozen
+from aiokq.core.types import TopicPartition
+from aiokq.records.header import HEADER_SIZE, Checksum, read_header
+from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.cluster_metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from aiokq.wire.quorum_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeMessageVoter,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.metadata.metadata_reader import MetadataState
+    from aiokq.core.files import Files
+    from aiokq.wire.struct import Message
+
+__all__ = ["METADATA_PARTITION", "METADATA_TOPIC_ID", "ClusterMetadataLog", "LogLimits"]
+
+logger = logging.getLogger("aiokq.broker")
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
+
+RECORD_OVERHEAD: Final = 16
+"""Largest number of bytes of a record without a key, beside its value."""
+
+
+@frozen
+class LogLimits:
+    """When snapshots are written, and how much of the log is kept.
+
+    Attributes:
+        snapshot_bytes: bytes appended since the last snapshot after which a new one is written
+            (``metadata.log.max.record.bytes.between.snapshots``).
+        closing_bytes: the same, for a snapshot at a clean stop.
+        segment_bytes: largest segment (``metadata.log.segment.bytes``).
+        kept_snapshots: number of snapshots that are kept; the log begins at the oldest of them.
+    """
+
+    snapshot_bytes: int = 20 * 1024 * 1024
+    closing_bytes: int = 1024 * 1024
+    segment_bytes: int = 1024 * 1024 * 1024
+    kept_snapshots: int = 2
+
+
+class ClusterMetadataLog:
+    """The open metadata log. Its methods wait for the disk, so they are called in an executor.
+
+    Threads may call them concurrently; the appends are made one after the other.
+
+    Attributes:
+        image: the state after all records.
+        epoch: the epoch in which this node leads the quorum.
+        node_id: id of this node, the only voter.
+        kraft_version: level of ``kraft.version``.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        log: PartitionLog,
+        state: MetadataState,
+        *,
+        node_id: int,
+        epoch: int,
+        limits: LogLimits,
+        now_ms: Callable[[], int],
+        crc32c: Checksum,
+    ) -> None:
+        self.image = state.image
+        self.epoch = epoch
+        self.node_id = node_id
+        self.kraft_version = state.kraft_version
+        self._voters = state.voters
+        self._files = files
+        self._log = log
+        self._limits = limits
+        self._now_ms = now_ms
+        self._crc32c = crc32c
+        self._last_ms = state.timestamp_ms
+        self._bytes = state.bytes_after_snapshot
+        self._snapshot_due = limits.snapshot_bytes
+        self._has_led = False
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        state: MetadataState,
+        *,
+        node_id: int,
+        disk: DiskTrouble,
+        open_files: OpenFiles,
+        clean: bool,
+        limits: LogLimits,
+        now_ms: Callable[[], int],
+        crc32c: Checksum,
+    ) -> ClusterMetadataLog:
+        """Open the log for appends in a new epoch, and create it if it does not exist.
+
+        The torn tail is cut off. Nothing is appended until ``lead``.
+
+        Args:
+            directory: path of ``__cluster_metadata-0``.
+            state: what was read from the directory; the node must be the only voter.
+            disk, open_files: those of the log directory.
+            clean: whether the last shutdown was clean, so that the indexes need no check.
+
+        Raises:
+            KafkaStorage: ``quorum-state`` cannot be read.
+            OSError: the disk failed.
+        """
+        is_new = not files.is_dir(directory)
+        if is_new:
+            files.mkdirs(directory)
+        if state.torn is not None:
+            logger.warning(
+                "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
+                "reason=%r",
+                state.torn.path,
+                state.torn.position,
+                state.torn.size,
+                state.torn.offset,
+                state.torn.reason,
+            )
+            file = files.open(state.torn.path)
+            try:
+                file.truncate(state.torn.position)
+                file.sync()
+            finally:
+                file.close()
+        remove_unfinished_snapshots(files, directory)
+        _write_topic_id(files, directory)
+        log = open_log(
+            files,
+            directory,
+            METADATA_PARTITION,
+            config=LogConfig(segment_bytes=limits.segment_bytes, retention_ms=-1),
+            crc32c=crc32c,
+            now_ms=now_ms(),
+            disk=disk,
+            open_files=open_files,
+            clean=clean and state.torn is None,
+            log_start_offset=state.start_offset,
+            high_watermark=state.end_offset,
+        )
+        known = read_quorum_state(files, directory)
+        epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
+        dynamic = state.kraft_version >= 1
+        write_quorum_state(
+            files,
+            directory,
+            QuorumState(
+                epoch=epoch,
+                leader_id=node_id,
+                voters=() if dynamic else (node_id,),
+                data_version=int(dynamic),
+            ),
+        )
+        if is_new:
+            for path in (directory, directory.rpartition("/")[0] or "/"):
+                files.sync_dir(path)
+        return cls(
+            files,
+            log,
+            state,
+            node_id=node_id,
+            epoch=epoch,
+            limits=limits,
+            now_ms=now_ms,
+            crc32c=crc32c,
+        )
+
+    @property
+    def directory(self) -> str:
+        """Path of ``__cluster_metadata-0``."""
+        return self._log.directory
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first record of the log; a snapshot has the records before it."""
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record."""
+        return self._log.log_end_offset
+
+    # --- append
+
+    def lead(self, records: Sequence[Message]) -> None:
+        """Begin the epoch: append the leader's first record, and ``records``, in one write.
+
+        Raises:
+            KafkaStorage: the disk failed, or the log is closed.
+            UnsupportedVersion, RecordTooLarge: see ``append``.
+        """
+        with self._lock:
+            assert not self._has_led
+            voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+            controls: list[QuorumControlRecord] = [
+                LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
+            ]
+            if self.kraft_version >= 1 and not self.end_offset:
+                # The voters are still those of the snapshot that formatted the directory.
+                assert self._voters is not None
+                controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
+            now_ms = self._now_ms()
+            batch = encode_quorum_control_batch(
+                controls,
+                base_offset=0,
+                leader_epoch=self.epoch,
+                timestamp_ms=now_ms,
+                crc32c=self._crc32c,
+            )
+            self._write([batch, *self._encode(records, now_ms)], now_ms)
+            self._has_led = True
+            self._apply(records)
+
+    def append(self, *records: Message) -> int:
+        """Append records; on return they are durable and in ``image``. Return the end offset.
+
+        They are in one batch, unless that would be larger than 8 MiB.
+
+        Raises:
+            KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
+            UnsupportedVersion: the log's ``metadata.version`` has no such record.
+            RecordTooLarge: a record does not fit in a batch.
+        """
+        with self._lock:
+            if self._closed:
+                raise KafkaStorage(f"metadata log {self.directory} is closed")
+            assert self._has_led
+            now_ms = self._now_ms()
+            self._write(self._encode(records, now_ms), now_ms)
+            self._apply(records)
+            end_offset = self.end_offset
+            if self._bytes >= self._snapshot_due:
+                self._take_snapshot()
+            return end_offset
+
+    def _encode(self, records: Iterable[Message], now_ms: int) -> list[bytes]:
+        """Return the batches of records, with offsets from 0 on in each."""
+        level = self.image.metadata_version
+        batches: list[bytes] = []
+        some: list[RawRecord] = []
+        size = HEADER_SIZE
+
+        def finish() -> None:
+            if some:
+                batch = encode_batch(
+                    some, crc32c=self._crc32c, base_offset=0, leader_epoch=self.epoch
+                )
+                batches.append(batch)
+
+        for record in records:
+            if level is None and isinstance(record, FeatureLevelRecord):
+                level = record.feature_level  # the first record of a new log
+            version = record.MAX_VERSION if level is None else record_version(record, level)
+            value = encode_metadata_record(record, version)
+            needed = len(value) + RECORD_OVERHEAD
+            if HEADER_SIZE + needed > MAX_BATCH_BYTES:
+                raise RecordTooLarge(f"a metadata record of {len(value)} bytes fits in no batch")
+            if size + needed > MAX_BATCH_BYTES:
+                finish()
+                some, size = [], HEADER_SIZE
+            some.append(RawRecord(len(some), now_ms, None, value))
+            size += needed
+        finish()
+        return batches
+
+    def _write(self, batches: Sequence[bytes], now_ms: int) -> None:
+        """Write batches in one call, and sync them."""
+        if not batches:
+            return
+        data = b"".join(batches)
+        headers = [read_header(batch, 0) for batch in batches]
+        before = self._log.segments
+        self._log.append(
+            memoryview(data),
+            headers,
+            leader_epoch=self.epoch,
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+        )
+        self._log.sync_records()
+        if self._log.segments is not before:
+            self._files.sync_dir(self.directory)
+        self._log.high_watermark = self._log.log_end_offset
+        self._bytes += len(data)
+        self._last_ms = now_ms
+
+    def _apply(self, records: Iterable[Message]) -> None:
+        # The records of an append are durable together, so a transaction among them has ended.
+        for record in records:
+            if not isinstance(record, (BeginTransactionRecord, EndTransactionRecord)):
+                self.image.replay(record)
+
+    # --- snapshots
+
+    def snapshot(self) -> SnapshotId:
+        """Write a snapshot of ``image``, and drop the part of the log that is not needed any more.
+
+        Raises:
+            KafkaStorage: the log is closed, or its files cannot be removed.
+            OSError: the snapshot cannot be written.
+        """
+        with self._lock:
+            if self._closed:
+                raise KafkaStorage(f"metadata log {self.directory} is closed")
+            return self._write_snapshot()
+
+    def _take_snapshot(self) -> None:
+        """Write a snapshot; if that fails, log it, and try again after more records."""
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            logger.warning(
+                "metadata snapshot not written directory=%s error=%s", self.directory, error
+            )
+            self._snapshot_due = self._bytes + self._limits.snapshot_bytes // 4
+        else:
+            self._snapshot_due = self._limits.snapshot_bytes
+
+    def _write_snapshot(self) -> SnapshotId:
+        level = self.image.metadata_version
+        assert level is not None
+        snapshot = SnapshotId(self.end_offset, self.epoch)
+        now_ms = self._now_ms()
+        write_snapshot(
+            self._files,
+            snapshot_path(self.directory, snapshot),
+            (
+                encode_metadata_record(record, record_version(record, level))
+                for record in self.image.records()
+            ),
+            epoch=self.epoch,
+            timestamp_ms=now_ms,
+            last_contained_ms=self._last_ms,
+            crc32c=self._crc32c,
+            voters=self._voters if self.kraft_version >= 1 else None,
+        )
+        self._bytes = 0
+        self._log.roll(now_ms)
+        self._files.sync_dir(self.directory)
+        self._drop_old_parts()
+        return snapshot
+
+    def _drop_old_parts(self) -> None:
+        """Remove snapshots beyond the limit, and the segments before the oldest that is kept."""
+        snapshots = list_snapshots(self._files, self.directory)
+        *dropped, oldest = snapshots[: max(1, len(snapshots) - self._limits.kept_snapshots + 1)]
+        self._log.delete_records(oldest.end_offset)
+        for snapshot in dropped:
+            self._files.remove(snapshot_path(self.directory, snapshot))
+        self._log.purge()
+
+    # --- end
+
+    def close(self, clean: bool = True) -> None:
+        """Close the files. Idempotent.
+
+        Args:
+            clean: write a snapshot if the log has grown, and what saves the next start a check.
+
+        Raises:
+            KafkaStorage: the disk failed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            if clean and self._has_led and self._bytes >= self._limits.closing_bytes:
+                self._take_snapshot()
+            self._closed = True
+            self._log.close(clean)
+
+
+def _write_topic_id(files: Files, directory: str) -> None:
+    """Write ``partition.metadata``, which only other programs read, unless it is there."""
+    try:
+        known = read_partition_metadata(files, directory)
+    except CorruptRecord:  # a power cut may leave a part of it
+        known = None
+    if known is None:
+        write_partition_metadata(files, directory, METADATA_TOPIC_ID)

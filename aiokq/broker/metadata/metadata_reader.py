@@ -1,0 +1,324 @@
+"""Reads the metadata log of a directory, ``__cluster_metadata-0``, without changing it.
+
+The state is that of the newest snapshot and of the log after it. Every byte is checked. A kill or a
+power cut can leave an incomplete batch at the end of the log; these bytes, the torn tail, are
+reported, because they have to be cut off before anything is appended. Any other bad byte is an
+error: unlike Kafka, which drops everything from the first bad batch on, this module drops nothing.
+
+Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630, KIP-853.
+Tests: ``tests/unit/broker/metadata/test_metadata_reader.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.corruption import batches_behind, offsets_text
+from aiokq.broker.metadata.features import (
+    LATEST_METADATA_VERSION,
+    METADATA_VERSIONS,
+    MINIMUM_METADATA_VERSION,
+)
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.record_codec import UnknownMetadataRecord
+from aiokq.broker.metadata.replay import MetadataReplay
+from aiokq.broker.metadata.snapshot_file import (
+    SnapshotId,
+    SnapshotReader,
+    list_snapshots,
+    snapshot_path,
+)
+from aiokq.core.errors import (
+    CorruptRecord,
+    KafkaStorage,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.core.frozen import frozen
+from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header, verify_crc
+from aiokq.records.quorum_control import read_quorum_controls
+from aiokq.records.record import iter_values
+from aiokq.wire.quorum_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+
+if TYPE_CHECKING:
+    from aiokq.core.files import File, Files
+
+__all__ = ["MetadataReader", "MetadataState", "TornTail"]
+
+WINDOW: Final = 1024 * 1024
+"""Bytes of a segment that are read at once."""
+
+
+@frozen
+class TornTail:
+    """The bytes after the last whole batch of the log.
+
+    Attributes:
+        path: the newest segment.
+        position: where the bytes begin.
+        size: number of bytes.
+        offset: offset of the record that would follow the last whole batch.
+        reason: why the bytes are no batch.
+    """
+
+    path: str
+    position: int
+    size: int
+    offset: int
+    reason: str
+
+
+class MetadataState:
+    """What a metadata log says.
+
+    Attributes:
+        image: the state after all records.
+        start_offset: offset of the first record that the log or the snapshot before it has.
+        end_offset: offset after the last record.
+        epoch: epoch of the quorum in which the last record was written; 0 if there is none.
+        timestamp_ms: timestamp of the last record; -1 if there is none.
+        snapshot: the newest snapshot; None if there is none.
+        kraft_version: level of ``kraft.version``.
+        voters: the voters of the quorum with ``kraft.version`` 1; None with ``kraft.version`` 0.
+        leader_voters: ids of the voters in the last leader's first record; None if there is none.
+        in_transaction: whether the last metadata transaction has no end.
+        bytes_after_snapshot: bytes of the log after the newest snapshot.
+        torn: the torn tail; None if the log ends with a whole batch.
+    """
+
+    __slots__ = (
+        "bytes_after_snapshot",
+        "end_offset",
+        "epoch",
+        "image",
+        "in_transaction",
+        "kraft_version",
+        "leader_voters",
+        "snapshot",
+        "start_offset",
+        "timestamp_ms",
+        "torn",
+        "voters",
+    )
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.start_offset = self.end_offset = self.epoch = 0
+        self.timestamp_ms = -1
+        self.snapshot: SnapshotId | None = None
+        self.kraft_version = 0
+        self.voters: VotersRecord | None = None
+        self.leader_voters: tuple[int, ...] | None = None
+        self.in_transaction = False
+        self.bytes_after_snapshot = 0
+        self.torn: TornTail | None = None
+
+
+class MetadataReader:
+    """The files of a metadata log.
+
+    Args:
+        directory: path of ``__cluster_metadata-0``.
+    """
+
+    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
+        self.directory = directory
+        self._files = files
+        self._crc32c = crc32c
+
+    def exists(self) -> bool:
+        """Whether there is a log or a snapshot. Raises OSError."""
+        return self._files.is_dir(self.directory) and bool(
+            self._bases() or list_snapshots(self._files, self.directory)
+        )
+
+    def read(self) -> MetadataState:
+        """Read the newest snapshot and the log after it.
+
+        Raises:
+            KafkaStorage: the log is damaged, or was written by a newer Kafka; the message says what
+                is at stake and what to do.
+            OSError: the disk failed.
+        """
+        state = MetadataState()
+        replay = MetadataReplay(state.image)
+        snapshots = list_snapshots(self._files, self.directory)
+        if snapshots:
+            self._read_snapshot(state, replay, snapshots[-1])
+        bases = self._bases()
+        for number, base in enumerate(bases):
+            after = bases[number + 1] if number + 1 < len(bases) else None
+            if after is None or after > state.end_offset or state.snapshot is None:
+                self._read_segment(state, replay, base, last=after is None)
+        state.in_transaction = replay.in_transaction
+        if bases and (state.snapshot is None or bases[0] < state.snapshot.end_offset):
+            state.start_offset = bases[0]
+        self._check_level(state)
+        return state
+
+    def _read_snapshot(
+        self, state: MetadataState, replay: MetadataReplay, snapshot: SnapshotId
+    ) -> None:
+        path = snapshot_path(self.directory, snapshot)
+        try:
+            with SnapshotReader(self._files, path, snapshot.epoch, self._crc32c) as reader:
+                for value in reader:
+                    self._replay(replay, value, path, snapshot.end_offset)
+                state.kraft_version = reader.kraft_version
+                state.voters = reader.voters
+                state.timestamp_ms = reader.last_contained_ms
+        except CorruptRecord as error:
+            raise KafkaStorage(
+                f"{error.message}: the snapshot has the metadata up to offset "
+                f"{snapshot.end_offset}; restore it from a copy, or run aiokq log repair"
+            ) from error
+        state.snapshot = snapshot
+        state.start_offset, state.epoch = snapshot
+        state.end_offset = snapshot.end_offset
+
+    def _bases(self) -> list[int]:
+        """Return the base offsets of the segments."""
+        found = map(file_names.parse_segment_file, self._files.listdir(self.directory))
+        return sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
+
+    def _read_segment(
+        self, state: MetadataState, replay: MetadataReplay, base: int, *, last: bool
+    ) -> None:
+        path = file_names.segment_file(self.directory, base, file_names.LOG)
+        expected = base
+        if base > state.end_offset:
+            missing = offsets_text(state.end_offset, base - 1)
+            raise self._damaged(path, 0, f"offsets {missing} are missing", state.end_offset)
+        file = self._files.open(path, writable=False)
+        try:
+            size = file.size()
+            for position, header, data, reason in self._batches(file, size):
+                if header is not None and not reason:
+                    misplaced = _misplaced(header, expected, state)
+                    if misplaced:
+                        raise self._damaged(path, position, misplaced, expected)
+                if reason or header is None:
+                    if last and self._is_torn(file, position, size, expected, header):
+                        state.torn = TornTail(path, position, size - position, expected, reason)
+                        return
+                    raise self._damaged(path, position, reason, expected)
+                expected = header.next_offset
+                if expected <= state.end_offset:
+                    continue  # before the snapshot
+                self._take(state, replay, header, data, path)
+        finally:
+            file.close()
+
+    def _take(
+        self,
+        state: MetadataState,
+        replay: MetadataReplay,
+        header: BatchHeader,
+        data: bytes,
+        path: str,
+    ) -> None:
+        """Replay one batch."""
+        try:
+            if header.is_control:
+                for control in read_quorum_controls(data, header):
+                    if isinstance(control, KRaftVersionRecord):
+                        state.kraft_version = control.k_raft_version
+                    elif isinstance(control, VotersRecord):
+                        state.voters = control
+                    elif isinstance(control, LeaderChangeMessage):
+                        state.leader_voters = tuple(one.voter_id for one in control.voters)
+            else:
+                # A snapshot may end inside a batch, whose first records are then skipped.
+                for offset, value in enumerate(iter_values(data, header), header.base_offset):
+                    if offset >= state.end_offset:
+                        self._replay(replay, value, path, offset)
+        except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
+            raise KafkaStorage(
+                f"{path}: the batch at offset {header.base_offset} cannot be applied "
+                f"({error.message}): restore the file from a copy, or run aiokq log repair; "
+                "nothing was changed"
+            ) from error
+        state.end_offset = header.next_offset
+        state.epoch = header.leader_epoch
+        state.timestamp_ms = header.max_timestamp_ms
+        state.bytes_after_snapshot += header.size
+
+    def _replay(self, replay: MetadataReplay, value: bytes, path: str, offset: int) -> None:
+        try:
+            replay.replay(value)
+        except UnknownMetadataRecord as error:
+            raise KafkaStorage(
+                f"{path}: {error.message} at offset {offset}; nothing was changed: use a newer "
+                "aiokq, or continue with Kafka"
+            ) from error
+
+    def _batches(
+        self, file: File, size: int
+    ) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
+        """Yield position, header, bytes and error of each batch; end after the first error."""
+        window, start, position = memoryview(b""), 0, 0
+        while position < size:
+            at = position - start
+            if len(window) - at < min(HEADER_SIZE, size - position):
+                window, start, at = memoryview(file.pread(WINDOW, position)), position, 0
+            try:
+                header = read_header(window, at)
+            except CorruptRecord as error:
+                yield position, None, b"", error.message
+                return
+            if header.size > size - position:
+                yield (
+                    position,
+                    None,
+                    b"",
+                    f"batch of {header.size} bytes with {size - position} left",
+                )
+                return
+            if len(window) - at < header.size:
+                wanted = max(header.size, WINDOW)
+                window, start, at = memoryview(file.pread(wanted, position)), position, 0
+            data = bytes(window[at : at + header.size])
+            sound = header.magic == 2 and verify_crc(data, header, self._crc32c)
+            yield position, header, data, "" if sound else "the checksum does not match"
+            position += header.size
+
+    def _is_torn(
+        self, file: File, position: int, size: int, expected: int, header: BatchHeader | None
+    ) -> bool:
+        """Whether the bytes from a position on can be what a kill left of one append.
+
+        Args:
+            header: the header of a batch with a wrong checksum; None if there is no whole batch.
+        """
+        if header is not None and position + header.size < size:
+            return False
+        return next(batches_behind(file, position + 1, size, expected, self._crc32c), None) is None
+
+    def _damaged(self, path: str, position: int, reason: str, offset: int) -> KafkaStorage:
+        return KafkaStorage(
+            f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
+            f"{offset} on are at stake; restore the file from a copy, or run aiokq log repair, "
+            "which cuts the log there; nothing was changed"
+        )
+
+    def _check_level(self, state: MetadataState) -> None:
+        level = state.image.metadata_version
+        if level is not None and not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
+            oldest = METADATA_VERSIONS[MINIMUM_METADATA_VERSION]
+            newest = METADATA_VERSIONS[LATEST_METADATA_VERSION]
+            raise KafkaStorage(
+                f"{self.directory} has metadata.version {level}, but this version of aiokq knows "
+                f"{MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION} ({oldest} to {newest}); "
+                "nothing was changed: use a newer aiokq, or continue with Kafka"
+            )
+
+
+def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:
+    """Return what is wrong with the offset or the epoch of a batch, which no checksum covers."""
+    if header.base_offset != expected:
+        return f"base offset {header.base_offset}, expected {expected}"
+    if header.next_offset > state.end_offset and header.leader_epoch < state.epoch:
+        return f"epoch {header.leader_epoch} after epoch {state.epoch}"
+    return ""

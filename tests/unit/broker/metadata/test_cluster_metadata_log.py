@@ -1,0 +1,199 @@
+"""The metadata log of a sole voter: epochs, appends, snapshots, and what kills and disks leave."""
+
+from __future__ import annotations
+
+import errno
+import random
+import uuid
+
+import pytest
+
+from aiokq.broker.metadata.cluster_metadata_log import LogLimits
+from aiokq.broker.metadata.quorum_state import QuorumState, read_quorum_state
+from aiokq.broker.metadata.records import TOPIC_CONFIG
+from aiokq.broker.metadata.snapshot_file import list_snapshots
+from aiokq.core.errors import KafkaStorage
+from aiokq.wire.cluster_metadata_records import ConfigRecord, RemoveTopicRecord
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.metadata_logs import (
+    DIRECTORY,
+    LEVEL,
+    NODE,
+    config,
+    memory,
+    opened,
+    read,
+    topic,
+)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return memory()
+
+
+def test_each_start_leads_a_new_epoch(files: MemoryFiles) -> None:
+    """The state of the quorum is durable before the first record of the epoch."""
+    for epoch in (1, 2, 3):
+        log = opened(files, lead=False)
+        assert log.epoch == epoch
+        assert read_quorum_state(files, DIRECTORY) == QuorumState(epoch, NODE, voters=(NODE,))
+        assert read(files).epoch == epoch - 1, "nothing is appended yet"
+        log.lead([LEVEL] if epoch == 1 else [])
+        log.close()
+        state = read(files)
+        assert (state.epoch, state.leader_voters) == (epoch, (NODE,))
+    assert state.end_offset == 4
+
+
+def test_an_epoch_that_only_the_file_has_is_not_led_again(files: MemoryFiles) -> None:
+    """A kill between the file and the first record leaves it."""
+    opened(files, lead=False)
+    files.crash()
+    assert opened(files).epoch == 2
+
+
+def test_appended_records_are_there_after_any_kill(files: MemoryFiles) -> None:
+    """An append returns when its records are durable; a power cut leaves a prefix."""
+    log = opened(files)
+    for number in range(5):
+        assert log.append(*topic(number)) == 2 + 2 * (number + 1)
+    expected = list(log.image.records())
+    for seed in range(20):
+        files.power_cut(random.Random(seed))
+        state = read(files)
+        assert list(state.image.records()) == expected
+        log = opened(files)
+        assert log.end_offset == state.end_offset + 1
+    log.close()
+    assert list(read(files).image.records()) == expected
+
+
+def test_a_restart_syncs_at_most_three_times(files: MemoryFiles) -> None:
+    """Two syncs for quorum-state (the file and its name), and one for the log."""
+    log = opened(files)
+    log.append(*topic(0))
+    log.close()
+    synced: list[str] = []
+    for operation in ("sync", "sync_dir"):
+        files.fail(operation, matches=lambda path: bool(synced.append(path)))
+    opened(files, clean=True)
+    assert synced == [
+        f"{DIRECTORY}/quorum-state.tmp",
+        DIRECTORY,
+        f"{DIRECTORY}/{0:020d}.log",
+    ]
+
+
+def test_a_snapshot_stands_for_the_log_before_it(files: MemoryFiles) -> None:
+    """The log begins at the older of the two snapshots that are kept."""
+    log = opened(files)
+    ends = []
+    for number in range(4):
+        log.append(*topic(number))
+        ends.append(log.snapshot())
+    assert list_snapshots(files, DIRECTORY) == ends[-2:]
+    assert log.start_offset == ends[-2].end_offset
+    log.append(RemoveTopicRecord(topic_id=uuid.UUID(int=1001)))
+    expected = list(log.image.records())
+    for seed in (None, 1, 2):
+        files.power_cut(None if seed is None else random.Random(seed))
+        assert list(read(files).image.records()) == expected
+        opened(files)
+    log = opened(files)
+    assert log.start_offset <= ends[-2].end_offset, "a power cut may bring removed segments back"
+    assert set(log.image.topics) == {"t0", "t2", "t3"}
+
+
+def test_the_size_of_the_log_is_bounded(files: MemoryFiles) -> None:
+    """Whatever is appended: snapshots are written by size, and older parts are removed."""
+    limits = LogLimits(snapshot_bytes=20_000, segment_bytes=1 << 20, kept_snapshots=1)
+    log = opened(files, limits=limits)
+    log.append(*topic(0))
+    for number in range(1000):
+        log.append(config(number))
+    sizes = {name: files.stat_size(f"{DIRECTORY}/{name}") for name in files.listdir(DIRECTORY)}
+    assert sum(sizes.values()) < 60_000, sizes
+    assert len(list_snapshots(files, DIRECTORY)) == 1
+    log.close()
+    state = read(files)
+    assert state.image.topic_configs("t0") == {"a": f"{999:0500}"}
+    assert opened(files, clean=True).image.topic_configs("t0") == {"a": f"{999:0500}"}
+
+
+def test_a_clean_stop_writes_a_snapshot_only_of_a_log_that_has_grown(files: MemoryFiles) -> None:
+    """Small logs are read faster than snapshots are written."""
+    limits = LogLimits(closing_bytes=2000)
+    log = opened(files, limits=limits)
+    log.append(*topic(0))
+    log.close()
+    assert not list_snapshots(files, DIRECTORY)
+    log = opened(files, limits=limits)
+    for number in range(5):
+        log.append(config(number))
+    log.close()
+    assert len(list_snapshots(files, DIRECTORY)) == 1
+
+
+@pytest.mark.parametrize("operation", ["open", "pwritev", "sync", "rename", "sync_dir", "chmod"])
+def test_a_snapshot_that_fails_harms_nothing(files: MemoryFiles, operation: str) -> None:
+    """It is tried again after more records."""
+    limits = LogLimits(snapshot_bytes=4000)
+    log = opened(files, limits=limits)
+    log.append(*topic(0))
+    files.fail(operation, errno.ENOSPC, matches=lambda path: "checkpoint" in path, times=None)
+    for number in range(20):
+        log.append(config(number))
+    assert not list_snapshots(files, DIRECTORY) or operation == "sync_dir"
+    files.heal()
+    for number in range(20):
+        log.append(config(number))
+    assert list_snapshots(files, DIRECTORY)
+    files.power_cut()
+    assert read(files).image.topic_configs("t0") == {"a": f"{19:0500}"}
+
+
+@pytest.mark.parametrize("written", [0, 1, 60, 200])
+@pytest.mark.parametrize("operation", ["pwritev", "sync"])
+def test_an_append_that_fails_is_in_no_image(
+    files: MemoryFiles, operation: str, written: int
+) -> None:
+    """The directory goes offline, and the next start has what was acknowledged."""
+    log = opened(files)
+    log.append(*topic(0))
+    files.fail(operation, errno.ENOSPC, matches=lambda path: path.endswith(".log"), written=written)
+    with pytest.raises(KafkaStorage):
+        log.append(*topic(1))
+    assert set(log.image.topics) == {"t0"}
+    with pytest.raises(KafkaStorage):
+        log.append(*topic(2))
+    files.heal()
+    files.power_cut()
+    assert "t0" in read(files).image.topics
+    assert "t2" not in read(files).image.topics
+
+
+def test_a_closed_log_takes_nothing(files: MemoryFiles) -> None:
+    """Closing may be repeated, and a late append gets an error."""
+    log = opened(files)
+    log.close()
+    log.close()
+    with pytest.raises(KafkaStorage, match="closed"):
+        log.append(*topic(0))
+
+
+def test_large_appends_are_divided_into_batches_that_kafka_reads(files: MemoryFiles) -> None:
+    """Kafka refuses a batch of more than 8 MiB."""
+    log = opened(files)
+    log.append(*topic(0))
+    records = [
+        ConfigRecord(
+            resource_type=TOPIC_CONFIG, resource_name="t0", name=f"n{number}", value="v" * 30_000
+        )
+        for number in range(600)
+    ]
+    log.append(*records)
+    log.close()
+    state = read(files)
+    assert len(state.image.topic_configs("t0")) == 600
+    assert state.end_offset == log.end_offset
