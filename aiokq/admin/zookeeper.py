@@ -17,9 +17,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import ConfigError, ConnectionLost, KafkaError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 
 __all__ = ["ZooKeeperOffsets", "read_dump", "read_zookeeper"]

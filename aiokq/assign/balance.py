@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush, heapreplace, nsmallest
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from aiokq.assign.members import all_topics, in_order, racks_matter
 from aiokq.assign.model import Subscription, Topology
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 
 __all__ = ["Claim", "balance"]

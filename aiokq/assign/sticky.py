@@ -6,7 +6,6 @@ They read the previous partitions of the members; `balance` makes the assignment
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from aiokq.assign.balance import Claim, balance
 from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
@@ -16,6 +15,7 @@ from aiokq.assign.sticky_data import (
     encode_generation,
     encode_previous,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 
 __all__ = ["CooperativeStickyAssignor", "StickyAssignor"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.config.listeners import (
     LOCALHOST,
@@ -17,6 +17,7 @@ from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.core.environment import SocketOptions
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.config.listeners import Listeners

@@ -16,7 +16,7 @@ Tests: ``tests/unit/broker/test_gate.py``.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import (
     ClusterAuthorization,
@@ -24,6 +24,7 @@ from aiokq.core.errors import (
     TopicAuthorization,
     TransactionalIdAuthorization,
 )
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.core.errors import BrokerError

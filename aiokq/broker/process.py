@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aiokq.broker.config.listeners import (
     HOST,
@@ -43,6 +43,7 @@ from aiokq.broker.config.settings import (
     setting_name,
 )
 from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 __all__ = ["BootstrapAddress", "parse_bootstrap_servers"]

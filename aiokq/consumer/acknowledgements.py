@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.consumer.batch import RecordBatch, covers, open_from
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import CorruptRecord, KafkaError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ kept per delivered record: positions are read from the cursors of the iterations
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.consumer.buffers import Frame

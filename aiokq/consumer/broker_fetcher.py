@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.cluster.metadata import ZERO_ID
 from aiokq.connection.node import Purpose
 from aiokq.consumer.fetch_sessions import Ask, FetchSession, Plan, fetch_topics, forgotten_topics
 from aiokq.core.errors import BrokerError, Closed, KafkaError, error_for
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:

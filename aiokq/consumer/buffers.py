@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.consumer.batch_checks import (
     RecordOffsets,
@@ -18,6 +18,7 @@ from aiokq.consumer.batch_checks import (
     sound_prefix,
 )
 from aiokq.consumer.batch_progress import BatchProgress
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.consume import Cursor
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiokq.consumer.commit_queue import CommitQueue, CommitTurn
 from aiokq.consumer.subscription import checked_partition
@@ -22,6 +22,7 @@ from aiokq.core.errors import (
     UnknownMemberId,
     copy_error,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 from aiokq.group.offsets import topic_replaced
 

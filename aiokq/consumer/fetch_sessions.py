@@ -9,9 +9,10 @@ Source: KIP-227, Kafka's FetchSessionHandler.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 from aiokq.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from aiokq.cluster.events import (
@@ -24,6 +24,7 @@ from aiokq.consumer.positions import PartitionState, Positions, Start
 from aiokq.consumer.subscription import Mode, Subscription
 from aiokq.consumer.topic_search import TopicSearch
 from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from aiokq.core.named_tuple import NamedTuple
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = tuple[str, ...]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aiokq.core.descriptor_reserve import DescriptorHolder
 from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import random

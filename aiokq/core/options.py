@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["Option", "argument", "flag", "option", "options"]
 

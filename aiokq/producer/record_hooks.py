@@ -6,9 +6,10 @@ A producer without any of them has no RecordHooks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.core.errors import BufferFull, Closed, ConfigError, UnknownTopicOrPartition
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.core.user_errors import passable
 from aiokq.producer.interceptors import Interceptors, ProducerRecord

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiokq.cluster.metadata import ZERO_ID, BrokerInfo
 from aiokq.cluster.reducer_inputs import LeaderHint
@@ -25,6 +25,7 @@ from aiokq.core.errors import (
     copy_error,
     error_for,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.compression import ZSTD
 from aiokq.wire.produce import (
     PartitionProduceData,

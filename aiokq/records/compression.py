@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from aiokq.core.errors import ConfigError, CorruptRecord, RecordTooLarge, UnsupportedCompressionType
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 
 NONE: Final = 0

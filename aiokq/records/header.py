@@ -8,9 +8,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 
 Checksum = Callable[[Buffer], int]

@@ -14,9 +14,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord, UnsupportedCompressionType
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.records import compression
 from aiokq.records.header import (

@@ -9,9 +9,10 @@ Source: Kafka ``DefaultRecord.java``. Tests: ``tests/unit/records/test_record.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.records import compression
 from aiokq.records.header import (

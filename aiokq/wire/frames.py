@@ -12,9 +12,10 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from aiokq.core.errors import ProtocolError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.catalog import APIS, api
 from aiokq.wire.codec import decode, encode
 from aiokq.wire.fields import Buffer, Fragment

@@ -13,9 +13,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from aiokq.core.errors import ProtocolError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire import primitives
 from aiokq.wire.fields import Field
 from aiokq.wire.struct import NO_TAGS, Message, Struct

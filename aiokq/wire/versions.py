@@ -8,8 +8,9 @@ message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, cast
+from typing import cast
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.fields import ALWAYS
 from aiokq.wire.primitives import FieldNotSupported
 from aiokq.wire.struct import Message, Struct

@@ -8,11 +8,12 @@ effect.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
 from aiokq.broker.config.setting import Setting, SettingValue
 from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["accept"]
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:

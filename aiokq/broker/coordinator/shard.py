@@ -5,7 +5,9 @@ Source: Kafka ``CoordinatorShard.java``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord

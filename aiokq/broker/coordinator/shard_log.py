@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.record_batch import encode_record_batch
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import NotLeaderOrFollower, ProtocolError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
 from aiokq.records.control import (
     ControlType,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.outcome import Outcome

@@ -6,7 +6,9 @@ Tests: ``tests/unit/broker/handlers/test_areas.py``.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

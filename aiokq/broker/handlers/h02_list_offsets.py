@@ -19,7 +19,7 @@ v6  flexible                        v11  timestamp -6
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import check_leader_epoch
@@ -29,6 +29,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

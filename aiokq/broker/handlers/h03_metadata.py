@@ -23,7 +23,7 @@ v7   leader epochs                        v13  an error code for the request
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.permissions import OPERATIONS_NOT_REQUESTED, Operation, ResourceType
 from aiokq.broker.replica.partition import NO_LEADER
@@ -35,6 +35,7 @@ from aiokq.core.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.metadata import (
     MetadataRequest,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["Finding", "Severity"]
 

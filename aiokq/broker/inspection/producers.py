@@ -12,11 +12,12 @@ Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.log.producer_state import NO_OFFSET, ProducerEntry, ProducerState
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import read_marker
 from aiokq.records.header import BatchHeader
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.log import file_names
@@ -22,6 +22,7 @@ from aiokq.broker.log.leader_epochs import UNDEFINED_EPOCH
 from aiokq.broker.log.segment_check import BadBatch, valid_batches
 from aiokq.broker.log.transaction_index import TransactionIndex
 from aiokq.core.errors import KafkaError
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import UNKNOWN_COUNT, BatchHeader, Checksum
 
 if TYPE_CHECKING:

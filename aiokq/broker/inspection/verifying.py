@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
@@ -27,6 +27,7 @@ from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.metadata.metadata_file import read_image
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image import MetadataImage

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.leader_epochs import LeaderEpochs
@@ -28,6 +28,7 @@ from aiokq.broker.metadata.snapshot_file import write_snapshot
 from aiokq.broker.metadata.topic_image import TopicImage
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.wire import cluster_metadata_records as kafka

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.kraft.metadata_image import KafkaMetadata
 from aiokq.broker.log.batch_reading import read_batch, walk_headers
@@ -32,6 +32,7 @@ from aiokq.broker.metadata.snapshot_file import (
 )
 from aiokq.core.errors import CorruptRecord, KafkaStorage, ProtocolError
 from aiokq.core.files import Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import BatchHeader, Checksum, verify_crc
 from aiokq.records.record import iter_records
 

@@ -14,11 +14,12 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, decode_metadata_record
 from aiokq.broker.metadata.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.wire.cluster_metadata_records import (
     AbortTransactionRecord,

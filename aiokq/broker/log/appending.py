@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
 from aiokq.broker.log.validation import HeaderRules, stored_form, validate_batch
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.records.control import EndTransactionMarker, read_marker
 from aiokq.records.header import (

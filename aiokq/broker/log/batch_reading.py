@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, FileRange
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
 from aiokq.records.record import RawRecord, iter_records
 

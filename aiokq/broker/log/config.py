@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from aiokq.core.named_tuple import NamedTuple
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1

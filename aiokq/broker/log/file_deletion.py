@@ -14,8 +14,9 @@ import asyncio
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:

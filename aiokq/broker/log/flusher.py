@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.core.errors import KafkaStorage
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.supervisor import Supervisor, shielded
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ Tests: ``tests/unit/broker/log/test_follower_append.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.appending import PlacedAppend
 from aiokq.broker.log.segment_check import offset_error
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import EndTransactionMarker, read_marker
 from aiokq.records.header import NO_TIMESTAMP, BatchHeader, Checksum, verify_crc
 

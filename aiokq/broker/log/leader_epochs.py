@@ -10,12 +10,13 @@ Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log.checkpoint_file import replace_text
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import File, Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import parse_number
 
 UNDEFINED_EPOCH: Final = -1

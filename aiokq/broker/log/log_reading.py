@@ -9,12 +9,13 @@ Source: Kafka ``UnifiedLog.java``. Tests: ``tests/unit/broker/log/test_partition
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log.local_log import LocalLog
 from aiokq.broker.log.segments import TimestampSearch
 from aiokq.core.errors import OffsetOutOfRange
 from aiokq.core.files import FileRange
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.leader_epochs import LeaderEpochs

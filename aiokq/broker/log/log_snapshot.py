@@ -7,11 +7,12 @@ Tests: ``tests/unit/broker/test_snapshot.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.leader_epochs import EpochEntry
 from aiokq.broker.log.producer_snapshot import encode_snapshot
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog

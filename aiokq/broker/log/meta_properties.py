@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from random import Random
-from typing import NamedTuple
 
 from aiokq.broker.log.config import INT_MAX
 from aiokq.broker.log.file_names import META_PROPERTIES
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.errors import ConfigError
 from aiokq.core.files import Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import parse_number
 from aiokq.core.properties import format_properties, parse_properties
 

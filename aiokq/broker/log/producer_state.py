@@ -13,10 +13,11 @@ import enum
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log.transaction_index import AbortedTransaction
 from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
     NO_PRODUCER_EPOCH,

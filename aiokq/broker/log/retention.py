@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig

@@ -7,7 +7,9 @@ Tests: ``tests/unit/broker/log/test_rolling.py``.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig

@@ -15,7 +15,7 @@ import functools
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import FoundBatch, NotCached, first_batch, walk_headers
@@ -24,6 +24,7 @@ from aiokq.broker.log.index import IndexCorrupt, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_files import SegmentFiles
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import FileRange, Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
 
 __all__ = ["End", "ReadableSegment"]

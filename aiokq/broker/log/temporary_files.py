@@ -20,11 +20,12 @@ Tests: ``tests/unit/broker/log/test_temporary_files.py``.
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import walk_headers
 from aiokq.core.files import Files
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["settle_temporary_files"]
 

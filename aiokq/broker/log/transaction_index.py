@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log.index import IndexCorrupt
 from aiokq.core.files import File, Files
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["AbortedTransaction", "TransactionIndex"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log.config import LONG_MAX, LogConfig
 from aiokq.broker.log.producer_state import Origin
@@ -25,6 +25,7 @@ from aiokq.core.errors import (
     UnsupportedCompressionType,
 )
 from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
 from aiokq.core.types import Buffer
 from aiokq.records import compression

@@ -8,7 +8,7 @@ Source: Kafka ``ConfigHelper.scala``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aiokq.broker.config.setting import Setting, SettingValue
 from aiokq.broker.config.settings import SETTINGS, BrokerSettings
@@ -16,6 +16,7 @@ from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.loggers import logger_levels
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidRequest
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.utf8 import response_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from aiokq.broker.metadata.group_configs import check_group_configs
 from aiokq.broker.metadata.records import (
@@ -27,6 +27,7 @@ from aiokq.broker.metadata.topic_configs import check_topic_configs, log_config
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.metadata.topic_names import check_topic_name, colliding_topic
 from aiokq.core.errors import InvalidRequest, InvalidTopic, TopicExists, UnknownTopicOrPartition
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
 from aiokq.wire.fields import ZERO_UUID
 

@@ -13,7 +13,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from aiokq.broker.metadata.records import (
     AppendsCounted,
@@ -21,6 +21,7 @@ from aiokq.broker.metadata.records import (
     KafkaTakenOver,
     StartedUnclean,
 )
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = [
     "FileRecord",

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.setting import Setting
 from aiokq.core.errors import ConfigError, InvalidConfiguration
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings

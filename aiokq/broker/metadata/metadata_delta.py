@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.records import (
     GROUP_CONFIG,
@@ -14,6 +14,7 @@ from aiokq.broker.metadata.records import (
     TopicTakenOver,
 )
 from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,

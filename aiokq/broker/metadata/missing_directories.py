@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
 from aiokq.broker.metadata.records import DirectoriesKnown, StartedUnclean
 from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import TopicPartition
 from aiokq.core.utf8 import response_text
 

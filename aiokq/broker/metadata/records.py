@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import ConfigRecord, PartitionRecord
 from aiokq.wire.struct import Message
 

@@ -17,12 +17,13 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.broker.log.batch_reading import read_batch, walk_headers
 from aiokq.broker.log.config import INT_MAX
 from aiokq.core.errors import CorruptRecord, RecordTooLarge, UnsupportedCompressionType
 from aiokq.core.files import Files
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, verify_crc
 from aiokq.records.quorum_control import (
     QuorumControlRecord,

@@ -9,9 +9,10 @@ Tests: ``tests/unit/broker/metadata/test_topic_image.py``.
 from __future__ import annotations
 
 import uuid
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, PartitionRecord
 
 __all__ = ["NO_LEADER", "NO_LEADER_CHANGE", "PartitionImage", "TopicImage"]

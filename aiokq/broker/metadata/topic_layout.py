@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import (
     InvalidPartitions,
@@ -17,6 +17,7 @@ from aiokq.core.errors import (
     PolicyViolation,
 )
 from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

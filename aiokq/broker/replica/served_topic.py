@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiokq.broker.log.validation import HeaderRules
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import uuid

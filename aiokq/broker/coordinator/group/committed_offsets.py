@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.shard import NO_PRODUCER
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.group_records import (
     LegacyOffsetCommitKey,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = ["TopicView", "ViewedTopic"]
 

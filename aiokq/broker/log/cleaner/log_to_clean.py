@@ -6,10 +6,11 @@ Tests: ``tests/unit/broker/log/test_log_to_clean.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log.disk_load import call_each
 from aiokq.broker.log.segment import Segment
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog

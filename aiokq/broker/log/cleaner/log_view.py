@@ -6,10 +6,11 @@ It is created on the loop and may be read in an executor, because it never chang
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import LOG_OVERHEAD
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.cleaner.log_to_clean import LogToClean, log_to_clean, never_compacted
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.core.errors import KafkaError
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from aiokq.broker.log.cold_reads import ColdReads

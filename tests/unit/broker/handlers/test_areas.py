@@ -39,7 +39,7 @@ def test_the_signature_of_a_handler_names_its_areas(api):
     assert [parameter.name for parameter in parameters[-2:]] == ["request", "call"]
     for parameter in parameters[:-2]:
         assert parameter.name in Areas._fields
-        assert parameter.annotation == Areas.__annotations__[parameter.name].__forward_arg__
+        assert parameter.annotation == Areas.__annotations__[parameter.name]
 
 
 async def test_an_open_node_has_every_member_of_every_area():

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.describe_groups import DescribedGroupMember
 from aiokq.wire.group_records import MemberMetadata
 
