@@ -106,18 +106,23 @@ class ShardLog:
         return self.partition.log.log_end_offset
 
     def is_committed(self, offset: int) -> bool:
-        """Whether this node leads the partition and the records before an offset are committed."""
-        return self.partition.is_online and self.partition.high_watermark >= offset
+        """Whether this leadership lasts and the records before an offset are committed."""
+        partition = self.partition
+        return (
+            partition.is_online
+            and partition.leader_epoch == self.leader_epoch
+            and partition.high_watermark >= offset
+        )
 
     async def committed(self, offset: int) -> None:
         """Wait until the records before an offset are committed.
 
         Raises:
             KafkaStorage: the records could not be synced to disk, or the log was closed.
-            NotLeaderOrFollower: another node leads the partition now.
+            NotLeaderOrFollower: this leadership is over.
             UnknownTopicOrPartition: the partition was deleted.
         """
-        await self.partition.committed(offset)
+        await self.partition.committed(offset, self.leader_epoch)
 
     # --- writing
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
@@ -86,6 +86,15 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics, by Kafka's convention."""
 
 
+class _Appended(NamedTuple):
+    """A batch that was appended; its response may be sent when it is acknowledged."""
+
+    partition: Partition
+    end_offset: int
+    leader_epoch: int
+    response: PartitionProduceResponse
+
+
 async def handle(
     topics: Topics,
     configs: Configs,
@@ -101,15 +110,14 @@ async def handle(
     refused = False
     share = turn.share(APPENDED_BYTES_PER_TURN)
     answered = []
-    appended: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    appended: list[_Appended] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
-                response, partition, end_offset = await _append(
-                    topics, configs, host, request, topic, data, call
-                )
-                appended.append((partition, end_offset, response))
+                done = await _append(topics, configs, host, request, topic, data, call)
+                appended.append(done)
+                response = done.response
             except BrokerError as error:
                 refused = True
                 call.counted(error)
@@ -130,9 +138,9 @@ async def handle(
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
-    for partition, end_offset, response in appended:  # all batches are appended and share a sync
+    for partition, end_offset, epoch, response in appended:  # all are appended and share a sync
         try:
-            await partition.acknowledged(end_offset, request.acks, deadline)
+            await partition.acknowledged(end_offset, request.acks, epoch, deadline)
         except BrokerError as error:
             call.counted(error)
             response.error_code, response.error_message = error.code, error.message
@@ -148,12 +156,8 @@ async def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     call: Call,
-) -> tuple[PartitionProduceResponse, Partition, int]:
-    """Append one partition's batch, after the checks in Kafka's order.
-
-    Returns:
-        The response, and the partition and end offset that must be acknowledged before it is sent.
-    """
+) -> _Appended:
+    """Append one partition's batch, after the checks in Kafka's order."""
     # hot: benchmarks/micro/produce.py
     version = call.version
     records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
@@ -218,7 +222,7 @@ async def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    return response, partition, result.last_offset + 1
+    return _Appended(partition, result.last_offset + 1, partition.leader_epoch, response)
 
 
 def _is_transactional(records: memoryview) -> bool:

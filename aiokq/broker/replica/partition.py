@@ -315,7 +315,9 @@ class Partition:
             return True
         return acks == ALL and (not self._commits_alone or bool(self._uncommitted))
 
-    async def acknowledged(self, offset: int, acks: int, deadline: float | None = None) -> None:
+    async def acknowledged(
+        self, offset: int, acks: int, leader_epoch: int, deadline: float | None = None
+    ) -> None:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
         With any acks, wait until the leader's flush policy allows the acknowledgement. With
@@ -324,6 +326,8 @@ class Partition:
         it.
 
         Args:
+            leader_epoch: the leader epoch of the append. In another epoch the records at these
+                offsets may be those of another leader.
             deadline: the loop's time at which the wait for the commit ends; None waits without
                 limit.
 
@@ -334,18 +338,19 @@ class Partition:
                 replicas are in sync now.
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
-            NotLeaderOrFollower: this node does not lead the partition any more.
+            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended; the records may be
+                lost.
             UnknownTopicOrPartition: the topic was deleted.
         """
-        log = self.log
+        log = self._log_in(leader_epoch)
         while log.flush_policy_end < offset:
-            await self._changed(log)
+            await self._changed(log, leader_epoch)
         if acks != ALL:
             return
         if log.high_watermark < offset:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self.committed(offset)
+                    await self.committed(offset, leader_epoch)
             except TimeoutError:
                 raise RequestTimeout(
                     f"{self.name} is committed up to offset {log.high_watermark}, not {offset}"
@@ -355,25 +360,42 @@ class Partition:
                 f"in-sync replicas: {len(self.isr)}, needed: {self.min_isr}"
             )
 
-    async def committed(self, offset: int) -> None:
+    async def committed(self, offset: int, leader_epoch: int) -> None:
         """Wait until the records before ``offset`` are committed.
+
+        Args:
+            leader_epoch: the leader epoch in which they were appended; see ``acknowledged``.
 
         Raises:
             KafkaStorage: the disk failed or the log was closed; the records may still be there
                 after a restart.
-            NotLeaderOrFollower: this node does not lead the partition any more.
+            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended; the records may be
+                lost.
             UnknownTopicOrPartition: the topic was deleted.
         """
-        log = self.log
+        log = self._log_in(leader_epoch)
         while log.high_watermark < offset:
-            await self._changed(log)
+            await self._changed(log, leader_epoch)
 
-    async def _changed(self, log: PartitionLog) -> None:
+    def _log_in(self, leader_epoch: int) -> PartitionLog:
+        """Return the log, if this node leads the partition in ``leader_epoch``."""
+        log = self.log
+        self._check_epoch(leader_epoch)
+        return log
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        if self.leader_epoch != leader_epoch:
+            raise NotLeaderOrFollower(
+                f"leader epoch {leader_epoch} of {self.name} has ended: the current one is "
+                f"{self.leader_epoch}"
+            )
+
+    async def _changed(self, log: PartitionLog, leader_epoch: int) -> None:
         """Wait until the high watermark, the in-sync replicas or the log have changed.
 
         Raises:
             KafkaStorage: the log cannot be written any more, or the partition went offline.
-            NotLeaderOrFollower: this node does not lead the partition any more.
+            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended.
             UnknownTopicOrPartition: the topic was deleted.
         """
         if self.unavailable is not None:
@@ -385,6 +407,8 @@ class Partition:
             await waiter
         finally:  # do not keep a waiter that timed out or was cancelled
             self._waiters.pop(waiter, None)
+        # Between the wake-up and this line, the node may have resigned and been elected again.
+        self._check_epoch(leader_epoch)
 
     def log_changed(self) -> None:
         """Handle a flush that succeeded or failed, or a log that was truncated or closed."""

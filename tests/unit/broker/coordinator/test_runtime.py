@@ -13,7 +13,13 @@ from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.coordinator.shard_context import RETRY_SECONDS
 from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN, ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
-from aiokq.core.errors import BrokerError, CorruptRecord, NotCoordinator, UnknownServer
+from aiokq.core.errors import (
+    BrokerError,
+    CorruptRecord,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    UnknownServer,
+)
 from aiokq.records.control import ControlType, EndTransactionMarker
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.coordinator.counter import TOPIC, CounterBroker, CounterShard, code, record
@@ -381,6 +387,25 @@ async def test_a_write_that_is_not_committed_when_the_leadership_ends_has_failed
         disk.stands_still = False
         disk.waiting[0].set_result(None)
         assert await adding == 16
+
+
+async def test_a_write_of_an_earlier_leadership_is_not_answered_as_committed():
+    """The write was answered although another leader had replaced its records.
+
+    `write_all` awaits the shards in turn, so a leadership may end, and another begin, before its
+    turn comes.
+    """
+    async with CounterBroker() as broker:
+        await broker.runtime.locate("a")
+        [context] = broker.runtime._contexts.values()
+        outcome, end = context.write(lambda shard, _: shard.add("a", 1))
+        broker.resign()
+        broker.elect()
+        assert broker.partition().high_watermark >= end
+        assert not context.log.is_committed(end)
+        with pytest.raises(NotLeaderOrFollower, match="leader epoch 0 of"):
+            await context.log.committed(end)
+        assert await code(context.answer(outcome, end)) == 16
 
 
 async def test_answers_that_a_shard_leaves_open_end_with_its_leadership():

@@ -165,7 +165,8 @@ async def test_a_pending_commit_fails_when_another_node_becomes_leader(cluster: 
     await cluster.create([0, 1])
     data = memoryview(batch())
     cluster.partition.append(data, list(iter_headers(data)), now_ms=NOW_MS)
-    waiting = asyncio.ensure_future(cluster.partition.acknowledged(1, -1))
+    at = cluster.partition
+    waiting = asyncio.ensure_future(at.acknowledged(1, -1, at.leader_epoch))
     await asyncio.sleep(0)
     await cluster.change(leader=1)
     with pytest.raises(NotLeaderOrFollower):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import aiokq.broker
+from aiokq import wire
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.core.errors import (
     KafkaStorage,
@@ -105,8 +106,8 @@ async def test_acks_all_waits_for_the_replicas_and_acks_1_does_not() -> None:
     at = partition(replicas=(0, 1))
     end = append(at).last_offset + 1
     assert (at.commits_late(ALL), at.commits_late(LEADER)) == (True, False)
-    await at.acknowledged(end, LEADER)
-    waiting = asyncio.ensure_future(at.acknowledged(end, ALL))
+    await at.acknowledged(end, LEADER, at.leader_epoch)
+    waiting = asyncio.ensure_future(at.acknowledged(end, ALL, at.leader_epoch))
     await asyncio.sleep(0)
     assert not waiting.done()
     at.replica_fetched(1, end)
@@ -117,7 +118,7 @@ async def test_too_few_replicas_after_the_append_are_told() -> None:
     """The records may be on the leader only: NOT_ENOUGH_REPLICAS_AFTER_APPEND is retriable."""
     at = partition(replicas=(0, 1), min_insync_replicas=2)
     end = append(at).last_offset + 1
-    waiting = asyncio.ensure_future(at.acknowledged(end, ALL))
+    waiting = asyncio.ensure_future(at.acknowledged(end, ALL, at.leader_epoch))
     await asyncio.sleep(0)
     at.replica_fetched(1, end)
     at.change_isr((0,))
@@ -133,11 +134,13 @@ def test_acks_all_waits_for_the_replicas_until_its_deadline() -> None:
         end = append(at).last_offset + 1
         began = asyncio.get_running_loop().time()
         with pytest.raises(RequestTimeout, match="orders-0 is committed up to offset 0, not 1"):
-            await at.acknowledged(end, ALL, began + 30)
+            await at.acknowledged(end, ALL, at.leader_epoch, began + 30)
         assert not at._waiters
-        await at.acknowledged(end, LEADER, began)
+        await at.acknowledged(end, LEADER, at.leader_epoch, began)
         at.replica_fetched(1, end)
-        await at.acknowledged(end, ALL, began)  # committed: a deadline in the past has no effect
+        await at.acknowledged(
+            end, ALL, at.leader_epoch, began
+        )  # committed: a deadline in the past has no effect
         return asyncio.get_running_loop().time() - began
 
     assert run(1, main).value == 30
@@ -151,7 +154,7 @@ def test_the_deadline_is_not_for_the_leaders_own_flush() -> None:
         at.log.durability.attach(NeverFlushes())
         end = append(at).last_offset + 1
         loop = asyncio.get_running_loop()
-        waiting = asyncio.ensure_future(at.acknowledged(end, ALL, loop.time() + 1))
+        waiting = asyncio.ensure_future(at.acknowledged(end, ALL, at.leader_epoch, loop.time() + 1))
         await asyncio.sleep(60)
         assert not waiting.done()
         at.log.durability.flushed(at.log, end)
@@ -164,7 +167,7 @@ def test_the_deadline_is_not_for_the_leaders_own_flush() -> None:
 async def test_a_cancelled_waiter_is_forgotten_and_others_wait_on() -> None:
     at = partition(replicas=(0, 1))
     end = append(at).last_offset + 1
-    first, second = (asyncio.ensure_future(at.committed(end)) for _ in range(2))
+    first, second = (asyncio.ensure_future(at.committed(end, at.leader_epoch)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.sleep(0)
@@ -180,7 +183,7 @@ async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
         at = broker.node.topics.partition("t", 0)
         at.log.durability.attach(NeverFlushes())
         end = append(at).last_offset + 1
-        waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+        waiting = asyncio.ensure_future(at.acknowledged(end, acks, at.leader_epoch))
         await asyncio.sleep(0)
         assert not waiting.done()
         log = at.log
@@ -189,7 +192,7 @@ async def test_a_waiter_is_told_that_the_partition_went_offline(acks) -> None:
             await waiting
         log.retire()
         with pytest.raises(KafkaStorage, match="its directory failed"):
-            await at.committed(end)
+            await at.committed(end, at.leader_epoch)
 
 
 @pytest.mark.parametrize("acks", [ALL, LEADER])
@@ -199,7 +202,7 @@ async def test_a_waiter_is_told_whether_its_partition_was_deleted_or_moved(acks,
     at = partition(flush_messages=1)
     at.log.durability.attach(NeverFlushes())
     end = append(at).last_offset + 1
-    waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+    waiting = asyncio.ensure_future(at.acknowledged(end, acks, at.leader_epoch))
     await asyncio.sleep(0)
     log = at.log
     if deleted:
@@ -211,7 +214,7 @@ async def test_a_waiter_is_told_whether_its_partition_was_deleted_or_moved(acks,
     with pytest.raises(error):
         await waiting
     with pytest.raises(error):
-        await at.committed(end)
+        await at.committed(end, at.leader_epoch)
     with pytest.raises(error):
         append(at)
 
@@ -221,7 +224,7 @@ async def test_a_batch_that_was_synced_before_its_topic_is_deleted_is_acknowledg
     at = partition(flush_messages=1)
     at.log.durability.attach(NeverFlushes())
     end = append(at).last_offset + 1
-    waiting = asyncio.ensure_future(at.acknowledged(end, acks))
+    waiting = asyncio.ensure_future(at.acknowledged(end, acks, at.leader_epoch))
     await asyncio.sleep(0)
     log = at.log
     log.durability.flushed(log, end)
@@ -229,6 +232,69 @@ async def test_a_batch_that_was_synced_before_its_topic_is_deleted_is_acknowledg
     at.delete()  # before the waiter runs
     log.retire()
     await waiting
+
+
+def follow_and_lead_again(at, epoch: int) -> None:
+    """Let another node lead the partition for one epoch, then this node in `epoch`."""
+    log = at.local_log
+    at.follow(log, 1, epoch - 1)
+    at.bring_online(log, 0, epoch)
+
+
+async def rewritten(at, epoch: int) -> None:
+    """Let another leader replace the last record, and this node lead and commit its records."""
+    log = at.local_log
+    at.follow(log, 1, epoch - 1)
+    await log.truncate_to(log.log_end_offset - 1, InlineOffload(), now_ms=NOW_MS)
+    data = bytearray(batch(b"x", b"y"))
+    set_base_offset(data, log.log_end_offset, epoch - 1)
+    await at.append_as_follower(
+        memoryview(bytes(data)),
+        list(iter_headers(data)),
+        leader_epoch=epoch - 1,
+        offload=InlineOffload(),
+        now_ms=NOW_MS,
+    )
+    at.bring_online(log, 0, epoch)
+    at.change_isr((0,))
+
+
+@pytest.mark.parametrize("acks", [ALL, LEADER])
+async def test_records_of_an_earlier_leadership_are_not_acknowledged(acks) -> None:
+    """A producer got success for records that another leader had replaced.
+
+    The wait began after the node was elected again, when other records had the offsets and were
+    committed.
+    """
+    at = partition(replicas=(0, 1))
+    end = append(at).last_offset + 1
+    epoch = at.leader_epoch
+    await rewritten(at, epoch + 2)
+    assert at.high_watermark > end
+    with pytest.raises(NotLeaderOrFollower, match=f"leader epoch {epoch} of orders-0 has ended"):
+        await at.acknowledged(end, acks, epoch)
+    with pytest.raises(NotLeaderOrFollower, match=f"leader epoch {epoch} of orders-0 has ended"):
+        await at.committed(end, epoch)
+    await at.acknowledged(end, acks, at.leader_epoch)
+
+
+@pytest.mark.parametrize("acks", [ALL, LEADER])
+async def test_a_wait_ends_with_the_leadership_even_if_the_node_leads_again_before_it_wakes(
+    acks,
+) -> None:
+    """A waiter runs one turn of the loop after it was woken."""
+    at = partition(replicas=(0, 1), flush_messages=1)
+    at.log.durability.attach(NeverFlushes())
+    end = append(at).last_offset + 1
+    waiting = asyncio.ensure_future(at.acknowledged(end, acks, at.leader_epoch))
+    await asyncio.sleep(0)
+    follow_and_lead_again(at, at.leader_epoch + 2)
+    at.change_isr((0,))
+    at.log.durability.flushed(at.log, end)
+    at.log.notify_replica()
+    assert at.high_watermark == end
+    with pytest.raises(NotLeaderOrFollower, match="has ended"):
+        await waiting
 
 
 class NeverFlushes:
@@ -317,6 +383,39 @@ async def test_a_producer_is_told_20_over_the_wire() -> None:
         assert (await broker.produce("t", batch())).error_code == 19
         assert (await broker.produce("t", batch(), acks=1)).error_code == 0
         assert broker.node.counters.errors["NOT_ENOUGH_REPLICAS_AFTER_APPEND"] == 1
+
+
+async def test_a_producer_gets_6_if_a_leader_changed_while_another_partition_committed() -> None:
+    """The partitions of a request are awaited in turn, and the second one was lost meanwhile."""
+    async with Broker() as broker:
+        await broker.create("t", 2)
+        first, second = broker.node.topics.get("t").partitions
+        for at in (first, second):
+            at.change_replicas((0, 7), (0, 7))
+        epoch = second.leader_epoch
+        request = wire.ProduceRequest(
+            acks=ALL,
+            timeout_ms=30_000,
+            topic_data=[
+                wire.TopicProduceData(
+                    name="t",
+                    partition_data=[
+                        wire.PartitionProduceData(index=index, records=batch()) for index in (0, 1)
+                    ],
+                )
+            ],
+        )
+        producing = asyncio.ensure_future(broker.ask(request, 9))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await rewritten(second, epoch + 2)
+        assert second.high_watermark > 1
+        await broker.fetch_one("t", 0, 1, replica_id=7)
+        [topic] = (await producing).responses
+        assert [(one.error_code, one.base_offset) for one in topic.partition_responses] == [
+            (0, 0),
+            (6, -1),
+        ]
 
 
 def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
