@@ -49,10 +49,10 @@ def admit(
 
     Raises:
         InvalidTopic: the topic is internal, and not ``by_admin``.
-        NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
         NotLeaderOrFollower, KafkaStorage: this node does not lead the partition, or cannot use its
             log.
         UnknownTopicOrPartition: the topic was deleted.
+        NotEnoughReplicas: acks=all, and fewer than ``min_isr`` replicas are in sync.
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
     """
     # hot: benchmarks/micro/produce.py
@@ -62,12 +62,12 @@ def admit(
         raise InvalidTopic(
             f"topic {topic.name} is internal: only the broker and admin clients write to it"
         )
+    if partition.unavailable is not None:
+        partition.log  # noqa: B018 - raises the reason
     if acks == ALL and len(partition.isr) < partition.min_isr:
         raise NotEnoughReplicas(
             f"in-sync replicas: {len(partition.isr)}, needed: {partition.min_isr}"
         )
-    if partition.unavailable is not None:
-        partition.log  # noqa: B018 - raises the reason
     if rules.suffice_for(header, now_ms):
         return AS_IT_CAME
     check_size(header, max_bytes)

@@ -81,6 +81,15 @@ def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
     assert admit(alone, header, ALL, NOW_MS) is Preparation.NONE
 
 
+def test_a_follower_refuses_as_not_the_leader_however_few_replicas_are_in_sync() -> None:
+    """A stale producer got NOT_ENOUGH_REPLICAS, for which it does not refresh its metadata."""
+    at = partition(replicas=(0, 1, 2), min_insync_replicas=2)
+    at.follow(at.log, 1, at.leader_epoch + 1)
+    at.change_isr((1,))
+    with pytest.raises(NotLeaderOrFollower, match="orders-0 is led by node 1"):
+        admit(at, read_header(batch()), ALL, NOW_MS)
+
+
 def test_internal_topics_are_written_by_the_broker_and_kafkas_admin_client() -> None:
     at = partition()
     at.topic = ATopic("__consumer_offsets", config(), is_internal=True)
