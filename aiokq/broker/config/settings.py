@@ -434,6 +434,12 @@ class BrokerSettings:
     offsets_topic_segment_bytes: int = _setting(
         104857600, "Segment size of __consumer_offsets.", at_least=1
     )
+    offsets_commit_timeout_ms: int = _setting(
+        5000,
+        "Time for which a write of the group coordinator waits until the in-sync replicas of "
+        "__consumer_offsets have it.",
+        at_least=1,
+    )
     offsets_retention_minutes: int = _setting(
         10080, "Time in minutes for which the offsets of an empty group are kept.", at_least=1
     )

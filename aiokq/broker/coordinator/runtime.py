@@ -54,6 +54,7 @@ class CoordinatorRuntime(Generic[S]):
         topics: the topics of the node.
         create_topic: creates the coordinator's topic.
         live_brokers: returns the number of brokers on which replicas can be placed.
+        commit_timeout: seconds for which a write waits until other replicas have its records.
         cold_reads: reads the logs that are loaded.
         background: reports failures of loading and of timers, and gives their backoff.
         on_failure: called with the exception of a bug that stopped background work.
@@ -67,6 +68,7 @@ class CoordinatorRuntime(Generic[S]):
         topics: TopicRegistry,
         create_topic: Callable[[TopicSpec], Awaitable[object]],
         live_brokers: Callable[[], int],
+        commit_timeout: float,
         cold_reads: ColdReads,
         background: BackgroundWork,
         on_failure: Callable[[BaseException], None],
@@ -78,6 +80,7 @@ class CoordinatorRuntime(Generic[S]):
         self._topics = topics
         self._create_topic = create_topic
         self._live_brokers = live_brokers
+        self._commit_timeout = commit_timeout
         self._cold_reads = cold_reads
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
@@ -151,8 +154,9 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS while the shard is being loaded,
-                COORDINATOR_NOT_AVAILABLE if it is unavailable, NOT_COORDINATOR if this node does
-                not coordinate the key or ceases to before the records are committed,
+                COORDINATOR_NOT_AVAILABLE if it is unavailable, if too few replicas are in sync or
+                if they do not have the records in time, NOT_COORDINATOR if this node does not
+                coordinate the key or ceases to before the records are committed,
                 UNKNOWN_SERVER_ERROR if the records are too large or cannot be encoded, or the error
                 that the operation raises.
         """
@@ -373,7 +377,9 @@ class CoordinatorRuntime(Generic[S]):
             if context.log.partition is partition and context.leader_epoch >= epoch:
                 return
             context.close()
-        log = ShardLog(partition, factory, self._cold_reads, epoch)
+        log = ShardLog(
+            partition, factory, self._cold_reads, epoch, commit_timeout=self._commit_timeout
+        )
         entries = self._definition.entries
         context = ShardContext(log, factory, entries, self._clock, self._background)
         self._contexts[index] = context

@@ -24,7 +24,7 @@ from aiokq.core.errors import (
     CorruptRecord,
     KafkaStorage,
     NotCoordinator,
-    NotLeaderOrFollower,
+    NotEnoughReplicas,
     ProtocolError,
     UnknownTopicOrPartition,
 )
@@ -259,7 +259,7 @@ class ShardContext(Generic[S]):
         """Return the response of a write, once the records are committed and the shard has set it.
 
         Raises:
-            NotCoordinator: the records could not be synced to disk, or the leadership ended.
+            CoordinatorNotAvailable, NotCoordinator: see `committed`.
         """
         if end_offset is not None and not self.log.is_committed(end_offset):
             await self.committed(end_offset)
@@ -272,13 +272,17 @@ class ShardContext(Generic[S]):
         """Wait until the records before an offset are committed under this leadership.
 
         Raises:
+            CoordinatorNotAvailable: the other in-sync replicas have not fetched the records in
+                time; they may be committed later.
             NotCoordinator: the records could not be synced to disk, the leadership ended, or the
                 partition was deleted.
         """
         try:
             await self.log.committed(end_offset)
-        except (KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
+        except UnknownTopicOrPartition as error:
             raise NotCoordinator(str(error)) from error
+        except BrokerError as error:
+            raise coordinator_error(error) from error
         self.check_open()
 
     async def _deferred(self, deferred: Deferred[R]) -> R:
@@ -337,8 +341,10 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # The log reports I/O errors itself, once for all failed appends; do not warn of each.
-            level = logging.DEBUG if isinstance(error, KafkaStorage) else logging.WARNING
+            # Do not warn of each append: the log reports I/O errors itself, once for all failed
+            # appends, and too few in-sync replicas fail all appends until there are enough again.
+            quiet = isinstance(error, KafkaStorage | NotEnoughReplicas)
+            level = logging.DEBUG if quiet else logging.WARNING
             if outcome.records:
                 logger.log(
                     level,

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator.record_batch import encode_record_batch
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
-from aiokq.core.errors import NotLeaderOrFollower, ProtocolError
+from aiokq.broker.replica.admission import admit_own
+from aiokq.broker.replica.partition import LEADER
+from aiokq.core.errors import ProtocolError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
 from aiokq.records.control import (
@@ -68,8 +70,9 @@ class ShardLog:
 
     Args:
         factory: encodes and decodes the records.
-        leader_epoch: the leader epoch of this leadership; appends fail once the partition has a
-            later epoch.
+        leader_epoch: the leader epoch of this leadership; appends and waits fail once the partition
+            has a later epoch.
+        commit_timeout: seconds for which ``committed`` waits for other replicas.
     """
 
     def __init__(
@@ -78,11 +81,14 @@ class ShardLog:
         factory: ShardFactory[Shard],
         cold_reads: ColdReads,
         leader_epoch: int,
+        *,
+        commit_timeout: float,
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self._factory = factory
         self._cold_reads = cold_reads
+        self._commit_timeout = commit_timeout
 
     @property
     def name(self) -> TopicPartition:
@@ -117,12 +123,20 @@ class ShardLog:
     async def committed(self, offset: int) -> None:
         """Wait until the records before an offset are committed.
 
+        The commit timeout begins when the leader's flush policy is met, as in Kafka, where an
+        append flushes before it returns.
+
         Raises:
+            RequestTimeout: the other in-sync replicas have not fetched the records in time; they
+                stay in the log and may be committed later.
             KafkaStorage: the records could not be synced to disk, or the log was closed.
             NotLeaderOrFollower: this leadership is over.
             UnknownTopicOrPartition: the partition was deleted.
         """
-        await self.partition.committed(offset, self.leader_epoch)
+        partition, epoch = self.partition, self.leader_epoch
+        await partition.acknowledged(offset, LEADER, epoch)
+        deadline = asyncio.get_running_loop().time() + self._commit_timeout
+        await partition.committed(offset, epoch, deadline)
 
     # --- writing
 
@@ -143,6 +157,7 @@ class ShardLog:
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
+            NotEnoughReplicas: too few replicas are in sync to commit the records.
             KafkaStorage: an I/O error; the records that were yielded before are in the log.
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
@@ -165,6 +180,7 @@ class ShardLog:
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
+            NotEnoughReplicas: too few replicas are in sync to commit the marker.
             InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch has written here.
             KafkaStorage: an I/O error; nothing was appended.
         """
@@ -180,11 +196,7 @@ class ShardLog:
     def _append(self, data: bytes | bytearray, header: BatchHeader, now_ms: int) -> int:
         """Append one batch and return its base offset."""
         partition = self.partition
-        if partition.leader_epoch != self.leader_epoch:
-            raise NotLeaderOrFollower(
-                f"leader epoch {self.leader_epoch} of {partition.name} has ended: the current"
-                f" one is {partition.leader_epoch}"
-            )
+        admit_own(partition, header, self.leader_epoch)
         result = partition.append(
             memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
         )

@@ -1,9 +1,10 @@
-"""Admission of a producer's batch: the checks that depend on topic, time and replica.
+"""Admission of a batch: the checks that depend on topic, time and replica.
 
-``admit`` is the only place with these checks; the fast and the general path of Produce both call
-it. Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the fast
-path, by ``log.validation`` on the general path. Checks that need the log (sequences, segment size)
-are made by the append.
+Only this module has these checks. ``admit`` is for batches of clients; the fast and the general
+path of Produce both call it. ``admit_own`` is for batches of the broker itself, which coordinators
+append. Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the
+fast path, by ``log.validation`` on the general path. Checks that need the log (sequences, segment
+size) are made by the append.
 
 Source: Kafka ``ReplicaManager.appendToLocalLog``, ``Partition.appendRecordsToLeader``.
 Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_ordinary_produce.py``.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.records.header import BatchHeader
 
-__all__ = ["AS_IT_CAME", "Preparation", "admit"]
+__all__ = ["AS_IT_CAME", "Preparation", "admit", "admit_own"]
 
 
 class Preparation(enum.Enum):
@@ -65,12 +66,39 @@ def admit(
     if partition.unavailable is not None:
         partition.log  # noqa: B018 - raises the reason
     if acks == ALL and len(partition.isr) < partition.min_isr:
-        raise NotEnoughReplicas(
-            f"in-sync replicas: {len(partition.isr)}, needed: {partition.min_isr}"
-        )
+        raise _too_few(partition)
     if rules.suffice_for(header, now_ms):
         return AS_IT_CAME
     check_size(header, max_bytes)
     if needs_executor(topic.config, header, now_ms):
         return Preparation.OFF_THE_LOOP
     return Preparation.ON_THE_LOOP
+
+
+def admit_own(partition: Partition, header: BatchHeader, leader_epoch: int) -> None:
+    """Check that a batch of the broker itself may be appended, as with acks=all.
+
+    So nothing is appended that could not be committed.
+
+    Args:
+        leader_epoch: the leader epoch in which the content of the batch was decided.
+
+    Raises:
+        NotLeaderOrFollower, KafkaStorage: this node does not lead the partition in this epoch, or
+            cannot use its log.
+        UnknownTopicOrPartition: the topic was deleted.
+        NotEnoughReplicas: fewer than ``min_isr`` replicas are in sync.
+        RecordTooLarge: the batch is larger than ``max.message.bytes``.
+
+    Source: Kafka ``TransactionLog.EnforcedRequiredAcks``. Kafka's group coordinator appends with
+    acks=1 (``CoordinatorPartitionWriter``) and lets the wait for the commit time out; its clients
+    get the same error, but later.
+    """
+    partition.log_in(leader_epoch)
+    if len(partition.isr) < partition.min_isr:
+        raise _too_few(partition)
+    check_size(header, partition.topic.limits.max_bytes)
+
+
+def _too_few(partition: Partition) -> NotEnoughReplicas:
+    return NotEnoughReplicas(f"in-sync replicas: {len(partition.isr)}, needed: {partition.min_isr}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.log.validation import check_size
 from aiokq.core.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicasAfterAppend,
@@ -46,6 +45,9 @@ consumers send ``CONSUMER``.
 
 ALL: Final = -1
 """acks=all: the response to a Produce request is sent when its records are committed."""
+
+LEADER: Final = 1
+"""acks=1: the response is sent when the leader's flush policy allows it."""
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
@@ -342,43 +344,53 @@ class Partition:
                 lost.
             UnknownTopicOrPartition: the topic was deleted.
         """
-        log = self._log_in(leader_epoch)
+        log = self.log_in(leader_epoch)
         while log.flush_policy_end < offset:
             await self._changed(log, leader_epoch)
         if acks != ALL:
             return
-        if log.high_watermark < offset:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self.committed(offset, leader_epoch)
-            except TimeoutError:
-                raise RequestTimeout(
-                    f"{self.name} is committed up to offset {log.high_watermark}, not {offset}"
-                ) from None
+        await self._committed(log, offset, leader_epoch, deadline)
         if len(self.isr) < self.min_isr:
             raise NotEnoughReplicasAfterAppend(
                 f"in-sync replicas: {len(self.isr)}, needed: {self.min_isr}"
             )
 
-    async def committed(self, offset: int, leader_epoch: int) -> None:
+    async def committed(
+        self, offset: int, leader_epoch: int, deadline: float | None = None
+    ) -> None:
         """Wait until the records before ``offset`` are committed.
 
         Args:
-            leader_epoch: the leader epoch in which they were appended; see ``acknowledged``.
+            leader_epoch, deadline: see ``acknowledged``.
 
         Raises:
-            KafkaStorage: the disk failed or the log was closed; the records may still be there
-                after a restart.
-            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended; the records may be
-                lost.
+            RequestTimeout, KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see
+                ``acknowledged``.
+        """
+        await self._committed(self.log_in(leader_epoch), offset, leader_epoch, deadline)
+
+    async def _committed(
+        self, log: PartitionLog, offset: int, leader_epoch: int, deadline: float | None
+    ) -> None:
+        if log.high_watermark >= offset:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                while log.high_watermark < offset:
+                    await self._changed(log, leader_epoch)
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{self.name} is committed up to offset {log.high_watermark}, not {offset}"
+            ) from None
+
+    def log_in(self, leader_epoch: int) -> PartitionLog:
+        """Return the log, for work that belongs to the leadership of ``leader_epoch``.
+
+        Raises:
+            NotLeaderOrFollower: this node does not lead the partition in this epoch.
+            KafkaStorage: the log cannot be used.
             UnknownTopicOrPartition: the topic was deleted.
         """
-        log = self._log_in(leader_epoch)
-        while log.high_watermark < offset:
-            await self._changed(log, leader_epoch)
-
-    def _log_in(self, leader_epoch: int) -> PartitionLog:
-        """Return the log, if this node leads the partition in ``leader_epoch``."""
         log = self.log
         self._check_epoch(leader_epoch)
         return log
@@ -451,17 +463,11 @@ class Partition:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendResult:
-        """Append a producer's batches that ``admit`` accepted, or a coordinator's batches.
+        """Append batches that ``admit`` or ``admit_own`` accepted.
 
         Awaits nothing; ``committed`` and ``acknowledged`` wait for the commit. The errors of
-        ``log`` and of `PartitionLog.append` are raised too.
-
-        Raises:
-            RecordTooLarge: a coordinator's batch is larger than ``max.message.bytes``.
+        ``log`` and of `PartitionLog.append` are raised.
         """
-        if origin is Origin.COORDINATOR:
-            for header in headers:
-                check_size(header, self.topic.config.max_message_bytes)
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared)
 

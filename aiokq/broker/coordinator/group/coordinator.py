@@ -123,6 +123,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             topics=topics,
             create_topic=create_topic,
             live_brokers=lambda: len(racks()),
+            commit_timeout=settings.offsets_commit_timeout_ms / 1000,
             cold_reads=cold_reads,
             background=background,
             on_failure=on_failure,

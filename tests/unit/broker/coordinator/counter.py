@@ -18,6 +18,9 @@ from tests.unit.broker.harness import Broker
 
 TOPIC = "__transaction_state"
 
+COMMIT_TIMEOUT = 5.0
+"""Seconds for which a write waits for other replicas."""
+
 
 def record(name: str, value: int | None) -> CoordinatorRecord:
     """Return the record that sets a counter, or removes it."""
@@ -170,6 +173,7 @@ class CounterBroker(Broker):
             topics=node.topics,
             create_topic=node.metadata.create_topic,
             live_brokers=lambda: 1,
+            commit_timeout=COMMIT_TIMEOUT,
             cold_reads=node.cold_reads,
             background=node.background,
             on_failure=self.failures.append,

@@ -22,7 +22,14 @@ from aiokq.core.errors import (
 )
 from aiokq.records.control import ControlType, EndTransactionMarker
 from tests.sim.harness.simulation import Simulation, run
-from tests.unit.broker.coordinator.counter import TOPIC, CounterBroker, CounterShard, code, record
+from tests.unit.broker.coordinator.counter import (
+    COMMIT_TIMEOUT,
+    TOPIC,
+    CounterBroker,
+    CounterShard,
+    code,
+    record,
+)
 from tests.unit.broker.log.test_flusher import slow
 
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 5)
@@ -371,6 +378,77 @@ async def test_a_write_is_answered_when_it_is_committed():
         disk.stands_still = False
         disk.waiting[0].set_result(None)
         assert await adding == 1
+
+
+async def test_a_write_without_enough_in_sync_replicas_appends_nothing():
+    """COORDINATOR_NOT_AVAILABLE, which clients retry.
+
+    The records were appended and replayed, and the request waited for ever.
+    """
+    async with CounterBroker(topic_configs={"min.insync.replicas": "2"}) as broker:
+        await broker.runtime.locate("a")
+        await broker.add("a", 5)
+        partition = broker.partition()
+        partition.change_replicas((0, 7), (0,))
+        end = partition.log.log_end_offset
+        assert await code(broker.add("a")) == 15
+        assert await code(broker.runtime.end_transaction(0, PRODUCER, COMMIT)) == 15
+        assert (partition.log.log_end_offset, broker.value("a")) == (end, 5)
+        partition.change_isr((0, 7))
+        adding = asyncio.ensure_future(broker.add("a"))
+        await asyncio.sleep(0)
+        partition.replica_fetched(7, end + 1)
+        assert await adding == 6
+
+
+@pytest.mark.parametrize("marker", [False, True])
+def test_a_write_that_is_not_committed_in_time_fails_and_its_records_stay(marker):
+    """COORDINATOR_NOT_AVAILABLE after offsets.commit.timeout.ms, as in Kafka; it waited for ever.
+
+    The records may be committed later.
+    """
+
+    async def main(world: Simulation) -> None:
+        async with CounterBroker() as broker:
+            await broker.runtime.locate("a")
+            partition = broker.partition()
+            partition.change_replicas((0, 7), (0, 7))
+            began = asyncio.get_running_loop().time()
+            if marker:
+                waiting = broker.runtime.end_transaction(0, PRODUCER, COMMIT)
+            else:
+                waiting = broker.add("a")
+            assert await code(waiting) == 15
+            assert asyncio.get_running_loop().time() - began == COMMIT_TIMEOUT
+            assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+            partition.replica_fetched(7, 1)
+            assert broker.value("a") == (None if marker else 1)
+            partition.change_isr((0,))
+            assert await broker.add("b") == 1
+
+    run(1, main)
+
+
+def test_the_time_for_a_commit_does_not_include_the_leaders_own_flush():
+    """As in Kafka, where an append flushes before it returns."""
+
+    async def main(world: Simulation) -> None:
+        broker = CounterBroker(topic_configs={"flush.messages": "1"})
+        disk = slow(broker, seconds=0)
+        async with broker:
+            await broker.runtime.locate("a")
+            broker.partition().change_replicas((0, 7), (0, 7))
+            disk.stands_still = True
+            adding = asyncio.ensure_future(broker.add("a"))
+            await asyncio.sleep(10 * COMMIT_TIMEOUT)
+            assert not adding.done()
+            disk.stands_still = False
+            disk.waiting[0].set_result(None)
+            await asyncio.sleep(COMMIT_TIMEOUT / 2)
+            broker.partition().replica_fetched(7, 1)
+            assert await adding == 1
+
+    run(1, main)
 
 
 async def test_a_write_that_is_not_committed_when_the_leadership_ends_has_failed():

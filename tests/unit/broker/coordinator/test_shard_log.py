@@ -34,4 +34,5 @@ class OnePartition:
 async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
     """Regression: the load never ended, and groups got COORDINATOR_LOAD_IN_PROGRESS for ever."""
     async with asyncio.timeout(5):
-        assert await ShardLog(OnePartition(), None, ColdReads(InlineOffload()), 0).replay(None) == 0
+        log = ShardLog(OnePartition(), None, ColdReads(InlineOffload()), 0, commit_timeout=5)
+        assert await log.replay(None) == 0

@@ -522,5 +522,5 @@ async def test_groups_are_loaded_off_the_loop():
         log_of(broker).delete_records(3)
         chilled(broker)
         partition = broker.node.topics.partition("t", 0)
-        log = ShardLog(partition, GroupShardFactory, broker.node.cold_reads, 0)
+        log = ShardLog(partition, GroupShardFactory, broker.node.cold_reads, 0, commit_timeout=5)
         assert await log.replay(None) == 100

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.replica.admission import Preparation, admit
+from aiokq.broker.replica.admission import Preparation, admit, admit_own
 from aiokq.core.errors import (
     InvalidTopic,
     KafkaStorage,
@@ -60,10 +59,9 @@ def test_a_batch_larger_than_max_message_bytes_is_refused_by_its_header() -> Non
     assert admit(fits, read_header(data), ALL, NOW_MS) is Preparation.NONE
     with pytest.raises(RecordTooLarge, match=rf"max\.message\.bytes {len(data) - 1}"):
         admit(small, read_header(data), ALL, NOW_MS)
+    admit_own(fits, read_header(data), fits.leader_epoch)
     with pytest.raises(RecordTooLarge, match=rf"max\.message\.bytes {len(data) - 1}"):
-        small.append(
-            memoryview(data), [read_header(data)], now_ms=NOW_MS, origin=Origin.COORDINATOR
-        )
+        admit_own(small, read_header(data), small.leader_epoch)
 
 
 def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
@@ -88,6 +86,25 @@ def test_a_follower_refuses_as_not_the_leader_however_few_replicas_are_in_sync()
     at.change_isr((1,))
     with pytest.raises(NotLeaderOrFollower, match="orders-0 is led by node 1"):
         admit(at, read_header(batch()), ALL, NOW_MS)
+
+
+def test_the_brokers_own_batch_needs_its_leadership_and_enough_in_sync_replicas() -> None:
+    """A batch of an earlier leadership is refused even if the node leads the partition again."""
+    at = partition(replicas=(0, 1, 2), min_insync_replicas=2)
+    header, epoch = read_header(batch()), at.leader_epoch
+    admit_own(at, header, epoch)
+    at.change_isr((0,))
+    with pytest.raises(NotEnoughReplicas, match="in-sync replicas: 1, needed: 2"):
+        admit_own(at, header, epoch)
+    log = at.log
+    at.follow(log, 1, epoch + 1)
+    with pytest.raises(NotLeaderOrFollower, match="orders-0 is led by node 1"):
+        admit_own(at, header, epoch)
+    at.bring_online(log, 0, epoch + 2)
+    with pytest.raises(NotLeaderOrFollower, match=f"leader epoch {epoch} of orders-0 has ended"):
+        admit_own(at, header, epoch)
+    at.change_isr((0, 1))
+    admit_own(at, header, epoch + 2)
 
 
 def test_internal_topics_are_written_by_the_broker_and_kafkas_admin_client() -> None:

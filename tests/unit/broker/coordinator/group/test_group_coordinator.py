@@ -546,6 +546,30 @@ async def test_groups_members_rebalances_and_commits_are_counted():
         assert counters.offsets_committed == 1
 
 
+def test_a_commit_that_too_few_replicas_have_gets_15_at_once_or_after_its_timeout():
+    """At once with fewer than min.insync.replicas in sync, else after offsets.commit.timeout.ms."""
+
+    async def main(world: Simulation) -> None:
+        async with GroupBroker(
+            offsets_commit_timeout_ms=700, min_insync_replicas=2, offsets_topic_num_partitions=1
+        ) as broker:
+            await broker.create("t")
+            await broker.find()
+            partition = broker.node.topics.partition(OFFSETS_TOPIC, 0)
+            partition.change_replicas((0, 7), (0, 7))
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            assert await broker.commit(5) == 15
+            assert loop.time() - began == pytest.approx(0.7)
+            partition.change_isr((0,))
+            end = partition.log.log_end_offset
+            assert await broker.commit(6) == 15
+            assert loop.time() - began == pytest.approx(0.7)
+            assert partition.log.log_end_offset == end
+
+    run(1, main)
+
+
 async def test_records_without_a_form_in_the_log_are_a_failure_like_any_other():
     """Regression: the group was not notified, and kept the state as if they had been written."""
     async with GroupBroker() as broker:
