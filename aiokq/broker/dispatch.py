@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
 from aiokq.connection.request_context import RequestContext
-from aiokq.connection.turn import REQUESTS_PER_TURN
+from aiokq.connection.turn import BATCHES_PER_REQUEST
 from aiokq.core.errors import UnsupportedVersion
 from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
 from aiokq.wire.catalog import api as request_class
@@ -29,15 +29,12 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
     from aiokq.core.counters import BrokerCounters
 
-__all__ = ["BATCHES_A_REQUEST", "REQUESTS_PER_TURN", "Dispatcher", "has_throttle_time"]
+__all__ = ["Dispatcher", "has_throttle_time"]
 
 API_VERSIONS: Final = 18
 
 API_AND_VERSION_BYTES: Final = 4
 _API_AND_VERSION: Final = struct.Struct(">I").unpack_from
-
-BATCHES_A_REQUEST: Final = 16
-"""Number of appended batches that count as one request in a ``Turn``."""
 
 
 class Dispatcher:
@@ -114,8 +111,8 @@ class Dispatcher:
             ordinary = OrdinaryProduce(areas.topics, areas.host.clock, self._gate, self._counters)
             self._ordinary = ordinary
         answered = ordinary.answer(context, frame)
-        if ordinary.appended >= BATCHES_A_REQUEST:
-            self._turn.spend(ordinary.appended // BATCHES_A_REQUEST)
+        if ordinary.appended >= BATCHES_PER_REQUEST:
+            self._turn.spend(ordinary.appended // BATCHES_PER_REQUEST)
         return answered
 
 

@@ -1,8 +1,9 @@
 """Fairness between tasks of one event loop: limits a node's work before other tasks run.
 
 asyncio does not preempt: a client that pipelines requests, a request of many batches and a peer
-that reads as fast as the server sends would each keep the loop to themselves. The code that serves
-them therefore asks the node's ``Turn`` when to let other tasks run.
+that reads as fast as the server sends would each keep the loop to themselves. So would a thousand
+clients that send one request each. The code that serves them therefore asks the node's ``Turn``
+when to let other tasks run.
 
 Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/test_dispatch.py``,
 ``tests/unit/connection/test_server.py``, ``tests/unit/broker/handlers/test_produce.py``.
@@ -11,10 +12,12 @@ Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final
 
 __all__ = [
     "APPENDED_BYTES_PER_TURN",
+    "BATCHES_PER_REQUEST",
     "RECEIVED_BYTES_PER_TURN",
     "REQUESTS_PER_TURN",
     "SENT_BYTES_PER_TURN",
@@ -24,6 +27,12 @@ __all__ = [
 
 REQUESTS_PER_TURN: Final = 64
 """Requests that a node begins in one iteration of the event loop."""
+
+BATCHES_PER_REQUEST: Final = 16
+"""Appended batches that count as one more request.
+
+A Produce request of 4 MB may contain 50,000 small batches.
+"""
 
 RECEIVED_BYTES_PER_TURN: Final = 512 * 1024
 """Bytes of one connection's requests that are handled before other tasks run.
@@ -39,19 +48,26 @@ SENT_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 
 
 class Turn:
-    """The requests that one node may still begin in this iteration of the event loop."""
+    """The requests that one node may still begin in this iteration of the event loop.
 
-    __slots__ = ("_left",)
+    Work beyond the limit waits in order of arrival, and is counted in the iteration in which it
+    continues.
+    """
+
+    __slots__ = ("_left", "_reserved", "_waiting")
 
     def __init__(self) -> None:
-        self._left = REQUESTS_PER_TURN
+        self._left = REQUESTS_PER_TURN  # this number also means that no `_begin` is scheduled
+        self._reserved = 0
+        """Requests of the next iteration that are granted already."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def spend(self, requests: int, nbytes: int = 0) -> bool:
-        """Count requests; return whether the caller must await ``next`` before it begins them.
+    def spend(self, requests: int) -> bool:
+        """Count requests, or finished work that counts as much, in this iteration.
 
-        Args:
-            requests: number of requests that the caller is about to begin.
-            nbytes: ignored, because a ``Share`` limits the bytes of one activity.
+        Returns:
+            Whether the limit is exceeded, so that the caller must await ``next`` before it begins
+            a request or continues.
         """
         # hot: benchmarks/micro/produce.py
         if self._left == REQUESTS_PER_TURN:
@@ -60,21 +76,42 @@ class Turn:
         return left < 0
 
     async def next(self) -> None:
-        """Let other tasks run."""
-        await asyncio.sleep(0)
+        """Let other tasks run, and wait for an iteration that has room for one more request."""
+        loop = asyncio.get_running_loop()
+        if self._left == REQUESTS_PER_TURN:
+            loop.call_soon(self._begin)
+            self._left -= 1  # the caller has worked in this iteration
+        if self._reserved < REQUESTS_PER_TURN:
+            self._reserved += 1
+            await asyncio.sleep(0)
+        else:
+            waiter = loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
 
     def share(self, nbytes: int) -> Share:
         """Return a new Share, which limits one activity of this node to `nbytes` per turn."""
         return Share(self, nbytes)
 
     def _begin(self) -> None:
-        self._left = REQUESTS_PER_TURN
+        """Begin an iteration with the requests that were granted, and grant those of the next."""
+        if self._reserved:  # scheduled before the tasks that continue in the next iteration
+            asyncio.get_running_loop().call_soon(self._begin)
+        self._left = REQUESTS_PER_TURN - self._reserved
+        self._reserved = 0
+        waiting = self._waiting
+        while waiting and self._reserved < REQUESTS_PER_TURN:
+            waiter = waiting.popleft()
+            if not waiter.done():  # a cancelled task needs no grant
+                waiter.set_result(None)
+                self._reserved += 1
 
 
 class Share:
     """The bytes that one activity may still handle before other tasks run.
 
-    The activity is a connection's requests, the appends of one request or one response.
+    The activity is a connection's requests, the appends of one request or one response. If it
+    continues in a later turn, it counts as a request there.
     """
 
     __slots__ = ("_left", "_limit", "_turn")
@@ -85,18 +122,23 @@ class Share:
         self._left = limit
 
     def spend(self, requests: int, nbytes: int) -> bool:
-        """Count finished work; return whether the caller must await ``next`` to continue."""
+        """Count finished work; return whether the caller must await ``next`` to continue.
+
+        Args:
+            requests: number of requests of the node as which the work counts.
+            nbytes: bytes that the activity has handled.
+        """
         # hot: benchmarks/micro/produce.py
-        if requests:
-            self._turn.spend(requests)
-        self._left -= nbytes
-        return self._left <= 0
+        left = self._left = self._left - nbytes
+        if requests and self._turn.spend(requests):
+            return True
+        return left <= 0
 
     def renew(self) -> None:
         """Reset the share to its limit, because other tasks have run."""
         self._left = self._limit
 
     async def next(self) -> None:
-        """Let other tasks run, and reset the share to its limit."""
+        """Wait for a later turn (`Turn.next`), and reset the share to its limit."""
         self._left = self._limit
         await self._turn.next()

@@ -57,7 +57,7 @@ async def test_a_client_that_pipelines_leaves_room_for_others():
     """Requests that have already arrived must not all be handled in one loop iteration."""
     import asyncio
 
-    from aiokq.broker.dispatch import REQUESTS_PER_TURN
+    from aiokq.connection.turn import REQUESTS_PER_TURN
 
     async with Broker() as broker:
         turns = 0
@@ -77,6 +77,29 @@ async def test_a_client_that_pipelines_leaves_room_for_others():
         assert turns >= 4
 
 
+async def test_a_thousand_clients_with_one_request_each_leave_room_for_others():
+    """Regression: 64 requests were handled in the first loop iteration, and 936 in the second."""
+    import asyncio
+
+    from aiokq.connection.turn import REQUESTS_PER_TURN
+
+    async with Broker() as broker:
+        handled = 0
+
+        async def client():
+            nonlocal handled
+            await broker.ask(wire.ApiVersionsRequest(), 0)
+            handled += 1
+
+        clients = [asyncio.create_task(client()) for _ in range(1000)]
+        counts = [0]
+        while handled < len(clients):
+            await asyncio.sleep(0)
+            counts.append(handled)
+        assert max(end - begin for begin, end in pairwise(counts)) == REQUESTS_PER_TURN
+        await asyncio.gather(*clients)
+
+
 async def test_a_client_of_many_partitions_leaves_room_for_others():
     """A client that pipelines requests with many partitions must not block other clients.
 
@@ -85,7 +108,7 @@ async def test_a_client_of_many_partitions_leaves_room_for_others():
     """
     import asyncio
 
-    from aiokq.broker.dispatch import BATCHES_A_REQUEST, REQUESTS_PER_TURN
+    from aiokq.connection.turn import BATCHES_PER_REQUEST, REQUESTS_PER_TURN
 
     count = 1000
     data = [wire.PartitionProduceData(index=0, records=batch())] * count
@@ -106,7 +129,33 @@ async def test_a_client_of_many_partitions_leaves_room_for_others():
             ends.append(log.log_end_offset)
         assert ends[-1] == 8 * count
         most = max(end - begin for begin, end in pairwise(ends))
-        assert most <= REQUESTS_PER_TURN * BATCHES_A_REQUEST + count
+        assert most <= REQUESTS_PER_TURN * BATCHES_PER_REQUEST + count
+
+
+async def test_clients_whose_batches_take_the_general_path_share_a_turn():
+    """16 batches count as a request of the node, as on the fast path.
+
+    The batches of each request were limited, but not those of all requests together.
+    """
+    import asyncio
+
+    from aiokq.connection.turn import BATCHES_PER_REQUEST, REQUESTS_PER_TURN
+
+    count, clients = 200, 20
+    data = [wire.PartitionProduceData(index=0, records=batch())] * count
+    topics = [wire.TopicProduceData(name="t", partition_data=data)]
+    request = wire.ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+    async with Broker() as broker:
+        await broker.create("t", cleanup_policy="compact")
+        log = broker.node.topics.partition("t", 0).log
+        asking = asyncio.gather(*[broker.ask(request, 9) for _ in range(clients)])
+        ends = [0]
+        while not asking.done():
+            await asyncio.sleep(0)
+            ends.append(log.log_end_offset)
+        assert ends[-1] == clients * count
+        most = max(end - begin for begin, end in pairwise(ends))
+        assert most <= REQUESTS_PER_TURN * BATCHES_PER_REQUEST
 
 
 async def test_bytes_behind_a_request_are_skipped():

@@ -14,8 +14,63 @@ async def test_requests_beyond_the_limit_wait_for_the_next_iteration():
     assert not turn.spend(REQUESTS_PER_TURN - 1)
     assert turn.spend(1)
     await turn.next()
-    assert not turn.spend(REQUESTS_PER_TURN)
+    assert not turn.spend(REQUESTS_PER_TURN - 1), "the request that waited is counted here"
     assert turn.spend(1)
+
+
+async def test_a_thousand_clients_with_one_request_each_begin_the_limit_in_each_iteration():
+    """All requests beyond the limit were handled in the second iteration, uncounted.
+
+    They begin in the order in which they arrived, also before those that arrive later.
+    """
+    turn = Turn()
+    began: list[int] = []
+    each: list[int] = []
+
+    async def client(number: int) -> None:
+        if turn.spend(1):
+            await turn.next()
+        began.append(number)
+
+    clients = [asyncio.ensure_future(client(number)) for number in range(1000)]
+    while len(began) < 1500:
+        before = len(began)
+        await asyncio.sleep(0)
+        each.append(len(began) - before)
+        if len(each) == 5:
+            clients += [asyncio.ensure_future(client(number)) for number in range(1000, 1500)]
+    await asyncio.gather(*clients)
+    assert began == list(range(1500))
+    assert each[:-1] == [REQUESTS_PER_TURN] * (1500 // REQUESTS_PER_TURN)
+
+
+async def test_a_client_that_disconnects_while_it_waits_takes_no_place():
+    """Its task is cancelled."""
+    turn = Turn()
+    assert turn.spend(REQUESTS_PER_TURN + 1)
+    waiting = [asyncio.ensure_future(turn.next()) for _ in range(3 * REQUESTS_PER_TURN)]
+    await asyncio.sleep(0)
+    for task in waiting[REQUESTS_PER_TURN : 2 * REQUESTS_PER_TURN]:
+        task.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert all(task.done() for task in waiting)
+
+
+async def test_work_that_continues_counts_as_a_request_and_leaves_the_turn_usable():
+    """Downloads yield by their bytes, perhaps while the node has no request at all."""
+    turn = Turn()
+    share = turn.share(1)
+    for _ in range(3 * REQUESTS_PER_TURN):
+        await share.next()
+    many = [asyncio.ensure_future(turn.share(1).next()) for _ in range(2 * REQUESTS_PER_TURN)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sum(task.done() for task in many) == REQUESTS_PER_TURN
+    assert turn.spend(1)
+    await asyncio.gather(*many)
+    await asyncio.sleep(0)
+    assert not turn.spend(REQUESTS_PER_TURN)
 
 
 async def test_each_loop_iteration_starts_a_new_turn():
@@ -48,10 +103,12 @@ async def test_a_share_is_used_up_by_its_own_bytes_only():
 
 
 async def test_requests_of_a_share_count_for_the_node():
-    """All shares of a node use the same turn."""
+    """All shares of a node use the same turn, and wait when it is used up."""
     turn = Turn()
     assert not turn.share(100).spend(REQUESTS_PER_TURN, 1)
     assert turn.spend(1)
+    assert turn.share(100).spend(1, 1)
+    assert not turn.share(100).spend(0, 1)
 
 
 async def test_next_lets_other_tasks_run():
