@@ -20,7 +20,6 @@ from aiokq.core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
-    TopicExists,
 )
 from aiokq.core.supervisor import Supervisor
 
@@ -402,21 +401,30 @@ class CoordinatorRuntime(Generic[S]):
         """Create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: the topic cannot be created, or the coordinator is closed.
+            CoordinatorNotAvailable: the topic cannot be created, the modules of shards cannot be
+                imported, or the coordinator is closed.
         """
         if self._closed:
             raise CoordinatorNotAvailable()
         if self._partitions:
             return
         if self._factory is None:
-            await self._import()
+            try:
+                await self._import()
+            except Exception as error:  # for example, no free descriptors
+                entries = self._definition.entries
+                self._background.task(f"load {entries}").failed(error)
+                raise CoordinatorNotAvailable(
+                    f"the modules of {entries} cannot be imported: {error}"
+                ) from error
         name = self._definition.topic
         try:
             await self._create_topic(self._definition.topic_spec(self._live_brokers()))
-        except TopicExists:
-            pass  # another request created it at the same time
         except BrokerError as error:
-            raise CoordinatorNotAvailable(f"{name} cannot be created: {error}") from error
+            # The topic exists if another request has created it, or if only some of its partitions
+            # are offline.
+            if not self._partitions:
+                raise CoordinatorNotAvailable(f"{name} cannot be created: {error}") from error
 
     def _topic_changed(self, topic: Topic) -> None:
         if topic.name != self._definition.topic or self._closed:

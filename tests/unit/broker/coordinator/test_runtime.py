@@ -15,6 +15,7 @@ from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN, ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import (
     BrokerError,
+    CoordinatorNotAvailable,
     CorruptRecord,
     NotCoordinator,
     NotLeaderOrFollower,
@@ -59,6 +60,39 @@ async def test_the_topic_is_created_by_the_first_question():
         assert topic.configs["cleanup.policy"] == "compact"
         assert await broker.add("a") == 1
         assert [len(shard) for shard in broker.instance.shards] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EMFILE, "Too many open files"), ImportError("cannot open shared object")],
+)
+async def test_a_coordinator_that_cannot_import_its_shards_is_not_available(error, monkeypatch):
+    """Without descriptors FindCoordinator was reported as a bug, and its connection closed."""
+    async with CounterBroker() as broker:
+        factory, failures = broker.instance.shard_factory, [error]
+
+        def fails_once():
+            if failures:
+                raise failures.pop()
+            return factory()
+
+        monkeypatch.setattr(broker.instance, "shard_factory", fails_once)
+        with pytest.raises(CoordinatorNotAvailable, match="cannot be imported"):
+            await broker.runtime.locate("a")
+        assert broker.node.counters.background_failures == {"load counters": 1}
+        assert await broker.runtime.locate("a") == 0
+        assert await broker.add("a") == 1
+
+
+async def test_a_topic_of_which_one_partition_is_offline_serves_the_others():
+    """Its creation ends with KAFKA_STORAGE_ERROR, but the topic exists."""
+    async with CounterBroker(partitions=2) as broker:
+        by_partition = {partition_by_hash(name, 2): name for name in "ab"}
+        broker.files.fail("mkdirs", errno.EMFILE, matches=lambda path: f"{TOPIC}-1" in path)
+        assert await broker.runtime.locate(by_partition[0]) == 0
+        with pytest.raises(CoordinatorNotAvailable, match=f"partition 1 of {TOPIC} is offline"):
+            await broker.runtime.locate(by_partition[1])
+        assert await broker.add(by_partition[0]) == 1
 
 
 async def test_what_was_answered_is_there_after_a_kill():
