@@ -132,7 +132,7 @@ async def happen(broker, what, *arguments):
     if not partition.is_online:
         return
     if what == "delete":
-        partition.delete_records(partition.log.high_watermark)
+        partition.log.delete_records(partition.log.high_watermark)  # compacted topics, too
     elif what == "epoch":
         partition.leader_epoch += 1
     else:

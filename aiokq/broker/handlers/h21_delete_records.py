@@ -16,12 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.core.errors import (
-    BrokerError,
-    OffsetOutOfRange,
-    PolicyViolation,
-    UnknownTopicOrPartition,
-)
+from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
 from aiokq.wire.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Logs, Topics
     from aiokq.broker.handlers.call import Call
 
-HIGH_WATERMARK: Final = -1
 NOT_KNOWN: Final = -1
 
 
@@ -71,15 +65,7 @@ def _delete(
         partition = topics.partition(topic, asked.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition()
-        if "delete" not in partition.topic.config.cleanup_policy:
-            raise PolicyViolation(f"cleanup.policy of {topic} does not include delete")
-        high_watermark = partition.high_watermark
-        offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
-        if not 0 <= offset <= high_watermark:
-            raise OffsetOutOfRange(
-                f"offset {offset} is not between 0 and the high watermark {high_watermark}"
-            )
-        low_watermark = partition.delete_records(offset)
+        low_watermark = partition.delete_records(asked.offset)
     except BrokerError as error:
         call.counted(error)
         return DeleteRecordsPartitionResult(

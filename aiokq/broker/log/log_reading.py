@@ -44,8 +44,9 @@ class ReadableLog(LocalLog):
     """The records of one partition, as readers see them.
 
     Attributes:
-        high_watermark: the offset before which all records are committed. Only the replica sets it;
-            the log uses it as the limit of reads, deletion and compaction.
+        high_watermark: the offset before which all records are committed. The replica advances it;
+            the log uses it as the limit of reads, deletion and compaction, and sets it only with
+            its own offsets (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:

@@ -1,7 +1,8 @@
 """The replica of one partition on this node: leadership, in-sync replicas and high watermark.
 
 The log stores records. It keeps the high watermark as a number that bounds reads, deletion and
-compaction; only this module advances that number.
+compaction. Only this module advances that number, except that an emptied log restarts with the
+high watermark at its new offset (ADR 9).
 
 Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_partition.py``.
 """
@@ -18,6 +19,8 @@ from aiokq.core.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
+    PolicyViolation,
     RequestTimeout,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
@@ -48,6 +51,9 @@ ALL: Final = -1
 
 LEADER: Final = 1
 """acks=1: the response is sent when the leader's flush policy allows it."""
+
+HIGH_WATERMARK: Final = -1
+"""The offset in a DeleteRecords request that stands for the high watermark."""
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
@@ -549,8 +555,26 @@ class Partition:
         return self._log
 
     def delete_records(self, offset: int) -> int:
-        """Delete the records before an offset; return the new log start offset."""
-        return self.log.delete_records(offset)
+        """Delete the records before an offset; return the new log start offset.
+
+        Args:
+            offset: the first offset to keep; -1 for the high watermark.
+
+        Raises:
+            KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `log`.
+            PolicyViolation: the topic's ``cleanup.policy`` does not include delete.
+            OffsetOutOfRange: ``offset`` is negative, or above the high watermark.
+
+        Source: Kafka's `Partition.deleteRecordsOnLeader`.
+        """
+        log = self.log
+        if "delete" not in self.topic.config.cleanup_policy:
+            raise PolicyViolation(f"cleanup.policy of {self.topic.name} does not include delete")
+        if offset == HIGH_WATERMARK:
+            offset = log.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRange(f"offset {offset} is negative", topic_partition=self.name)
+        return log.delete_records(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown.

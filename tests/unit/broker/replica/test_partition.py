@@ -15,6 +15,8 @@ from aiokq.core.errors import (
     KafkaStorage,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
+    PolicyViolation,
     RequestTimeout,
     UnknownTopicOrPartition,
 )
@@ -426,7 +428,7 @@ def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
 
 
 def test_only_the_replica_advances_the_high_watermark() -> None:
-    """The log sets it when it is opened, and lowers it on truncation, but never advances it."""
+    """The log sets it when it is opened, and where it changes its own end (ADR 9)."""
     package = Path(aiokq.broker.__file__).parent
     setting = re.compile(r"\b(self|log|_log)\.high_watermark\s*=[^=]")
     found = {
@@ -439,6 +441,26 @@ def test_only_the_replica_advances_the_high_watermark() -> None:
         "log/log_reading.py": 1,
         "log/partition_log.py": 2,
     }
+
+
+def test_only_the_leader_deletes_records_up_to_the_high_watermark() -> None:
+    """The checks of DeleteRecords in Kafka's order; -1 is the high watermark."""
+    at = partition(replicas=(0, 1))
+    for _ in range(4):
+        append(at)
+    at.replica_fetched(1, 3)
+    assert at.delete_records(1) == 1
+    for beyond in (-2, 4):
+        with pytest.raises(OffsetOutOfRange):
+            at.delete_records(beyond)
+    assert at.delete_records(-1) == at.log.log_start_offset == 3
+    at.topic.configure(at.topic.config._replace(cleanup_policy=("compact",)))
+    for offset in (-1, 99):
+        with pytest.raises(PolicyViolation, match="orders does not include delete"):
+            at.delete_records(offset)
+    at.follow(at.log, 1, 7)
+    with pytest.raises(NotLeaderOrFollower):
+        at.delete_records(-1)
 
 
 # --- The follower's side
