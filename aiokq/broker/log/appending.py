@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
-from aiokq.broker.log.validation import HeaderRules, stored_form, validate_batch
+from aiokq.broker.log.validation import stored_form, validate_batch
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.records.control import EndTransactionMarker, read_marker
@@ -256,7 +256,7 @@ def prepare_append(
         batch: Buffer = view[position:end]
         position = end
         validate_batch(batch, header, config, origin=origin, now_ms=now_ms, crc32c=crc32c)
-        if client and not HeaderRules.of(config).suffice_for(header, now_ms):
+        if client and not config.header_rules.suffice_for(header, now_ms):
             batch, header = stored_form(batch, header, config, now_ms=now_ms, crc32c=crc32c)
         batches.append(batch)
         stored_headers.append(header)

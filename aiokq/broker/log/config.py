@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from aiokq.core.named_tuple import NamedTuple
+
+from aiokq.broker.log.header_rules import HeaderRules
+from aiokq.records.header import LOG_OVERHEAD
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 
-class LogConfig(NamedTuple):
-    """Kafka's topic settings by name, with ``_`` for ``.``; the defaults are Kafka's.
-
-    Ranges and meanings are in ``aiokq.broker.metadata.topic_configs``.
-    """
+class _Settings(NamedTuple):
+    """The fields of a LogConfig."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
@@ -45,6 +46,13 @@ class LogConfig(NamedTuple):
     segment_ms: int = 604_800_000
     unclean_leader_election_enable: bool = False
 
+
+class LogConfig(_Settings):
+    """Kafka's topic settings by name, with ``_`` for ``.``; the defaults are Kafka's.
+
+    Ranges and meanings are in ``aiokq.broker.metadata.topic_configs``.
+    """
+
     @property
     def compacted(self) -> bool:
         """Whether the log keeps the newest record of each key."""
@@ -54,3 +62,18 @@ class LogConfig(NamedTuple):
     def log_append_time(self) -> bool:
         """Whether records carry the time of their append."""
         return self.message_timestamp_type == "LogAppendTime"
+
+    @functools.cached_property
+    def header_rules(self) -> HeaderRules:
+        """The conditions under which the header of a batch is enough to accept it."""
+        keeps_batches = (
+            self.compression_type == "producer"
+            and self.message_timestamp_type == "CreateTime"
+            and self.message_timestamp_before_max_ms == LONG_MAX
+            and not self.compacted
+        )
+        return HeaderRules(
+            keeps_batches,
+            self.message_timestamp_after_max_ms,
+            self.max_message_bytes - LOG_OVERHEAD,
+        )

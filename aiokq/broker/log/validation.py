@@ -38,7 +38,6 @@ from aiokq.records.header import (
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     Checksum,
     computed_crc,
@@ -151,7 +150,7 @@ def validate_batch(
         )
     if client:
         _validate_header(header)
-        if not HeaderRules.of(config).suffice_for(header, now_ms):
+        if not config.header_rules.suffice_for(header, now_ms):
             _validate_records(batch, header, config, now_ms)
 
 
@@ -184,48 +183,6 @@ def _validate_header(header: BatchHeader) -> None:
         raise InvalidRecord(f"batch of producer {producer_id} with negative sequence {sequence}")
     if attributes & CODEC_MASK > compression.ZSTD:
         raise UnsupportedCompressionType(f"unknown compression codec {attributes & CODEC_MASK}")
-
-
-class HeaderRules(NamedTuple):
-    """The conditions under which the header of a producer's batch is enough to accept it.
-
-    Attributes:
-        keeps_batches: whether the topic's settings neither check nor change single records.
-        after_max_ms: how far the largest timestamp may be ahead of the broker's time.
-        max_length: largest value of the header's ``length``, from ``max.message.bytes``.
-    """
-
-    keeps_batches: bool
-    after_max_ms: int
-    max_length: int
-
-    @classmethod
-    def of(cls, config: LogConfig) -> HeaderRules:
-        keeps_batches = (
-            config.compression_type == "producer"
-            and config.message_timestamp_type == "CreateTime"
-            and config.message_timestamp_before_max_ms == LONG_MAX
-            and "compact" not in config.cleanup_policy
-        )
-        return cls(
-            keeps_batches,
-            config.message_timestamp_after_max_ms,
-            config.max_message_bytes - LOG_OVERHEAD,
-        )
-
-    def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header is enough to accept the batch and store it unchanged, as is usual.
-
-        If it is not enough, the settings are checked one by one.
-        """
-        # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
-        keeps_batches, after_max_ms, max_length = self
-        return (
-            keeps_batches
-            and header.length <= max_length
-            and not header.attributes & TIMESTAMP_TYPE_MASK
-            and header.max_timestamp_ms <= now_ms + after_max_ms
-        )
 
 
 def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from aiokq.broker.log.validation import HeaderRules
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiokq.broker.log.config import LogConfig
+    from aiokq.broker.log.header_rules import HeaderRules
 
 __all__ = ["ProduceLimits", "ServedTopic"]
 
@@ -31,7 +31,7 @@ class ProduceLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig, *, is_internal: bool) -> ProduceLimits:
-        return cls(is_internal, config.max_message_bytes, HeaderRules.of(config))
+        return cls(is_internal, config.max_message_bytes, config.header_rules)
 
 
 class ServedTopic(Protocol):

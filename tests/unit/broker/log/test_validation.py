@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
+from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
-    HeaderRules,
     InvalidRecords,
     InvalidTimestamps,
     produced_headers,
@@ -196,7 +196,19 @@ def test_settings_that_ask_for_the_records_are_no_headers_business(
 ) -> None:
     """Regression: a topic's rule was skipped, because the header seemed to be sufficient."""
     header = read_header(batch())
-    assert HeaderRules.of(config()).suffice_for(header, NOW_MS)
-    assert not HeaderRules.of(config(**settings)).suffice_for(header, NOW_MS)
+    assert config().header_rules.suffice_for(header, NOW_MS)
+    assert not config(**settings).header_rules.suffice_for(header, NOW_MS)
     stamped = header._replace(attributes=TIMESTAMP_TYPE_MASK)
-    assert not HeaderRules.of(config()).suffice_for(stamped, NOW_MS)
+    assert not config().header_rules.suffice_for(stamped, NOW_MS)
+
+
+def test_the_rules_for_headers_are_made_once_per_settings() -> None:
+    """They were made again for each batch on the general path, twice."""
+    at = config()
+    data = batch()
+    for _ in range(2):
+        prepare_append(
+            data, [read_header(data)], at, now_ms=NOW_MS, origin=Origin.CLIENT, crc32c=crc32c
+        )
+    assert at.header_rules is at.header_rules
+    assert at._replace(max_message_bytes=100).header_rules.max_length == 100 - 12
