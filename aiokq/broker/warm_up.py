@@ -138,6 +138,7 @@ MODULES: Final = (
     "aiokq.broker.replica.fetch_sessions",
     "aiokq.broker.handlers.group_calls",
     "aiokq.wire.produce",
+    "aiokq.broker.handlers.decisions",
     "aiokq.broker.handlers.h00_produce",
     "aiokq.wire.produced",
     "aiokq.broker.handlers.h00_ordinary",

@@ -332,8 +332,8 @@ class Bench:
                 (api_and_version,) = _API_AND_VERSION(frame)
                 if not gate.admit(context, api_and_version, len(frame)):
                     raise AssertionError("the gate does not admit the request")
-                if gate.authorizer is not None and not gate.authorize(
-                    context, PRODUCE, Operation.WRITE, ResourceType.TOPIC, (TOPIC,)
+                if gate.authorizer is not None and TOPIC not in gate.authorize(
+                    context, PRODUCE, Operation.WRITE, ResourceType.TOPIC, {TOPIC}
                 ):
                     raise AssertionError("the gate does not permit the request")
                 if gate.quotas is not None:

@@ -38,7 +38,11 @@ class Call(NamedTuple):
                 which error.
         """
         if not self.permits(operation, resource_type, name):
-            raise self.gate.row(self.api_key, operation, resource_type).refusal()
+            raise self.refusal(operation, resource_type)
+
+    def refusal(self, operation: Operation, resource_type: ResourceType) -> BrokerError:
+        """Return the error of a denied operation, according to `PERMISSIONS`."""
+        return self.gate.row(self.api_key, operation, resource_type).refusal()
 
     def permits(
         self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME

@@ -5,9 +5,12 @@ one iteration of the event loop, without the general codec. A request takes the 
 of its batches or not at all. Any other request is left unchanged to `h00_produce`, which also
 reports what is wrong with it.
 
-A request is ordinary if `fastpath.read_produced` can read it, the gate permits all of its topics,
-`admit` lets every batch be stored as it is, and every partition acknowledges at once. Nothing is
-awaited between the check of the in-sync replicas and the answer, so acks=all needs no second check.
+A request is ordinary if `fastpath.read_produced` can read it, `admit` lets every batch be stored as
+it is, and every partition acknowledges at once. Nothing is awaited between the check of the in-sync
+replicas and the answer, so acks=all needs no second check.
+
+The gate is asked last, so that the general path does not ask it again. The batches of topics to
+which the client may not write are refused here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.gate import Gate
     from aiokq.broker.handlers.areas import Topics
+    from aiokq.broker.log.appending import AppendResult
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.request_context import RequestContext
     from aiokq.core.clock import Clock
@@ -48,9 +52,27 @@ if TYPE_CHECKING:
 TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppend]]]"
 """A topic by the name or id in the request, and the appends to its partitions."""
 
+PermittedAppends: TypeAlias = (
+    "tuple[str | bytes, Sequence[tuple[Partition | _DeniedPartition, OrdinaryAppend]]]"
+)
+"""The same, after the gate has decided."""
+
 PRODUCE: Final = 0
 
 _header: Final = tuple.__new__
+
+
+class _DeniedPartition:
+    """A partition of a topic to which the client may not write: it refuses every append."""
+
+    __slots__ = ("_refusal", "index")
+
+    def __init__(self, index: int, refusal: type[BrokerError]) -> None:
+        self.index = index
+        self._refusal = refusal
+
+    def append_prepared(self, append: OrdinaryAppend) -> AppendResult:
+        raise self._refusal
 
 
 class OrdinaryProduce:
@@ -85,9 +107,12 @@ class OrdinaryProduce:
         if request is None:
             return None
         version, correlation_id, acks, topics = request
-        appends = self._appends(context, topics, acks)
-        if appends is None:
+        ordinary = self._appends(topics, acks)
+        if ordinary is None:
             return None
+        appends: Sequence[PermittedAppends] = ordinary
+        if self._gate.authorizer is not None:
+            appends = self._permitted(context, ordinary)
         counters = self._counters
         answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
         refused: dict[tuple[int, int], PartitionProduceResponse] = {}
@@ -129,13 +154,10 @@ class OrdinaryProduce:
         return [encode_appended(version, correlation_id, answers, throttle_ms)]
 
     def _appends(
-        self,
-        context: RequestContext,
-        topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
-        acks: int,
+        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int
     ) -> list[TopicAppends] | None:
         """Return the appends of a request; None if the request is not ordinary."""
-        registry, gate = self._topics, self._gate
+        registry = self._topics
         now_ms = self._clock.timestamp_ms()
         appends: list[TopicAppends] = []
         for name, batches in topics:
@@ -144,10 +166,6 @@ class OrdinaryProduce:
             else:
                 topic = registry.by_id(uuid.UUID(bytes=name))
             if topic is None:
-                return None
-            if gate.authorizer is not None and not gate.authorize(
-                context, PRODUCE, Operation.WRITE, ResourceType.TOPIC, (topic.name,)
-            ):
                 return None
             of_topic: list[tuple[Partition, OrdinaryAppend]] = []
             appends.append((name, of_topic))
@@ -165,6 +183,31 @@ class OrdinaryProduce:
                     return None
                 of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
         return appends
+
+    def _permitted(
+        self, context: RequestContext, appends: Sequence[TopicAppends]
+    ) -> list[PermittedAppends]:
+        """Ask the gate once for the request; replace the partitions of denied topics."""
+        gate = self._gate
+        names = {partition.topic.name for _, of_topic in appends for partition, _ in of_topic}
+        topic = PRODUCE, Operation.WRITE, ResourceType.TOPIC
+        permitted = gate.authorize(context, *topic, names)
+        refusal = gate.row(*topic).refusal
+        return [
+            (
+                name,
+                [
+                    (
+                        partition
+                        if partition.topic.name in permitted
+                        else _DeniedPartition(partition.index, refusal),
+                        append,
+                    )
+                    for partition, append in of_topic
+                ],
+            )
+            for name, of_topic in appends
+        ]
 
 
 def _response(

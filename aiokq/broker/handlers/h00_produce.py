@@ -27,6 +27,7 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
@@ -89,6 +90,13 @@ class _Appended(NamedTuple):
     response: PartitionProduceResponse
 
 
+class _Permits(NamedTuple):
+    """The decisions about what the client may write to."""
+
+    topic: Decisions
+    transactional_id: Decisions
+
+
 async def handle(
     topics: Topics,
     configs: Configs,
@@ -104,13 +112,17 @@ async def handle(
     refused = False
     batches = 0
     share = turn.share(APPENDED_BYTES_PER_TURN)
+    permits = _Permits(
+        Decisions(call, Operation.WRITE, ResourceType.TOPIC),
+        Decisions(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    )
     answered = []
     appended: list[_Appended] = []
     for topic in request.topic_data:
         responses = []
         for data in topic.partition_data:
             try:
-                done = await _append(topics, configs, host, request, topic, data, call)
+                done = await _append(topics, configs, host, request, topic, data, call, permits)
                 appended.append(done)
                 response = done.response
             except BrokerError as error:
@@ -152,6 +164,7 @@ async def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     call: Call,
+    permits: _Permits,
 ) -> _Appended:
     """Append one partition's batch, after the checks in Kafka's order."""
     # hot: benchmarks/micro/produce.py
@@ -166,8 +179,8 @@ async def _append(
     if transactional and request.transactional_id is None:
         raise TransactionalIdAuthorization("a transactional batch without a transactional id")
     if transactional and request.transactional_id is not None:
-        call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    call.authorize(Operation.WRITE, ResourceType.TOPIC, _name(topics, topic, version))
+        permits.transactional_id.check(request.transactional_id)
+    permits.topic.check(_name(topics, topic, version))
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
     partition = _find(topics, topic, data.index, version)

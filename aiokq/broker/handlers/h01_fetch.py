@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.fetch_sessions import FetchTarget
@@ -84,11 +85,13 @@ async def handle(
         return FetchResponse(error_code=context.error_code, session_id=0)
     max_bytes = min(request.max_bytes, configs.settings.fetch_max_bytes)
     min_bytes = min(request.min_bytes, max_bytes)
+    replica_id = _replica_id(request, call.version)
+    permits = _Permits(call, replica_id)
     clock = host.clock
     deadline = clock.monotonic() + request.max_wait_ms / 1000
 
     def look() -> Pass:
-        return _read_all(topics, call, context.targets, request, max_bytes)
+        return _read_all(topics, call.version, permits, context.targets, request, max_bytes)
 
     fresh = False
     while True:
@@ -104,7 +107,10 @@ async def handle(
         # need not be loaded. With READ_COMMITTED this is not certain: the end of a transaction may
         # end the wait, and its records may have been written long before.
         fresh = not found.size and request.isolation_level != READ_COMMITTED
-        if not await logs.purgatory.wait(call.connection, min_bytes - found.size, found.room, left):
+        lacking = min_bytes - found.size
+        woken = await logs.purgatory.wait(call.connection, lacking, found.room, left)
+        permits = _Permits(call, replica_id)  # permissions may have been withdrawn meanwhile
+        if not woken:
             # The time is up: answer with what has arrived, even if it is too little.
             found = look()
             if found.loads:
@@ -115,7 +121,6 @@ async def handle(
     for name in found.errors:
         call.counters.errors[name] += 1
     call.counters.record_bytes_fetched += found.size
-    replica_id = _replica_id(request, call.version)
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
     response = FetchResponse(responses=_by_topic(results))
     if call.version >= 7:
@@ -152,9 +157,34 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
         return look()  # partitions that still need the disk get an error
 
 
+class _Permits:
+    """The decisions about what a consumer may read, or whether a follower may replicate."""
+
+    __slots__ = ("_decisions", "_is_follower")
+
+    def __init__(self, call: Call, replica_id: int) -> None:
+        self._is_follower = replica_id >= 0
+        if self._is_follower:
+            self._decisions = Decisions(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        else:
+            self._decisions = Decisions(call, Operation.READ, ResourceType.TOPIC)
+
+    def check(self, topic: str) -> None:
+        """Check that the client may read a topic.
+
+        Raises:
+            TopicAuthorization: the client lacks the permission.
+        """
+        if self._is_follower:
+            self._decisions.check()  # one permission for all topics
+        else:
+            self._decisions.check(topic)
+
+
 def _read_all(
     topics: Topics,
-    call: Call,
+    version: int,
+    permits: _Permits,
     targets: Sequence[FetchTarget],
     request: FetchRequest,
     max_bytes: int,
@@ -164,7 +194,6 @@ def _read_all(
     # hot: benchmarks/raw_load.py
     """
     found = Pass()
-    version = call.version
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED
     left = max_bytes
@@ -174,10 +203,10 @@ def _read_all(
                 topic = topics.by_id(target.topic_id)
                 if topic is None:
                     raise UnknownTopicId()
-                _authorize(call, replica_id, topic.name)
+                permits.check(topic.name)
                 partition = topic.partition(target.partition)
             else:
-                _authorize(call, replica_id, target.topic)
+                permits.check(target.topic)
                 partition = topics.partition(target.topic, target.partition)
             if partition is None:
                 raise UnknownTopicOrPartition()
@@ -211,18 +240,6 @@ def _read_all(
                 found.read.append((partition.log, data))
         found.results.append((target, data))
     return found
-
-
-def _authorize(call: Call, replica_id: int, topic: str) -> None:
-    """Check that a consumer may read a topic, or that a follower may replicate.
-
-    Raises:
-        TopicAuthorization: the client lacks the permission.
-    """
-    if replica_id >= 0:
-        call.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    else:
-        call.authorize(Operation.READ, ResourceType.TOPIC, topic)
 
 
 def _read(

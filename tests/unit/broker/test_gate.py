@@ -11,11 +11,13 @@ from aiokq import wire
 from aiokq.broker.dispatch import has_throttle_time
 from aiokq.broker.gate import Gate
 from aiokq.broker.handlers import APIS, advertised_versions
+from aiokq.broker.log import file_names
 from aiokq.broker.permissions import PERMISSIONS, Operation, ResourceType
 from aiokq.connection.request_context import CloseConnection, RequestContext, SessionState
 from aiokq.core.errors import ClusterAuthorization, TopicAuthorization
 from tests.unit.broker.every_request import BUILDERS, every_request
 from tests.unit.broker.harness import Broker, batch, until
+from tests.unit.broker.log.test_cold_reads import damaged
 
 SECRET = "secret"
 CLIENT = "test"
@@ -309,25 +311,110 @@ def _key(item):
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_the_fast_way_of_produce_asks_the_gate(version):
-    """If one topic is denied nothing is appended, and the general path returns the errors."""
+    """The batches of a denied topic are refused, the others are appended."""
     async with world(legacy=False) as broker:
         ids = await populate(broker, "open", SECRET)
         counters = broker.node.counters
+        ordinary = broker.node.dispatcher._ordinary
         [request, *_] = every_request(0, version, ["open"], ids, "g")
         await broker.ask(request, version)
-        assert broker.node.dispatcher._ordinary.appended == 1
+        assert ordinary.appended == 1
         broker.node.gate.authorizer = Denying(lambda operation, kind, name: name == SECRET)
         await broker.ask(request, version)
-        assert broker.node.dispatcher._ordinary.appended == 1
-        appended = counters.batches_appended
+        assert ordinary.appended == 1
+        appended, secret = counters.batches_appended, broker.node.topics.get(SECRET)
+        end = secret.partitions[0].log.log_end_offset
         [request, *_] = every_request(0, version, ["open", SECRET], ids, "g")
         response = await broker.ask(request, version)
-        assert broker.node.dispatcher._ordinary.appended == 0
+        assert ordinary.appended == 1
         assert codes(response) == [0, TopicAuthorization.code]
         assert counters.batches_appended == appended + 1
+        assert counters.errors["TOPIC_AUTHORIZATION_FAILED"] == 1
         request.acks = 0
         with pytest.raises(CloseConnection):
             await broker.ask(request, version)
+        assert secret.partitions[0].log.log_end_offset == end
+
+
+class Recording(Denying):
+    """Records each decision about a resource."""
+
+    def __init__(self, *denied):
+        super().__init__(lambda operation, kind, name: name in denied)
+        self.decisions = []
+
+    def authorize(self, connection, operation, resource_type, names):
+        self.decisions += sorted(names)
+        return super().authorize(connection, operation, resource_type, names)
+
+    def take(self):
+        decisions, self.decisions = self.decisions, []
+        return decisions
+
+
+@pytest.mark.parametrize("path", ["fast", "general", "denied before it is converted"])
+@pytest.mark.parametrize("version", [9, 13])
+async def test_a_produce_request_asks_once_for_each_topic(path, version):
+    """A denial was recorded twice on the fast path, and once for each partition on the general."""
+    async with world(legacy=False) as broker:
+        configs = {} if path == "fast" else {"cleanup_policy": "compact"}
+        ids = {name: await broker.create(name, 3, **configs) for name in ("open", SECRET)}
+        authorizer = broker.node.gate.authorizer = Recording(SECRET)
+        denied_only = path.startswith("denied")
+        request = wire.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                wire.TopicProduceData(
+                    **({"topic_id": ids[name]} if version >= 13 else {"name": name}),
+                    partition_data=[
+                        wire.PartitionProduceData(index=index, records=batch())
+                        for index in range(3)
+                    ],
+                )
+                for name in ([SECRET] if denied_only else ["open", SECRET])
+            ],
+        )
+        response = await broker.ask(request, version)
+        refused = [TopicAuthorization.code] * 3
+        assert codes(response) == (refused if denied_only else [0, 0, 0, *refused])
+        assert authorizer.take() == ([SECRET] if denied_only else ["open", SECRET])
+
+
+async def test_a_fetch_asks_once_for_each_topic_and_again_after_it_waited():
+    """It asked for each partition. After a wait the permission may have been withdrawn."""
+    async with world(legacy=False) as broker:
+        await broker.create("open", 3)
+        await broker.create(SECRET, 3)
+        authorizer = broker.node.gate.authorizer = Recording(SECRET)
+        both = [(topic, index, 0) for topic in ("open", SECRET) for index in range(3)]
+        response = await broker.fetch(*both)
+        data = [one for topic in response.responses for one in topic.partitions]
+        assert [one.error_code for one in data] == [*[0] * 3, *[TopicAuthorization.code] * 3]
+        assert authorizer.take() == ["open", SECRET]
+        waiting = asyncio.ensure_future(
+            broker.fetch(*both[:3], max_wait_ms=10_000, client=RequestContext(2, "", "", ""))
+        )
+        await until(lambda: len(broker.node.purgatory))
+        assert authorizer.take() == ["open"]
+        broker.node.gate.authorizer = None
+        await broker.produce("open", batch())
+        broker.node.gate.authorizer = authorizer
+        await waiting
+        assert authorizer.take() == ["open"]
+        await broker.fetch(*both[:3], replica_id=7)
+        assert authorizer.take() == ["kafka-cluster"]
+
+
+async def test_a_fetch_that_reads_the_disk_asks_once():
+    """The partitions are read again when the index of one of them is loaded."""
+    async with Broker(await damaged(file_names.INDEX)) as broker:
+        await broker.create(SECRET)
+        authorizer = broker.node.gate.authorizer = Recording(SECRET)
+        response = await broker.fetch(("t", 0, 450), (SECRET, 0, 0))
+        data = [one for topic in response.responses for one in topic.partitions]
+        assert [one.error_code for one in data] == [0, TopicAuthorization.code]
+        assert authorizer.take() == ["t", SECRET]
 
 
 async def test_a_permission_that_is_taken_away_ends_a_fetch_that_waits():

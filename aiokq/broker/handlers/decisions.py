@@ -1,0 +1,46 @@
+"""The gate's decisions about the resources of one request.
+
+Tests: ``tests/unit/broker/test_gate.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.permissions import CLUSTER_NAME
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.call import Call
+    from aiokq.broker.permissions import Operation, ResourceType
+
+__all__ = ["Decisions"]
+
+
+class Decisions:
+    """Whether the client of a request may perform one operation; asked once for each resource.
+
+    A request may name a topic once for each of its partitions. An authorizer that records what it
+    decides records one decision.
+    """
+
+    __slots__ = ("_call", "_operation", "_permitted", "_resource_type")
+
+    def __init__(self, call: Call, operation: Operation, resource_type: ResourceType) -> None:
+        self._call = call
+        self._operation = operation
+        self._resource_type = resource_type
+        self._permitted: dict[str, bool] = {}
+
+    def check(self, name: str = CLUSTER_NAME) -> None:
+        """Check that the client may perform the operation on a resource.
+
+        Raises:
+            BrokerError: the client lacks the permission; see `Call.authorize`.
+        """
+        # hot: benchmarks/raw_load.py
+        permitted = self._permitted.get(name)
+        if permitted is None:
+            permitted = self._call.permits(self._operation, self._resource_type, name)
+            self._permitted[name] = permitted
+        if not permitted:
+            raise self._call.refusal(self._operation, self._resource_type)
