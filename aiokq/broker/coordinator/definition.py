@@ -59,7 +59,7 @@ class CoordinatorDefinition(Protocol[S_co]):
         ...
 
     @property
-    def entries(self) -> str:
+    def noun(self) -> str:
         """The plural noun for a shard's entries, such as `groups`, for log lines and task names."""
         ...
 

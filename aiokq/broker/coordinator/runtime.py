@@ -83,14 +83,14 @@ class CoordinatorRuntime(Generic[S]):
         self._cold_reads = cold_reads
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
-        self._elected: dict[int, Partition] = {}
-        """Partitions led here that wait for the import of the shards' modules."""
+        self._awaiting_import: dict[int, Partition] = {}
+        """Partitions led here that are loaded when the modules of shards are imported."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0
         """The number of partitions when the topic was first seen; 0 until then."""
         self._closed = False
-        self._supervisor = Supervisor(f"coordinator of {definition.entries}", on_failure=on_failure)
+        self._supervisor = Supervisor(f"coordinator of {definition.noun}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
 
     # --- start and stop
@@ -300,7 +300,7 @@ class CoordinatorRuntime(Generic[S]):
     def _unavailability(self, index: int) -> BrokerError:
         if self._closed:
             return CoordinatorNotAvailable()
-        if index in self._elected:
+        if index in self._awaiting_import:
             return CoordinatorLoadInProgress()
         partition = self._topics.partition(self._definition.topic, index)
         if partition is None:
@@ -323,11 +323,11 @@ class CoordinatorRuntime(Generic[S]):
         if self._factory is not None:
             self._load(partition, self._factory)
             return
-        self._elected[partition.index] = partition
+        self._awaiting_import[partition.index] = partition
         if not self._importing:
             self._importing = True
             self._supervisor.spawn(
-                self._begin_to_load(), name=f"begin to load {self._definition.entries}"
+                self._begin_to_load(), name=f"begin to load {self._definition.noun}"
             )
 
     def resigned(self, partition: Partition) -> None:
@@ -336,8 +336,8 @@ class CoordinatorRuntime(Generic[S]):
         Pending requests fail with NOT_COORDINATOR.
         """
         index = partition.index
-        if self._elected.get(index) is partition:
-            del self._elected[index]
+        if self._awaiting_import.get(index) is partition:
+            del self._awaiting_import[index]
         context = self._contexts.get(index)
         if context is not None and context.log.partition is partition:
             del self._contexts[index]
@@ -345,7 +345,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _begin_to_load(self) -> None:
         """Import the modules of shards, then load the partitions elected meanwhile."""
-        task = self._background.task(f"load {self._definition.entries}")
+        task = self._background.task(f"load {self._definition.noun}")
         while not self._closed:
             try:
                 await self._import()
@@ -357,8 +357,8 @@ class CoordinatorRuntime(Generic[S]):
     async def _import(self) -> None:
         factory = await self._offload.run(self._import_modules)
         self._factory = factory
-        elected, self._elected = self._elected, {}
-        for partition in elected.values():
+        awaiting, self._awaiting_import = self._awaiting_import, {}
+        for partition in awaiting.values():
             self._load(partition, factory)
 
     def _import_modules(self) -> ShardFactory[S]:
@@ -379,8 +379,8 @@ class CoordinatorRuntime(Generic[S]):
         log = ShardLog(
             partition, factory, self._cold_reads, epoch, commit_timeout=self._commit_timeout
         )
-        entries = self._definition.entries
-        context = ShardContext(log, factory, entries, self._clock, self._background)
+        noun = self._definition.noun
+        context = ShardContext(log, factory, noun, self._clock, self._background)
         self._contexts[index] = context
         if log.is_offline:
             context.state = ShardState.FAILED
@@ -390,7 +390,7 @@ class CoordinatorRuntime(Generic[S]):
             self._supervisor.spawn(context.load(), name=f"load {partition.name}")
 
     def _unload(self) -> None:
-        self._elected.clear()
+        self._awaiting_import.clear()
         contexts, self._contexts = self._contexts, {}
         for context in contexts.values():
             context.close()
@@ -412,10 +412,10 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 await self._import()
             except Exception as error:  # for example, no free descriptors
-                entries = self._definition.entries
-                self._background.task(f"load {entries}").failed(error)
+                noun = self._definition.noun
+                self._background.task(f"load {noun}").failed(error)
                 raise CoordinatorNotAvailable(
-                    f"the modules of {entries} cannot be imported: {error}"
+                    f"the modules of {noun} cannot be imported: {error}"
                 ) from error
         name = self._definition.topic
         try:

@@ -86,7 +86,7 @@ class ShardContext(Generic[S]):
     """One shard during one leadership. Used from the node's loop only.
 
     Args:
-        entries: the plural noun for the shard's entries; see `CoordinatorDefinition.entries`.
+        noun: the plural noun for the shard's entries; see `CoordinatorDefinition.noun`.
 
     Attributes:
         shard: the shard; replaced, like `timers`, when a failed load is retried.
@@ -98,14 +98,14 @@ class ShardContext(Generic[S]):
         self,
         log: ShardLog,
         factory: ShardFactory[S],
-        entries: str,
+        noun: str,
         clock: Clock,
         background: BackgroundWork,
     ) -> None:
         self.log = log
         self.state = ShardState.LOADING
         self._factory = factory
-        self._entries = entries
+        self._noun = noun
         self._clock = clock
         self._background = background
         self._reset()
@@ -168,8 +168,8 @@ class ShardContext(Generic[S]):
 
         The load is not retried if the log is damaged, or offline until the node restarts.
         """
-        entries = self._entries
-        task = self._background.task(f"load {entries}")
+        noun = self._noun
+        task = self._background.task(f"load {noun}")
         while True:
             began = self._clock.monotonic()
             try:
@@ -184,7 +184,7 @@ class ShardContext(Generic[S]):
                 self.state = ShardState.FAILED
                 if isinstance(error, CorruptRecord | EOFError) or self.log.is_offline:
                     logger.error(
-                        "%s cannot be loaded: partition=%s: %s", entries, self.log.name, error
+                        "%s cannot be loaded: partition=%s: %s", noun, self.log.name, error
                     )
                     return
                 await asyncio.sleep(task.failed(error))
@@ -194,10 +194,10 @@ class ShardContext(Generic[S]):
             self.state = ShardState.LOADING
         logger.info(
             "%s loaded: partition=%s records=%d %s=%d seconds=%.3f",
-            entries,
+            noun,
             self.log.name,
             records,
-            entries,
+            noun,
             len(self.shard),
             self._clock.monotonic() - began,
         )
@@ -419,7 +419,7 @@ class ShardContext(Generic[S]):
                 # A shard that changes only by replay has not changed: run the timer again.
                 retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
         except Exception as error:  # noqa: BLE001 - other timers still run
-            task = task or self._background.task(f"timers of {self._entries}")
+            task = task or self._background.task(f"timers of {self._noun}")
             retry_in = task.failed(error)
             again = _Retry(action, task)
         if retry_in is not None and key not in self.timers:

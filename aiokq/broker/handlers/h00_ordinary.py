@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, refusal
 from aiokq.broker.log.appending import OrdinaryAppend
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.broker.replica.admission import AS_IT_CAME, admit
+from aiokq.broker.replica.admission import admit
 from aiokq.connection.request_context import CloseConnection
 from aiokq.connection.turn import APPENDED_BYTES_PER_TURN
 from aiokq.core.errors import BrokerError
@@ -175,7 +175,7 @@ class OrdinaryProduce:
                     return None
                 header = _header(BatchHeader, fields)
                 try:
-                    if admit(partition, header, acks, now_ms) is not AS_IT_CAME:
+                    if admit(partition, header, acks, now_ms) is not None:
                         return None
                 except BrokerError:  # `h00_produce` finds the error again and reports it
                     return None

@@ -13,7 +13,7 @@ Tests: ``tests/unit/broker/replica/test_admission.py``, ``tests/property/test_or
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.log.validation import check_size, needs_executor
 from aiokq.broker.replica.partition import ALL
@@ -23,25 +23,22 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.records.header import BatchHeader
 
-__all__ = ["AS_IT_CAME", "Preparation", "admit", "admit_own"]
+__all__ = ["Preparation", "admit", "admit_own"]
 
 
 class Preparation(enum.Enum):
-    """The work that a batch needs before it is appended."""
+    """Where a batch is prepared for its append."""
 
-    NONE = "the batch is stored unchanged, and its header is enough to check it"
     ON_THE_LOOP = "the batch is checked by its records or changed, which takes little time"
     OFF_THE_LOOP = "the batch is checked by its records or changed, which may take long"
 
 
-AS_IT_CAME: Final = Preparation.NONE
-"""A constant for the usual result, because looking up ``Preparation.NONE`` is not cheap."""
-
-
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
-) -> Preparation:
+) -> Preparation | None:
     """Check that a client's batch may be appended; return the work to do before the append.
+
+    The usual result is None: the batch is stored unchanged, and its header is enough to check it.
 
     Args:
         acks: the acks of the Produce request.
@@ -68,7 +65,7 @@ def admit(
     if acks == ALL and len(partition.isr) < partition.min_isr:
         raise _too_few(partition)
     if rules.suffice_for(header, now_ms):
-        return AS_IT_CAME
+        return None
     check_size(header, max_bytes)
     if needs_executor(topic.config, header, now_ms):
         return Preparation.OFF_THE_LOOP

@@ -71,6 +71,8 @@ class Partition:
         min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
             replicas.
         offline_replicas: node ids of the replicas whose log cannot be used.
+        is_recovering: whether the log is not open yet and may need recovery; False if it cannot be
+            opened.
         unavailable: the error that requests get; None while this node leads the partition and has
             its log. Produce checks only this attribute.
         high_watermark_listeners: called after the high watermark has advanced, with the number of
@@ -85,6 +87,7 @@ class Partition:
         "_waiters",
         "high_watermark_listeners",
         "index",
+        "is_recovering",
         "isr",
         "leader",
         "leader_epoch",
@@ -104,6 +107,7 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.replicas = self.isr = replicas
         self.offline_replicas: tuple[int, ...] = ()
+        self.is_recovering = False
         self.unavailable: BrokerError | None = unavailable
         self._log: PartitionLog | None = None
         self.high_watermark_listeners: list[Callable[[int], None]] = []
@@ -129,7 +133,9 @@ class Partition:
     def unopened(cls, topic: ServedTopic, index: int, replicas: tuple[int, ...]) -> Partition:
         """Return a partition whose log is not open yet and may need recovery."""
         error = NotLeaderOrFollower(f"{topic.name}-{index} is being recovered")
-        return cls(topic, index, replicas, error)
+        partition = cls(topic, index, replicas, error)
+        partition.is_recovering = True
+        return partition
 
     def bring_online(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Serve the partition from ``log``, as its leader."""
@@ -153,6 +159,7 @@ class Partition:
     def leave(self, leader: int, leader_epoch: int) -> None:
         """Give up the replica on this node; the caller deletes the log."""
         self._log = None
+        self.is_recovering = False
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.offline_replicas = ()
@@ -169,6 +176,7 @@ class Partition:
         Source: Kafka's `ReplicaManager.getPartitionOrError`.
         """
         self._log = None
+        self.is_recovering = False
         self.unavailable = UnknownTopicOrPartition(f"{self.name} was deleted")
         self._wake()
 
@@ -179,6 +187,7 @@ class Partition:
         leader.
         """
         self._log = None
+        self.is_recovering = False
         self.unavailable = error
         self.leader = NO_LEADER
         self.offline_replicas = self.replicas
@@ -187,21 +196,13 @@ class Partition:
 
     def _take_log(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         self._log = log
+        self.is_recovering = False
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.offline_replicas = ()
         self._replica_ends.clear()
         self._uncommitted = None
         log.replica = self
-
-    @property
-    def is_recovering(self) -> bool:
-        """Whether the log is not open yet; False if it could not be opened."""
-        return (
-            self._log is None
-            and self.leader_epoch == NO_EPOCH
-            and isinstance(self.unavailable, NotLeaderOrFollower)
-        )
 
     @property
     def is_online(self) -> bool:

@@ -45,7 +45,7 @@ class _GroupCoordinatorDefinition:
     """The `CoordinatorDefinition` of groups."""
 
     topic: Final = OFFSETS_TOPIC
-    entries: Final = "groups"
+    noun: Final = "groups"
     partition_of = staticmethod(partition_by_hash)
 
     def __init__(

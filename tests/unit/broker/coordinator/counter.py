@@ -117,7 +117,7 @@ class CounterInstance:
     """A `CoordinatorDefinition` and its `ShardFactory`."""
 
     topic = TOPIC
-    entries = "counters"
+    noun = "counters"
 
     def __init__(self, partitions: int, topic_configs: dict[str, str]) -> None:
         self._partitions = partitions

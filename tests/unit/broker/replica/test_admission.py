@@ -25,7 +25,7 @@ def partition(*, replicas: tuple[int, ...] = (0,), **settings: object):
 
 @pytest.mark.parametrize("acks", [ALL, LEADER, NONE])
 def test_a_batch_that_the_topic_stores_as_it_came_needs_no_preparation(acks: int) -> None:
-    assert admit(partition(), read_header(batch()), acks, NOW_MS) is Preparation.NONE
+    assert admit(partition(), read_header(batch()), acks, NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_a_topic_asks_of_records_is_prepared(settings, value, expected) -> 
 def test_a_batch_from_the_future_and_one_with_the_brokers_time_are_looked_into() -> None:
     hour = 3_600_000
     at, header = partition(), read_header(batch(timestamp_ms=NOW_MS + hour))
-    assert admit(at, header, ALL, NOW_MS) is Preparation.NONE
+    assert admit(at, header, ALL, NOW_MS) is None
     assert admit(at, header, ALL, NOW_MS - 1) is Preparation.ON_THE_LOOP
     stamped = header._replace(attributes=TIMESTAMP_TYPE_MASK)
     assert admit(at, stamped, ALL, NOW_MS) is Preparation.ON_THE_LOOP
@@ -56,7 +56,7 @@ def test_a_batch_larger_than_max_message_bytes_is_refused_by_its_header() -> Non
     """As in Kafka, it is rejected before the checksum of its megabytes is computed."""
     data = batch(b"x" * 100)
     fits, small = (partition(max_message_bytes=len(data) - n) for n in (0, 1))
-    assert admit(fits, read_header(data), ALL, NOW_MS) is Preparation.NONE
+    assert admit(fits, read_header(data), ALL, NOW_MS) is None
     with pytest.raises(RecordTooLarge, match=rf"max\.message\.bytes {len(data) - 1}"):
         admit(small, read_header(data), ALL, NOW_MS)
     admit_own(fits, read_header(data), fits.leader_epoch)
@@ -69,14 +69,14 @@ def test_acks_all_needs_the_least_number_of_in_sync_replicas() -> None:
     at = partition(replicas=(0, 1, 2), min_insync_replicas=2)
     header = read_header(batch())
     at.change_isr((0,))
-    assert admit(at, header, LEADER, NOW_MS) is Preparation.NONE
+    assert admit(at, header, LEADER, NOW_MS) is None
     with pytest.raises(NotEnoughReplicas, match="in-sync replicas: 1, needed: 2"):
         admit(at, header, ALL, NOW_MS)
     at.change_isr((0, 1))
-    assert admit(at, header, ALL, NOW_MS) is Preparation.NONE
+    assert admit(at, header, ALL, NOW_MS) is None
     alone = partition(min_insync_replicas=2)
     assert alone.min_isr == 1
-    assert admit(alone, header, ALL, NOW_MS) is Preparation.NONE
+    assert admit(alone, header, ALL, NOW_MS) is None
 
 
 def test_a_follower_refuses_as_not_the_leader_however_few_replicas_are_in_sync() -> None:
@@ -112,7 +112,7 @@ def test_internal_topics_are_written_by_the_broker_and_kafkas_admin_client() -> 
     at.topic = ATopic("__consumer_offsets", config(), is_internal=True)
     with pytest.raises(InvalidTopic, match="topic __consumer_offsets is internal"):
         admit(at, read_header(batch()), ALL, NOW_MS)
-    assert admit(at, read_header(batch()), ALL, NOW_MS, by_admin=True) is Preparation.NONE
+    assert admit(at, read_header(batch()), ALL, NOW_MS, by_admin=True) is None
 
 
 @pytest.mark.parametrize("error", [KafkaStorage("gone"), NotLeaderOrFollower("recovering")])

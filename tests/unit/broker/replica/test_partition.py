@@ -11,6 +11,7 @@ import pytest
 import aiokq.broker
 from aiokq import wire
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
+from aiokq.broker.replica.partition import Partition
 from aiokq.core.errors import (
     KafkaStorage,
     NotEnoughReplicasAfterAppend,
@@ -25,7 +26,7 @@ from aiokq.records.header import iter_headers, set_base_offset
 from tests.sim.harness.files import MemoryFiles
 from tests.sim.harness.simulation import run
 from tests.unit.broker.harness import NOW_MS, Broker
-from tests.unit.broker.log.samples import batch, open_partition, replica_of, values
+from tests.unit.broker.log.samples import ATopic, batch, open_partition, replica_of, values
 
 ALL, LEADER = -1, 1
 
@@ -425,6 +426,29 @@ def test_a_partition_that_is_not_opened_has_no_high_watermark() -> None:
     at.take_offline(NotLeaderOrFollower("it is being recovered"))
     with pytest.raises(NotLeaderOrFollower, match="being recovered"):
         at.high_watermark  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at, log: at.bring_online(log, 0, 0),
+        lambda at, log: at.follow(log, 1, 0),
+        lambda at, log: at.leave(1, 0),
+        lambda at, log: at.take_offline(NotLeaderOrFollower("whatever the error is")),
+        lambda at, log: at.delete(),
+    ],
+    ids=["leader", "follower", "no replica", "offline", "deleted"],
+)
+def test_a_partition_is_recovering_until_its_log_is_opened_or_given_up(change) -> None:
+    """Coordinators answer that a recovering partition is being loaded."""
+    log = open_partition(MemoryFiles())
+    at = Partition.unopened(ATopic("orders", log.config), 0, (0, 1))
+    at.change_isr((0,))
+    assert at.is_recovering
+    change(at, log)
+    assert not at.is_recovering
+    error = KafkaStorage("its directory failed")
+    assert not Partition.offline(at.topic, 0, (0,), error).is_recovering
 
 
 def test_only_the_replica_advances_the_high_watermark() -> None:
