@@ -16,7 +16,7 @@ from aiokq.broker.coordinator.record_batch import encode_record_batch
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.replica.admission import admit_own
-from aiokq.broker.replica.partition import LEADER
+from aiokq.broker.replica.commits import LEADER
 from aiokq.core.errors import ProtocolError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
@@ -133,10 +133,10 @@ class ShardLog:
             NotLeaderOrFollower: this leadership is over.
             UnknownTopicOrPartition: the partition was deleted.
         """
-        partition, epoch = self.partition, self.leader_epoch
-        await partition.acknowledged(offset, LEADER, epoch)
+        commits, epoch = self.partition.commits, self.leader_epoch
+        await commits.acknowledged(offset, LEADER, epoch)
         deadline = asyncio.get_running_loop().time() + self._commit_timeout
-        await partition.committed(offset, epoch, deadline)
+        await commits.committed(offset, epoch, deadline)
 
     # --- writing
 

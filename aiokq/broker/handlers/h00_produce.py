@@ -148,7 +148,7 @@ async def handle(
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
     for partition, end_offset, epoch, response in appended:  # all are appended and share a sync
         try:
-            await partition.acknowledged(end_offset, request.acks, epoch, deadline)
+            await partition.commits.acknowledged(end_offset, request.acks, epoch, deadline)
         except BrokerError as error:
             call.counted(error)
             response.error_code, response.error_message = error.code, error.message

@@ -16,7 +16,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log.validation import check_size, needs_executor
-from aiokq.broker.replica.partition import ALL
+from aiokq.broker.replica.commits import ALL
 from aiokq.core.errors import InvalidTopic, NotEnoughReplicas
 
 if TYPE_CHECKING:

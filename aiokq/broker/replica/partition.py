@@ -9,19 +9,16 @@ Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_parti
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.replica.commits import ALL, Commits
 from aiokq.core.errors import (
     FencedLeaderEpoch,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     PolicyViolation,
-    RequestTimeout,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
@@ -46,12 +43,6 @@ DEBUGGING_CONSUMER: Final = -2
 consumers send ``CONSUMER``.
 """
 
-ALL: Final = -1
-"""acks=all: the response to a Produce request is sent when its records are committed."""
-
-LEADER: Final = 1
-"""acks=1: the response is sent when the leader's flush policy allows it."""
-
 HIGH_WATERMARK: Final = -1
 """The offset in a DeleteRecords request that stands for the high watermark."""
 
@@ -75,6 +66,7 @@ class Partition:
             opened.
         unavailable: the error that requests get; None while this node leads the partition and has
             its log. Produce checks only this attribute.
+        commits: the appends that are not committed, and the requests that wait for them.
         high_watermark_listeners: called after the high watermark has advanced, with the number of
             bytes that became visible.
     """
@@ -83,8 +75,7 @@ class Partition:
         "_commits_alone",
         "_log",
         "_replica_ends",
-        "_uncommitted",
-        "_waiters",
+        "commits",
         "high_watermark_listeners",
         "index",
         "is_recovering",
@@ -113,10 +104,7 @@ class Partition:
         self.high_watermark_listeners: list[Callable[[int], None]] = []
         # log end offsets of the other replicas, known from their fetches
         self._replica_ends: dict[int, int] = {}
-        # End offset and bytes of each append that is not committed, oldest first. None until there
-        # is such an append, because most partitions never need the deque.
-        self._uncommitted: deque[tuple[int, int]] | None = None
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
+        self.commits = Commits(self)
         self._settings_changed()
 
     @classmethod
@@ -143,7 +131,7 @@ class Partition:
         self.unavailable = None
         self._settings_changed()
         self.advance_high_watermark()
-        self._wake()
+        self.commits.wake()
 
     def follow(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Keep ``log`` as the replica of a partition that another node leads.
@@ -154,7 +142,7 @@ class Partition:
         self._take_log(log, leader, leader_epoch)
         self.unavailable = NotLeaderOrFollower(f"{self.name} is led by node {leader}")
         self._settings_changed()
-        self._wake()
+        self.commits.wake()
 
     def leave(self, leader: int, leader_epoch: int) -> None:
         """Give up the replica on this node; the caller deletes the log."""
@@ -165,7 +153,7 @@ class Partition:
         self.offline_replicas = ()
         self.unavailable = NotLeaderOrFollower(f"{self.name} has no replica on this node")
         self._settings_changed()
-        self._wake()
+        self.commits.wake()
 
     def delete(self) -> None:
         """Give up the replica because the topic is deleted; the caller deletes the log.
@@ -178,7 +166,7 @@ class Partition:
         self._log = None
         self.is_recovering = False
         self.unavailable = UnknownTopicOrPartition(f"{self.name} was deleted")
-        self._wake()
+        self.commits.wake()
 
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
@@ -192,7 +180,7 @@ class Partition:
         self.leader = NO_LEADER
         self.offline_replicas = self.replicas
         self._settings_changed()
-        self._wake()
+        self.commits.wake()
 
     def _take_log(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         self._log = log
@@ -201,7 +189,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.offline_replicas = ()
         self._replica_ends.clear()
-        self._uncommitted = None
+        self.commits.pending = None
         log.replica = self
 
     @property
@@ -256,7 +244,7 @@ class Partition:
         self._settings_changed()
         if self.is_online:
             self.advance_high_watermark()
-        self._wake()  # acks=all checks the number of in-sync replicas again
+        self.commits.wake()  # acks=all checks the number of in-sync replicas again
 
     def replica_fetched(self, replica_id: int, offset: int) -> None:
         """Note the log end offset of another replica, which is the offset it fetches from.
@@ -306,89 +294,21 @@ class Partition:
         if end <= log.high_watermark:
             return
         log.high_watermark = end
-        size = 0
-        while self._uncommitted and self._uncommitted[0][0] <= end:
-            size += self._uncommitted.popleft()[1]
+        size = self.commits.advanced(end)
         if size:
             for listener in self.high_watermark_listeners:
                 listener(size)
-        self._wake()
+        self.commits.wake()
 
     def commits_late(self, acks: int) -> bool:
-        """Whether ``acknowledged`` may have to wait after an append with these ``acks``."""
+        """Whether an append with these ``acks`` may not be acknowledged at once."""
         # hot: benchmarks/micro/produce.py; the property `log` is not used, because it is a call
         log = self._log
         if log is None or self.unavailable is not None:
             raise self._refusal()
         if log.durability.may_wait:
             return True
-        return acks == ALL and (not self._commits_alone or bool(self._uncommitted))
-
-    async def acknowledged(
-        self, offset: int, acks: int, leader_epoch: int, deadline: float | None = None
-    ) -> None:
-        """Wait until an append that ends before ``offset`` may be acknowledged.
-
-        With any acks, wait until the leader's flush policy allows the acknowledgement. With
-        acks=all, also wait until the records are committed, but not beyond ``deadline``. The first
-        wait has no timeout: in Kafka the flush is part of the append, and the timeout begins after
-        it.
-
-        Args:
-            leader_epoch: the leader epoch of the append. In another epoch the records at these
-                offsets may be those of another leader.
-            deadline: the loop's time at which the wait for the commit ends; None waits without
-                limit.
-
-        Raises:
-            RequestTimeout: acks=all, and the records are not committed at the deadline. They stay
-                in the log and may be committed later.
-            NotEnoughReplicasAfterAppend: the records are committed, but fewer than ``min_isr``
-                replicas are in sync now.
-            KafkaStorage: the disk failed or the log was closed; the records may still be there
-                after a restart.
-            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended; the records may be
-                lost.
-            UnknownTopicOrPartition: the topic was deleted.
-        """
-        log = self.log_in(leader_epoch)
-        while log.flush_policy_end < offset:
-            await self._changed(log, leader_epoch)
-        if acks != ALL:
-            return
-        await self._committed(log, offset, leader_epoch, deadline)
-        if len(self.isr) < self.min_isr:
-            raise NotEnoughReplicasAfterAppend(
-                f"in-sync replicas: {len(self.isr)}, needed: {self.min_isr}"
-            )
-
-    async def committed(
-        self, offset: int, leader_epoch: int, deadline: float | None = None
-    ) -> None:
-        """Wait until the records before ``offset`` are committed.
-
-        Args:
-            leader_epoch, deadline: see ``acknowledged``.
-
-        Raises:
-            RequestTimeout, KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see
-                ``acknowledged``.
-        """
-        await self._committed(self.log_in(leader_epoch), offset, leader_epoch, deadline)
-
-    async def _committed(
-        self, log: PartitionLog, offset: int, leader_epoch: int, deadline: float | None
-    ) -> None:
-        if log.high_watermark >= offset:
-            return
-        try:
-            async with asyncio.timeout_at(deadline):
-                while log.high_watermark < offset:
-                    await self._changed(log, leader_epoch)
-        except TimeoutError:
-            raise RequestTimeout(
-                f"{self.name} is committed up to offset {log.high_watermark}, not {offset}"
-            ) from None
+        return acks == ALL and (not self._commits_alone or bool(self.commits.pending))
 
     def log_in(self, leader_epoch: int) -> PartitionLog:
         """Return the log, for work that belongs to the leadership of ``leader_epoch``.
@@ -399,50 +319,27 @@ class Partition:
             UnknownTopicOrPartition: the topic was deleted.
         """
         log = self.log
-        self._check_epoch(leader_epoch)
+        self.check_epoch(leader_epoch)
         return log
 
-    def _check_epoch(self, leader_epoch: int) -> None:
+    def check_epoch(self, leader_epoch: int) -> None:
+        """Check that the leadership of ``leader_epoch`` is not over.
+
+        Raises:
+            NotLeaderOrFollower: another epoch has begun, perhaps with this node as leader again.
+        """
         if self.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
                 f"leader epoch {leader_epoch} of {self.name} has ended: the current one is "
                 f"{self.leader_epoch}"
             )
 
-    async def _changed(self, log: PartitionLog, leader_epoch: int) -> None:
-        """Wait until the high watermark, the in-sync replicas or the log have changed.
-
-        Raises:
-            KafkaStorage: the log cannot be written any more, or the partition went offline.
-            NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended.
-            UnknownTopicOrPartition: the topic was deleted.
-        """
-        if self.unavailable is not None:
-            raise self._refusal()
-        log.check_usable()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
-        try:
-            await waiter
-        finally:  # do not keep a waiter that timed out or was cancelled
-            self._waiters.pop(waiter, None)
-        # Between the wake-up and this line, the node may have resigned and been elected again.
-        self._check_epoch(leader_epoch)
-
     def log_changed(self) -> None:
         """Handle a flush that succeeded or failed, or a log that was truncated or closed."""
         if self.is_online:
-            while self._uncommitted and self._uncommitted[-1][0] > self.log.log_end_offset:
-                self._uncommitted.pop()
+            self.commits.truncated(self.log.log_end_offset)
             self.advance_high_watermark()
-        self._wake()
-
-    def _wake(self) -> None:
-        """Wake all waiters, which check their condition again."""
-        waiters, self._waiters = self._waiters, {}
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.commits.wake()
 
     # --- reading and writing
 
@@ -472,7 +369,7 @@ class Partition:
     ) -> AppendResult:
         """Append batches that ``admit`` or ``admit_own`` accepted.
 
-        Awaits nothing; ``committed`` and ``acknowledged`` wait for the commit. The errors of
+        Awaits nothing; ``commits`` waits for the commit. The errors of
         ``log`` and of `PartitionLog.append` are raised.
         """
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
@@ -488,14 +385,12 @@ class Partition:
         if result.duplicate:
             return result
         end = result.last_offset + 1
-        if self._commits_alone and not log.durability.may_wait and not self._uncommitted:
+        if self._commits_alone and not log.durability.may_wait and not self.commits.pending:
             log.high_watermark = end
             for listener in self.high_watermark_listeners:
                 listener(prepared.size)
         else:
-            if self._uncommitted is None:
-                self._uncommitted = deque()
-            self._uncommitted.append((end, prepared.size))
+            self.commits.appended(end, prepared.size)
             self.advance_high_watermark()
         return result
 

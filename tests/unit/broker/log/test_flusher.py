@@ -279,7 +279,7 @@ async def test_a_failed_wait_names_the_directory():
         answer = await broker.produce("t", batch())
         assert "log directory /data is offline" in answer.error_message
         with pytest.raises(KafkaStorage, match="Input/output error"):
-            await partition.committed(1, partition.leader_epoch)
+            await partition.commits.committed(1, partition.leader_epoch)
 
 
 WITHOUT_A_DESCRIPTOR = [

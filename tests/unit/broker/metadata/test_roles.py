@@ -166,7 +166,7 @@ async def test_a_pending_commit_fails_when_another_node_becomes_leader(cluster: 
     data = memoryview(batch())
     cluster.partition.append(data, list(iter_headers(data)), now_ms=NOW_MS)
     at = cluster.partition
-    waiting = asyncio.ensure_future(at.acknowledged(1, -1, at.leader_epoch))
+    waiting = asyncio.ensure_future(at.commits.acknowledged(1, -1, at.leader_epoch))
     await asyncio.sleep(0)
     await cluster.change(leader=1)
     with pytest.raises(NotLeaderOrFollower):
