@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers.decisions import Decisions
 from aiokq.broker.log.appending import prepare_append
@@ -50,6 +50,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import HEADER_SIZE, TRANSACTIONAL_MASK, read_header
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.produce import (

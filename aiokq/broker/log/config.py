@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from aiokq.core.named_tuple import NamedTuple
-
 from aiokq.broker.log.header_rules import HeaderRules
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import LOG_OVERHEAD
 
 INT_MAX: Final = 2**31 - 1

@@ -6,8 +6,9 @@ Tests: ``tests/unit/broker/log/test_validation.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import TIMESTAMP_TYPE_MASK
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from aiokq.core.errors import (
     UnsupportedCompressionType,
 )
 from aiokq.core.frozen import frozen
-from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.offload import FAST_CODEC_THRESHOLD, GZIP_THRESHOLD
 from aiokq.core.types import Buffer
 from aiokq.records import compression
