@@ -114,7 +114,7 @@ class Storage:
                 if metadata is not None:
                     metadata.close()
                 for directory in directories.all:
-                    directory.close(clean=False)
+                    directory.close_unused()
                 raise
             found.append((directories, metadata))
 
@@ -126,7 +126,7 @@ class Storage:
             for directories, metadata in found:  # otherwise the directories stay locked
                 metadata.close()
                 for directory in directories.all:
-                    directory.close(clean=False)
+                    directory.close_unused()
             raise
         [(directories, metadata)] = found
         publisher = MetadataPublisher(

@@ -114,7 +114,7 @@ class LogDirectories:
             found._check_ids()
         except BaseException:
             for directory in directories:
-                directory.close(clean=False)
+                directory.close_unused()
             raise
         return found
 

@@ -520,6 +520,21 @@ class LogDirectory:
                 self.checkpoints.closed = True
                 self._lock.release()
 
+    def close_unused(self) -> None:
+        """Unlock the directory after a start that was refused before the first log was opened.
+
+        Its last shutdown is as clean as it was, so the clean shutdown marker is written again. If
+        that fails, the next start recovers the logs.
+        """
+        self._closed = True
+        try:
+            if self.clean:
+                self._clean_shutdown.leave()
+        except OSError as error:
+            logger.warning("clean shutdown not recorded path=%s error=%s", self.path, error)
+        finally:
+            self._lock.release()
+
     def _close_clean(self) -> None:
         checkpoints = self.checkpoints
         try:

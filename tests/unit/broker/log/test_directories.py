@@ -96,6 +96,23 @@ def test_a_copied_directory_and_one_of_another_cluster_are_refused() -> None:
     close(open_directories(files, A))  # no lock was left
 
 
+def test_a_refused_start_leaves_a_clean_shutdown_clean() -> None:
+    """Regression: the marker was removed, so the next start recovered every log as after a kill."""
+    files = MemoryFiles()
+    markers = [f"{path}/.kafka_cleanshutdown" for path in (A, B)]
+    close(open_directories(files, A))
+    close(open_directories(files, B, seed=2))
+    files.write_atomic(markers[0], b'{"version":0,"brokerEpoch":12}')
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        open_directories(files, A, B)
+    assert b'"brokerEpoch": 12' in files.read_bytes(markers[0])
+    assert files.exists(markers[1])
+    files.remove(markers[0])  # as after a kill
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        open_directories(files, A, B)
+    assert not files.exists(markers[0])
+
+
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
