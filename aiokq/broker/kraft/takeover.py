@@ -3,8 +3,12 @@
 If Kafka's metadata exists and has changed since the last takeover, Kafka was the last to use the
 directory: its topics, ids and settings are written to this broker's metadata log. If there is no
 metadata of Kafka, and this broker's metadata log is empty, the partitions that are found are
-served. None of their records is deleted or compacted, because their ``cleanup.policy`` is empty
-until the user sets it.
+served (`found_partitions`).
+
+Metadata that is damaged or was written by a newer Kafka refuses the start. An incomplete end of the
+log, left by a kill, is ignored; Kafka would cut it off. The files do not tell which records a
+quorum has committed: in a cluster with several controllers, Kafka might discard the last records
+that are read here.
 
 Kafka's metadata is not changed, so that Kafka can continue with the directory.
 
@@ -14,14 +18,13 @@ Tests: ``tests/unit/broker/kraft/test_takeover.py``, ``tests/interop/apache/test
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.kraft.found_partitions import NO_EPOCH, serve_as_found
 from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.file_names import CLUSTER_METADATA
-from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.records import (
     GROUP_CONFIG,
@@ -32,27 +35,23 @@ from aiokq.broker.metadata.records import (
     config_records,
     partition_record,
 )
-from aiokq.broker.metadata.topic_names import check_topic_name
-from aiokq.core.errors import InvalidConfiguration, InvalidTopic, KafkaStorage
+from aiokq.broker.metadata.topic_image import NO_LEADER
+from aiokq.core.errors import InvalidConfiguration, KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
-    from aiokq.broker.kraft.metadata_files import MetadataFiles
-    from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.metadata_log import MetadataLog
+    from aiokq.broker.metadata.metadata_reader import MetadataReader, MetadataState
+    from aiokq.broker.metadata.topic_image import PartitionImage
     from aiokq.core.files import Files
 
 __all__ = ["take_over"]
 
 logger = logging.getLogger("aiokq.broker")
-
-KEPT: Final = {"cleanup.policy": ""}
-"""Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
 
 PRODUCER_ID_BITS: Final = 48
 """Producer ids issued here start at a multiple of two to this power, above all ids of Kafka.
@@ -61,12 +60,6 @@ Kafka later continues with its own ids. If two producers had the same id, record
 producer could be treated as duplicates.
 """
 
-NO_EPOCH: Final = -1
-"""Leader epoch of partitions for which no metadata of Kafka has an epoch."""
-
-MOST_PARTITIONS: Final = 100_000
-"""Limit of partition numbers; a directory with a higher number was not created by a broker."""
-
 
 def take_over(
     files: Files, directories: LogDirectories, metadata: MetadataLog, *, random: Random
@@ -74,40 +67,84 @@ def take_over(
     """Update the metadata log from the metadata and partitions that Apache Kafka left.
 
     Raises:
-        KafkaStorage: Kafka's metadata is unreadable, or the disk failed; the message says
-            what to do.
+        KafkaStorage: Kafka's metadata is damaged, was written by a newer Kafka or is in two
+            directories, or the disk failed; the message says what to do.
     """
     path = directories.all[0].path
     try:
-        if any(files.is_dir(f"{one.path}/{CLUSTER_METADATA}") for one in directories.online):
-            from aiokq.broker.kraft.metadata_files import MetadataFiles
-
-            paths = [directory.path for directory in directories.online]
-            found = MetadataFiles.find(files, paths, crc32c)
-            if found is not None:
-                _follow(found, directories, metadata)
-                _find_again(directories, metadata)
-                return
+        found = _find(files, directories)
+        if found is not None:
+            _follow(found, directories, metadata)
+            _find_again(directories, metadata)
+            return
         topics = metadata.image.topics.values()
         bound = any(max(topic.kafka_epochs, default=NO_EPOCH) > NO_EPOCH for topic in topics)
         if bound and _all_present(directories, metadata):
             _forget(metadata)
         elif not metadata.image.appends:
-            _serve_as_found(directories, metadata, random)
+            serve_as_found(directories, metadata, random)
         _find_again(directories, metadata)
     except OSError as error:
         raise unusable(path, error) from error
 
 
-# --- with Kafka's metadata
+def _find(files: Files, directories: LogDirectories) -> MetadataReader | None:
+    """Return the reader of Kafka's metadata log; None if no log directory has one.
+
+    A ``__cluster_metadata-0`` directory without segments and snapshots counts as none.
+
+    Raises:
+        KafkaStorage: more than one log directory has a metadata log.
+    """
+    paths = [f"{directory.path}/{CLUSTER_METADATA}" for directory in directories.online]
+    if not any(map(files.is_dir, paths)):
+        return None
+    from aiokq.broker.metadata.metadata_reader import MetadataReader
+
+    found = [
+        reader
+        for reader in (MetadataReader(files, path, crc32c) for path in paths)
+        if reader.exists()
+    ]
+    if len(found) > 1:
+        raise KafkaStorage(
+            "two log directories have metadata of Apache Kafka, "
+            f"{' and '.join(reader.directory for reader in found)}: keep the one in Kafka's "
+            "metadata.log.dir, and move the other one away"
+        )
+    return found[0] if found else None
 
 
-def _follow(found: MetadataFiles, directories: LogDirectories, metadata: MetadataLog) -> None:
-    end = found.end()
+def _read(found: MetadataReader) -> MetadataState:
+    try:
+        return found.read()
+    except KafkaStorage as error:
+        raise KafkaStorage(
+            f"the metadata of Apache Kafka cannot be taken over: {error.message}. If you move "
+            f"{found.directory} away, the broker serves the topics that it finds in the log "
+            "directories, and deletes nothing"
+        ) from error
+
+
+def _follow(found: MetadataReader, directories: LogDirectories, metadata: MetadataLog) -> None:
     known = metadata.image.kafka
-    if known is not None and (known.end_offset, known.epoch) == end:
+    taken_over = None if known is None else (known.end_offset, known.epoch)
+    if taken_over is not None and found.end() == taken_over:
         return
-    kafka = found.read()
+    state = _read(found)
+    if taken_over == (state.end_offset, state.epoch):
+        return
+    if state.torn is not None:
+        logger.warning(
+            "incomplete end of Apache Kafka's metadata ignored file=%s position=%d bytes=%d "
+            "offset=%d reason=%r",
+            state.torn.path,
+            state.torn.position,
+            state.torn.size,
+            state.torn.offset,
+            state.torn.reason,
+        )
+    kafka = state.image
     node_id = directories.properties.node_id
     records = list(_records(kafka, metadata.image, directories))
     topic_ids = tuple(sorted(format_uuid(topic.topic_id) for topic in kafka.topics.values()))
@@ -116,7 +153,7 @@ def _follow(found: MetadataFiles, directories: LogDirectories, metadata: Metadat
     metadata.append(
         *records,
         ProducerIdsRecord(broker_id=node_id, next_producer_id=reserved),
-        KafkaTakenOver(end.offset, end.epoch, topic_ids),
+        KafkaTakenOver(state.end_offset, state.epoch, topic_ids),
     )
     _take_back_strays(directories, metadata.image)
     logger.warning(
@@ -146,13 +183,13 @@ def _forget(metadata: MetadataLog) -> None:
     metadata.append(*topics, KafkaTakenOver(0, 0, ()))
 
 
-def _left_out(kafka: KafkaMetadata) -> str:
-    said = [f"{count} {what}" for what, count in kafka.left_out.items() if count > 0]
+def _left_out(kafka: MetadataImage) -> str:
+    said = [f"{count} {what}" for what, count in kafka.principals.counts().items()]
     return f"; NOT enforced here: {', '.join(said)}" if said else ""
 
 
 def _records(
-    kafka: KafkaMetadata, image: MetadataImage, directories: LogDirectories
+    kafka: MetadataImage, image: MetadataImage, directories: LogDirectories
 ) -> Iterator[MetadataRecord]:
     """Yield the records that give the image the current state of Kafka's topics.
 
@@ -178,11 +215,11 @@ def _records(
         present = image.topics.get(topic.name)
         if present is not None and present.topic_id != topic.topic_id:
             present = None
-        count = max(topic.partitions, default=-1) + 1
         if present is None:
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         # Partitions that this broker has added to a topic of Kafka are kept.
-        for index in range(0 if present is None else len(present.partitions), count):
+        first = 0 if present is None else len(present.partitions)
+        for index in range(first, len(topic.partitions)):
             yield partition_record(topic.topic_id, index, directories.properties.node_id)
         yield from config_records(
             TOPIC_CONFIG,
@@ -194,17 +231,22 @@ def _records(
             topic.topic_id,
             tuple(
                 number
-                for number, partition in sorted(topic.partitions.items())
+                for number, partition in enumerate(topic.partitions)
                 if _is_elsewhere(partition, directories)
             ),
-            tuple(
-                topic.partitions[number].next_epoch if number in topic.partitions else 0
-                for number in range(count)
-            ),
+            tuple(map(_next_epoch, topic.partitions)),
         )
 
 
-def _is_elsewhere(partition: KafkaPartition, directories: LogDirectories) -> bool:
+def _next_epoch(partition: PartitionImage) -> int:
+    """Return the leader epoch in which the node will lead the partition again.
+
+    A node that was killed is still the leader in the metadata, and keeps its epoch.
+    """
+    return partition.leader_epoch + (partition.leader == NO_LEADER)
+
+
+def _is_elsewhere(partition: PartitionImage, directories: LogDirectories) -> bool:
     """Whether Kafka has a partition only on other nodes, or in a directory that is not opened."""
     node_id = directories.properties.node_id
     directory = partition.directory_of(node_id)
@@ -274,105 +316,3 @@ def _take_back_strays(directories: LogDirectories, image: MetadataImage) -> None
             if partition not in present:
                 directory.strays.take_back(partition, path)
                 logger.warning("log that was set aside is served again partition=%s", partition)
-
-
-# --- without any metadata
-
-
-def _serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
-    """Create topics for the partitions that are found in the directories."""
-    topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
-    for directory in directories.online:
-        for partition, topic_id in directory.partitions().items():
-            if _may_be_served(partition) and directory.has_segments(partition):
-                found = topics.setdefault(partition.topic, {})
-                found.setdefault(partition.partition, (topic_id, directory))
-    if not topics:
-        return
-    records: list[MetadataRecord] = []
-    topic_ids = _topic_ids(topics, random)
-    for name, found in sorted(topics.items()):
-        topic_id = topic_ids[name]
-        records += [
-            TopicRecord(name=name, topic_id=topic_id),
-            *config_records(TOPIC_CONFIG, name, {}, KEPT),
-            *(
-                partition_record(topic_id, number, directories.properties.node_id)
-                for number in range(max(found) + 1)
-            ),
-            TopicTakenOver(
-                topic_id,
-                tuple(number for number in range(max(found)) if number not in found),
-                (NO_EPOCH,) * (max(found) + 1),
-            ),
-        ]
-    metadata.append(*records)
-    logger.warning(
-        "no metadata in %s: topics=%d partitions=%d are served as found, and none of their "
-        "records are deleted or compacted until their cleanup.policy is set",
-        ", ".join(directory.path for directory in directories.online),
-        len(topics),
-        sum(map(len, topics.values())),
-    )
-
-
-def _topic_ids(
-    topics: Mapping[str, Mapping[int, tuple[uuid.UUID | None, LogDirectory]]], random: Random
-) -> dict[str, uuid.UUID]:
-    """Return the id of each topic: the id in its directories, or a new id.
-
-    Raises:
-        KafkaStorage: two topics have the same id, or a topic has several ids.
-    """
-    names: dict[uuid.UUID, str] = {}
-    unnamed = []
-    for name, found in sorted(topics.items()):
-        topic_id = _topic_id(name, found)
-        if topic_id is None:
-            unnamed.append(name)
-            continue
-        other = names.setdefault(topic_id, name)
-        if other != name:
-            paths = []
-            for topic in (other, name):
-                number = min(n for n, (said, _) in topics[topic].items() if said is not None)
-                paths.append(f"{topics[topic][number][1].path}/{topic}-{number}")
-            raise KafkaStorage(
-                f"{paths[0]} and {paths[1]} have the same topic id in partition.metadata: move "
-                "the partitions of one topic away, or remove partition.metadata from the "
-                "copies, and start the broker again"
-            )
-    for name in unnamed:
-        topic_id = random_id(random)
-        while topic_id in names:
-            topic_id = random_id(random)
-        names[topic_id] = name
-    return {name: topic_id for topic_id, name in names.items()}
-
-
-def _may_be_served(partition: TopicPartition) -> bool:
-    """Whether the topic name and the partition number are valid."""
-    try:
-        check_topic_name(partition.topic)
-    except InvalidTopic:
-        return False
-    return partition.partition < MOST_PARTITIONS
-
-
-def _topic_id(
-    name: str, found: Mapping[int, tuple[uuid.UUID | None, LogDirectory]]
-) -> uuid.UUID | None:
-    """Return the topic id in the ``partition.metadata`` of a topic's partitions; None without one.
-
-    Raises:
-        KafkaStorage: the partitions have several topic ids; the user has to choose.
-    """
-    by_id = {topic_id: number for number, (topic_id, _) in found.items() if topic_id is not None}
-    if len(by_id) > 1:
-        one, other = sorted(by_id.values())[:2]
-        paths = [f"{found[number][1].path}/{name}-{number}" for number in (one, other)]
-        raise KafkaStorage(
-            f"{paths[0]} and {paths[1]} have different topic ids in partition.metadata: move the "
-            "partitions of one of the two topics away, and start the broker again"
-        )
-    return next(iter(by_id), None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import batches_behind, offsets_text
+from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex
 from aiokq.broker.metadata.features import (
     LATEST_METADATA_VERSION,
     METADATA_VERSIONS,
@@ -49,6 +50,9 @@ __all__ = ["MetadataReader", "MetadataState", "TornTail"]
 
 WINDOW: Final = 1024 * 1024
 """Bytes of a segment that are read at once."""
+
+INDEX_BYTES: Final = 2**31 - 1
+"""Limit of the size of an index, which nothing is added to here."""
 
 
 @frozen
@@ -158,6 +162,40 @@ class MetadataReader:
         self._check_level(state)
         return state
 
+    def end(self) -> tuple[int, int] | None:
+        """Return the offset after the last record and its epoch, from the last batches alone.
+
+        None means that these batches are followed by other bytes, which only ``read`` can judge.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        offset, epoch = max(list_snapshots(self._files, self.directory), default=(0, 0))
+        for base in self._bases()[-2:]:  # the newest segment may be empty
+            file = self._files.open(
+                file_names.segment_file(self.directory, base, file_names.LOG), writable=False
+            )
+            try:
+                size = file.size()
+                for _, header, _, reason in self._batches(file, size, self._last_entry(base, size)):
+                    if reason or header is None:
+                        return None
+                    if header.next_offset > offset:
+                        offset, epoch = header.next_offset, header.leader_epoch
+            finally:
+                file.close()
+        return offset, epoch
+
+    def _last_entry(self, base: int, size: int) -> int:
+        """Return the position of a batch near the end of a segment, from its index."""
+        path = file_names.segment_file(self.directory, base, file_names.INDEX)
+        index = OffsetIndex(self._files, path, base, INDEX_BYTES)
+        try:
+            index.load(size)
+        except IndexCorrupt:
+            return 0
+        return index.lookup(base + MAX_RELATIVE_OFFSET)
+
     def _read_snapshot(
         self, state: MetadataState, replay: MetadataReplay, snapshot: SnapshotId
     ) -> None:
@@ -171,8 +209,9 @@ class MetadataReader:
                 state.timestamp_ms = reader.last_contained_ms
         except CorruptRecord as error:
             raise KafkaStorage(
-                f"{error.message}: the snapshot has the metadata up to offset "
-                f"{snapshot.end_offset}; restore it from a copy, or run aiokq log repair"
+                f"the snapshot {path}, which has the metadata up to offset {snapshot.end_offset}, "
+                f"cannot be applied ({error.message}): restore the file from a copy, or run aiokq "
+                "log repair; nothing was changed"
             ) from error
         state.snapshot = snapshot
         state.start_offset, state.epoch = snapshot
@@ -255,10 +294,14 @@ class MetadataReader:
             ) from error
 
     def _batches(
-        self, file: File, size: int
+        self, file: File, size: int, position: int = 0
     ) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
-        """Yield position, header, bytes and error of each batch; end after the first error."""
-        window, start, position = memoryview(b""), 0, 0
+        """Yield position, header, bytes and error of each batch; end after the first error.
+
+        Args:
+            position: where the first batch begins.
+        """
+        window, start = memoryview(b""), position
         while position < size:
             at = position - start
             if len(window) - at < min(HEADER_SIZE, size - position):

@@ -30,7 +30,7 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.config.roles",
     "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
-    *(  # Kafka's metadata log, which no broker writes yet
+    *(  # Kafka's metadata log: read at a takeover, and not written by a broker yet
         f"aiokq.broker.metadata.{name}"
         for name in (
             "cluster_metadata_log",

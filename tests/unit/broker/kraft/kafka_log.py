@@ -9,13 +9,14 @@ from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 from aiokq.fastpath import crc32c
-from aiokq.records.header import CONTROL_MASK
+from aiokq.records.quorum_control import encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
     PartitionRecord,
     TopicRecord,
 )
+from aiokq.wire.quorum_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from aiokq.wire.struct import Message
 from tests.sim.harness.files import MemoryFiles
 
@@ -71,24 +72,20 @@ class KafkaLog:
     def append(self, *records: Message | bytes, epoch: int = 1) -> None:
         """Append one batch; values given as bytes are written unchanged."""
         values = [r if isinstance(r, bytes) else encode_metadata_record(r) for r in records]
-        self._write(
-            [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)], 0, epoch
-        )
+        records = [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)]
+        self.write(encode_batch(records, crc32c=crc32c, base_offset=self.end, leader_epoch=epoch))
+        self.end += len(records)
 
     def lead(self, epoch: int) -> None:
         """Append the first batch of a new controller: a control record."""
-        self._write([RawRecord(self.end, 0, b"\0\0\0\2", b"")], CONTROL_MASK, epoch)
-
-    def _write(self, records: list[RawRecord], attributes: int, epoch: int) -> None:
-        data = encode_batch(
-            records,
-            crc32c=crc32c,
-            base_offset=self.end,
-            leader_epoch=epoch,
-            attributes=attributes,
+        voter = LeaderChangeMessageVoter(voter_id=NODE)
+        change = LeaderChangeMessage(leader_id=NODE, voters=[voter], granting_voters=[voter])
+        self.write(
+            encode_quorum_control_batch(
+                [change], base_offset=self.end, leader_epoch=epoch, timestamp_ms=0, crc32c=crc32c
+            )
         )
-        self.write(data)
-        self.end += len(records)
+        self.end += 1
 
     def write(self, data: bytes) -> None:
         """Append bytes to the newest segment."""

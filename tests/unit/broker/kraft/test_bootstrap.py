@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aiokq.broker.kraft.bootstrap import BOOTSTRAP, hand_over
-from aiokq.broker.kraft.metadata_files import MetadataFiles
-from aiokq.broker.kraft.metadata_image import KafkaMetadata, KafkaPartition
 from aiokq.broker.log.uuid_text import parse_uuid
+from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.metadata_reader import MetadataReader
+from aiokq.broker.metadata.topic_image import PartitionImage
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
@@ -15,14 +16,12 @@ from tests.unit.broker.harness import Broker, batch
 from tests.unit.broker.kraft.kafka_log import DIRECTORY, KafkaLog, partition, topic
 
 
-def read_back(files: MemoryFiles, path: str) -> KafkaMetadata:
+def read_back(files: MemoryFiles, path: str) -> MetadataImage:
     """Return Kafka's metadata as replayed from a file."""
     files.mkdirs("/as/__cluster_metadata-0")
     name = f"{0:020d}-{0:010d}.checkpoint"
     files.write_atomic(f"/as/__cluster_metadata-0/{name}", files.read_bytes(path))
-    found = MetadataFiles.find(files, ["/as"], crc32c)
-    assert found is not None
-    return found.read()
+    return MetadataReader(files, "/as/__cluster_metadata-0", crc32c).read().image
 
 
 async def test_kafka_is_told_of_every_topic() -> None:
@@ -46,9 +45,9 @@ async def test_kafka_is_told_of_every_topic() -> None:
     assert metadata.features["metadata.version"] == 25
     found = metadata.topics["orders"]
     assert found.topic_id == orders.topic_id
-    plain = {n: one._replace(directories=()) for n, one in found.partitions.items()}
-    assert plain == {number: KafkaPartition((0,), -1, 0) for number in range(3)}
-    assert {one.directory_of(0) for one in found.partitions.values()} == set(ids)
+    plain = [one._replace(directories=()) for one in found.partitions]
+    assert plain == [PartitionImage((0,), (0,), -1, 0)] * 3
+    assert {one.directory_of(0) for one in found.partitions} == set(ids)
     assert metadata.topic_configs("orders") == {"retention.ms": "9"}
     assert metadata.next_producer_id == 1000
     async with Broker(files, directories=directories) as broker:

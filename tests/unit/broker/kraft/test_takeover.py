@@ -10,10 +10,17 @@ import pytest
 from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.core.errors import KafkaStorage
 from aiokq.wire.cluster_metadata_records import (
+    FeatureLevelRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
 )
+from aiokq.wire.principal_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+)
+from aiokq.wire.registration_records import RegisterBrokerRecord
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch
 from tests.unit.broker.kraft.kafka_log import (
@@ -231,13 +238,120 @@ async def test_metadata_that_is_moved_away_binds_no_longer(log: KafkaLog) -> Non
         assert [one.leader_epoch for one in orders.partitions] == [2, 5]
 
 
-async def test_metadata_that_is_damaged_keeps_the_node_from_starting(log: KafkaLog) -> None:
-    """Without the metadata every topic would be set aside."""
-    log.append(b"\x01\x02\x63")
-    with pytest.raises(KafkaStorage, match="serves the topics that it finds"):
+def damage(log: KafkaLog, how: str) -> None:
+    """Make the metadata such that the node must not start with it."""
+    log.append(config("retention.ms", "6000"))
+    path = log.snapshot(topic(), partition(0), partition(1))
+    snapshot = log.files.read_bytes(path)
+    match how:
+        case "torn snapshot":
+            log.files.write_atomic(path, snapshot[:-1])
+        case "flipped bit in the snapshot":
+            log.files.write_atomic(path, snapshot[:-20] + b"?" + snapshot[-19:])
+        case "contradiction in the snapshot":
+            log.snapshot(topic(), topic(), epoch=2)
+        case "flipped bit in the log":
+            log.files.remove(path)
+            data = log.files.read_bytes(log.path)
+            log.files.write_atomic(log.path, data[:150] + b"?" + data[151:])
+        case "missing segment":
+            log.end += 10
+            log.roll()
+            log.append(topic("late", OTHER))
+        case "unknown type":
+            log.append(b"\x01\x32\x00...")
+        case "unknown version":
+            log.append(b"\x01\x00\x09...")
+        case "unknown metadata.version":
+            log.append(FeatureLevelRecord(name="metadata.version", feature_level=31))
+        case "contradiction":
+            log.append(topic())
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("torn snapshot", r"\.checkpoint is corrupt at byte"),
+        ("flipped bit in the snapshot", r"\.checkpoint is corrupt at byte"),
+        ("contradiction in the snapshot", r"snapshot \S+6-\S+2\.checkpoint, .*exists already"),
+        ("flipped bit in the log", r"\.log is damaged at byte \d+ .* offset 1 on are at stake"),
+        ("missing segment", "offsets 6-15 are missing"),
+        ("unknown type", "unknown type 50, written by a newer Kafka .* at offset 6"),
+        ("unknown version", "RegisterBrokerRecord of unknown version.* at offset 6"),
+        ("unknown metadata.version", r"metadata\.version 31"),
+        ("contradiction", "topic 'orders' exists already"),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True])
+async def test_metadata_that_cannot_be_understood_refuses_the_start(
+    log: KafkaLog, how: str, words: str, known: bool
+) -> None:
+    """Regression: unknown records, and all records after a damaged batch, were skipped silently.
+
+    With a part of the topics, the others would be set aside, and quotas or ACLs would be forgotten.
+    """
+    if known:
         async with Broker(log.files):
             pass
+    damage(log, how)
+    marker = "/data/.kafka_cleanshutdown"
+    log.files.write_atomic(marker, b'{"version": 0, "brokerEpoch": 12}')
+    before = kafkas_files(log)
+    served = "/data/aiokq-metadata.log"
+    told = log.files.read_bytes(served) if known else None
+    for _ in range(2):
+        with pytest.raises(KafkaStorage, match=words) as refused:
+            async with Broker(log.files):
+                pass
+        assert f"If you move {DIRECTORY} away" in refused.value.message
+        assert "serves the topics that it finds" in refused.value.message
+    assert kafkas_files(log) == before
+    assert log.files.read_bytes(marker) == b'{"version": 0, "brokerEpoch": 12}'
     assert names(log, "-stray") == []
+    if known:
+        assert log.files.read_bytes(served) == told
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 100, b"\0\0\0\0\0\0\0\5\0\0\0\x50...", b"\xff" * 70])
+async def test_what_a_kill_left_at_the_end_of_the_metadata_is_ignored(
+    log: KafkaLog, tail: bytes, caplog
+) -> None:
+    """Kafka cuts it off; aiokq leaves it in place for Kafka to find."""
+    log.write(tail)
+    before = kafkas_files(log)
+    for _ in range(2):
+        async with Broker(log.files) as broker:
+            assert broker.node.topics.get("orders").configs == {"retention.ms": "5000"}
+    assert kafkas_files(log) == before
+    [line] = [one.message for one in caplog.records if "incomplete end" in one.message]
+    assert f"bytes={len(tail)} offset=5" in line
+    assert caplog.text.count("taken over") == 1
+
+
+async def test_metadata_in_two_directories_is_for_the_user(log: KafkaLog) -> None:
+    """A directory without segments and snapshots in it is none."""
+    there = DIRECTORY.replace("/data", "/more")
+    log.files.mkdirs(there)
+    async with Broker(log.files, directories=["/data", "/more"]) as broker:
+        assert broker.node.topics.get("orders").topic_id == ORDERS
+    log.files.write_atomic(f"{there}/{0:020d}.log", b"")
+    with pytest.raises(KafkaStorage, match=r"two log directories.*metadata\.log\.dir"):
+        async with Broker(log.files, directories=["/data", "/more"]):
+            pass
+
+
+async def test_what_is_not_enforced_is_counted(log: KafkaLog, caplog) -> None:
+    """A user must not rely on an ACL that was taken over and has no effect."""
+    acls = [AccessControlEntryRecord(id=uuid.UUID(int=number)) for number in (1, 2, 3)]
+    log.append(
+        *acls,
+        RemoveAccessControlEntryRecord(id=acls[1].id),
+        UserScramCredentialRecord(name="u", mechanism=1),
+        RegisterBrokerRecord(broker_id=NODE),
+    )
+    async with Broker(log.files):
+        pass
+    assert "NOT enforced here: 2 ACLs, 1 SCRAM credentials" in caplog.text
 
 
 async def test_kafka_finds_the_broker_epoch_that_it_left(log: KafkaLog) -> None:

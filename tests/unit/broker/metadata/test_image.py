@@ -155,6 +155,31 @@ def test_a_change_sets_the_fields_that_it_has():
     assert image.topics["t"].partitions[0] == before
 
 
+def test_the_directory_of_a_replica_is_its_nodes():
+    """Ids below 100 mean that the replica has no directory yet or has lost it."""
+    record = partition_record(ID, 2, 3)
+    record.replicas = [3, 4]
+    record.directories = [DIRECTORY, uuid.UUID(int=2)]
+    found = image_of(*CREATED, record).topics["t"].partitions[2]
+    assert [found.directory_of(node) for node in (3, 4, 5)] == [DIRECTORY, None, None]
+
+
+def test_settings_of_a_node_win_over_those_of_all():
+    """Dynamic broker configs name a node by its id, and all nodes by the empty name."""
+    image = image_of(
+        *(
+            ConfigRecord(resource_type=4, resource_name=node, name=name, value=value)
+            for name, value, node in (
+                ("log.retention.ms", "1", ""),
+                ("log.segment.bytes", "2", ""),
+                ("log.retention.ms", "3", "7"),
+            )
+        )
+    )
+    assert image.broker_configs(7) == {"log.retention.ms": "3", "log.segment.bytes": "2"}
+    assert image.broker_configs(1) == {"log.retention.ms": "1", "log.segment.bytes": "2"}
+
+
 @pytest.mark.parametrize("name", ["t", ""])
 def test_cleared_eligible_replicas_are_a_change_of_the_partitions_that_had_some(name):
     """Kafka writes one record for a topic, or for all topics, and raises their epochs."""

@@ -6,7 +6,9 @@ import uuid
 
 import pytest
 
+from aiokq.broker.metadata.metadata_reader import MetadataReader
 from aiokq.broker.metadata.record_codec import encode_metadata_record
+from aiokq.broker.metadata.snapshot_file import snapshot_path
 from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
@@ -16,6 +18,7 @@ from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.metadata_logs import (
     DIRECTORY,
     LEVEL,
+    config,
     memory,
     opened,
     read,
@@ -144,6 +147,84 @@ def test_a_missing_segment_is_refused(files: MemoryFiles) -> None:
     replaced(files, b"")
     with pytest.raises(KafkaStorage, match="offsets 0-8 are missing"):
         read(files)
+
+
+def test_the_newest_snapshot_stands_for_what_was_before(files: MemoryFiles) -> None:
+    """Older segments and snapshots are not read; a snapshot may end inside a segment."""
+    log = opened(files)
+    older = log.snapshot()
+    log.append(*topic(5))
+    newest = log.snapshot()
+    log.append(*topic(6))
+    log.close(clean=False)
+    files.corrupt(snapshot_path(DIRECTORY, older), 100)
+    state = read(files)
+    assert set(state.image.topics) == {"t0", "t1", "t2", "t5", "t6"}
+    assert state.snapshot == newest
+    segments = sorted(
+        f"{DIRECTORY}/{name}" for name in files.listdir(DIRECTORY) if name.endswith(".log")
+    )
+    assert len(segments) > 1
+    files.write_atomic(segments[0], b"".join(map(files.read_bytes, segments)))
+    for name in segments[1:]:
+        files.remove(name)
+    assert list(read(files).image.records()) == list(state.image.records())
+    files.remove(segments[0])
+    assert set(read(files).image.topics) == {"t0", "t1", "t2", "t5"}
+    assert MetadataReader(files, DIRECTORY, crc32c).end() == newest
+
+
+def test_a_snapshot_is_read_though_nobody_may_write_to_it(files: MemoryFiles) -> None:
+    """Kafka's snapshots have mode 0400; opened for writing too, they were readable to root only."""
+    log = opened(files)
+    log.snapshot()
+    log.close()
+    [name] = [name for name in files.listdir(DIRECTORY) if name.endswith(".checkpoint")]
+    files.chmod(f"{DIRECTORY}/{name}", 0o400)
+    assert set(read(files).image.topics) == {"t0", "t1", "t2"}
+
+
+def test_the_end_is_found_without_reading_all(files: MemoryFiles) -> None:
+    """The index is used, also at full size with zeros after its entries, as a kill leaves it."""
+    log = opened(files)
+    for number in range(2000):
+        log.append(config(number))
+    log.close(clean=False)
+    state = read(files)
+    reader = MetadataReader(files, DIRECTORY, crc32c)
+    data = files.read_bytes(SEGMENT)
+    position = batches(data)[-1]
+    relative = read_header(data, position).base_offset
+    entry = relative.to_bytes(4, "big") + position.to_bytes(4, "big")
+    index = SEGMENT.replace(".log", ".index")
+    files.write_atomic(index, entry + bytes(8000))
+    replaced(files, bytes(position) + data[position:])  # nothing before the last batch is read
+    assert reader.end() == (state.end_offset, state.epoch)
+    replaced(files, data)
+    files.write_atomic(index, b"\xff" * 16)
+    assert reader.end() == (state.end_offset, state.epoch)
+    files.remove(index)
+    assert reader.end() == (state.end_offset, state.epoch)
+    files.write_atomic(f"{DIRECTORY}/{state.end_offset:020d}.log", b"")
+    assert reader.end() == (state.end_offset, state.epoch)
+
+
+@pytest.mark.parametrize("change", ["torn", "tail", "flipped"])
+def test_the_end_of_bytes_that_are_no_batch_is_left_to_a_full_read(
+    files: MemoryFiles, change: str
+) -> None:
+    """A damaged batch would otherwise pass for the end, and the records after it be skipped."""
+    data = files.read_bytes(SEGMENT)
+    second = batches(data)[-2]
+    replaced(
+        files,
+        {
+            "torn": data[:-1],
+            "tail": data + b"\0" * 100,
+            "flipped": data[: second + 70] + b"?" + data[second + 71 :],
+        }[change],
+    )
+    assert MetadataReader(files, DIRECTORY, crc32c).end() is None
 
 
 def test_a_snapshot_that_is_damaged_is_refused(files: MemoryFiles) -> None:
