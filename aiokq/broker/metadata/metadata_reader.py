@@ -210,8 +210,8 @@ class MetadataReader:
         except CorruptRecord as error:
             raise KafkaStorage(
                 f"the snapshot {path}, which has the metadata up to offset {snapshot.end_offset}, "
-                f"cannot be applied ({error.message}): restore the file from a copy, or run aiokq "
-                "log repair; nothing was changed"
+                f"cannot be applied ({error.message}): restore the file from a copy; nothing was "
+                "changed"
             ) from error
         state.snapshot = snapshot
         state.start_offset, state.epoch = snapshot
@@ -276,8 +276,7 @@ class MetadataReader:
         except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
             raise KafkaStorage(
                 f"{path}: the batch at offset {header.base_offset} cannot be applied "
-                f"({error.message}): restore the file from a copy, or run aiokq log repair; "
-                "nothing was changed"
+                f"({error.message}): restore the file from a copy; nothing was changed"
             ) from error
         state.end_offset = header.next_offset
         state.epoch = header.leader_epoch
@@ -342,8 +341,7 @@ class MetadataReader:
     def _damaged(self, path: str, position: int, reason: str, offset: int) -> KafkaStorage:
         return KafkaStorage(
             f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
-            f"{offset} on are at stake; restore the file from a copy, or run aiokq log repair, "
-            "which cuts the log there; nothing was changed"
+            f"{offset} on are at stake; restore the file from a copy; nothing was changed"
         )
 
     def _check_level(self, state: MetadataState) -> None:

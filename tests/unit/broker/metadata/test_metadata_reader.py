@@ -110,7 +110,7 @@ def test_a_flipped_bit_before_the_last_batch_is_refused(files: MemoryFiles) -> N
         replaced(files, bytes(data))
         with pytest.raises(KafkaStorage, match=r"damaged|cannot be applied") as refused:
             read(files)
-        assert "aiokq log repair" in refused.value.message
+        assert "restore the file from a copy" in refused.value.message
         assert "nothing was changed" in refused.value.message
         assert files.read_bytes(SEGMENT) == data
         data[position] ^= 0x10
