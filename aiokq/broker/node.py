@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.producer_ids import ProducerIds
     from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
-    from aiokq.broker.replica.partition import LeadershipListener, Partition
+    from aiokq.broker.replica.leadership_listener import LeadershipListener
+    from aiokq.broker.replica.partition import Partition
     from aiokq.core.environment import Environment
 
 __all__ = ["BrokerNode"]

@@ -9,7 +9,7 @@ Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_parti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.follower_append import UnexpectedAppendOffset
 from aiokq.broker.log.producer_state import Origin
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiokq.core.offload import Offload
     from aiokq.records.header import BatchHeader
 
-__all__ = ["LeadershipListener", "Partition", "check_leader_epoch"]
+__all__ = ["Partition", "check_leader_epoch"]
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
@@ -483,26 +483,6 @@ class Partition:
         if epoch == self.leader_epoch:
             return epoch, log.log_end_offset
         return log.end_offset_for_epoch(epoch)
-
-
-class LeadershipListener(Protocol):
-    """Callbacks of a coordinator for the partitions that this node leads.
-
-    They are called on the node's loop and must not block. ``elected`` is called before the first
-    request to the partition's new leader is served. When the coordinator starts, ``elected`` is
-    called for each partition that this node leads already.
-
-    Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
-    """
-
-    def elected(self, partition: Partition) -> None:
-        """Handle that this node has become the leader of `partition`, in its `leader_epoch`."""
-
-    def resigned(self, partition: Partition) -> None:
-        """Handle the end of this node's leadership of `partition`; its log takes no more requests.
-
-        The partition was deleted, its directory failed, or another node leads it now.
-        """
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

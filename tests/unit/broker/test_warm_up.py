@@ -81,7 +81,10 @@ def test_every_module_of_the_broker_is_imported_by_the_start_or_soon_after() -> 
     }
     code = "import aiokq.broker.node, aiokq.connection.network, json, sys\n"
     at_start = set(json.loads(fresh(code + "print(json.dumps(sorted(sys.modules)))")))
-    of_type_checkers = {"aiokq.broker.handlers.areas"}
+    of_type_checkers = {
+        "aiokq.broker.handlers.areas",
+        "aiokq.broker.replica.leadership_listener",
+    }
     assert every - at_start - set(MODULES) - of_type_checkers <= {"aiokq.broker.kraft"}
     for api in APIS.values():
         assert f"aiokq.broker.handlers.{api.module}" in MODULES
