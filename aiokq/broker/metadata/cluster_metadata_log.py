@@ -44,6 +44,7 @@ from aiokq.records.header import HEADER_SIZE, Checksum, read_header
 from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.cluster_metadata_records import (
+    AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -71,6 +72,12 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 
 RECORD_OVERHEAD: Final = 16
 """Largest number of bytes of a record without a key, beside its value."""
+
+_TRANSACTION_MARKERS: Final = (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
 
 
 @frozen
@@ -342,9 +349,10 @@ class ClusterMetadataLog:
         self._last_ms = now_ms
 
     def _apply(self, records: Iterable[Message]) -> None:
-        # The records of an append are durable together, so a transaction among them has ended.
+        # The records of an append are durable together, so a transaction among them has ended. One
+        # that an earlier leader left open is not in the image.
         for record in records:
-            if not isinstance(record, (BeginTransactionRecord, EndTransactionRecord)):
+            if not isinstance(record, _TRANSACTION_MARKERS):
                 self.image.replay(record)
 
     # --- snapshots

@@ -17,21 +17,30 @@ from aiokq.core.errors import ConfigError
 from aiokq.core.frozen import frozen
 
 __all__ = [
+    "CONTROLLER_REGISTRATION",
+    "DEFAULT_METADATA_VERSION",
+    "DIRECTORY_ASSIGNMENT",
+    "ELIGIBLE_LEADER_REPLICAS",
     "ELIGIBLE_LEADER_REPLICAS_VERSION",
     "FEATURES",
     "GROUP_VERSION",
     "KRAFT_VERSION",
     "LATEST_METADATA_VERSION",
+    "METADATA_TRANSACTIONS",
     "METADATA_VERSION",
     "METADATA_VERSIONS",
     "MINIMUM_METADATA_VERSION",
+    "SCRAM_CREDENTIALS",
     "SHARE_VERSION",
     "STREAMS_VERSION",
+    "SUPPORTED_LEVELS",
     "TRANSACTION_VERSION",
     "Feature",
     "metadata_changed",
     "metadata_version_text",
+    "new_levels",
     "release_version",
+    "supported_ranges",
 ]
 
 KRAFT_VERSION: Final = "kraft.version"
@@ -44,6 +53,16 @@ STREAMS_VERSION: Final = "streams.version"
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 29
 """The range of levels of metadata.version; level 30 is unstable in Kafka 4.2."""
+
+DEFAULT_METADATA_VERSION: Final = 25
+"""The level of metadata.version of new directories: any Kafka 4 can open them."""
+
+SCRAM_CREDENTIALS: Final = 11
+METADATA_TRANSACTIONS: Final = 13
+CONTROLLER_REGISTRATION: Final = 15
+DIRECTORY_ASSIGNMENT: Final = 17
+ELIGIBLE_LEADER_REPLICAS: Final = 23
+"""Levels of metadata.version that brought a kind of record, or fields of records."""
 
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     7: "3.3-IV3",
@@ -106,12 +125,44 @@ FEATURES: Final[Mapping[str, Feature]] = {
         Feature(KRAFT_VERSION, (21,)),
         Feature(TRANSACTION_VERSION, (24, 24)),
         Feature(GROUP_VERSION, (22,)),
-        Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, (26,), needs=23),
+        Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, (26,), needs=ELIGIBLE_LEADER_REPLICAS),
         Feature(SHARE_VERSION, (28,)),
         Feature(STREAMS_VERSION, (29,)),
     )
 }
 """The features besides metadata.version, by name."""
+
+SUPPORTED_LEVELS: Final[Mapping[str, int]] = {
+    KRAFT_VERSION: 1,
+    GROUP_VERSION: 1,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+}
+"""The highest level of each feature that works in this broker, besides metadata.version.
+
+Levels of other features, which Kafka may have set, are kept and have no effect.
+"""
+
+
+def supported_ranges() -> dict[str, tuple[int, int]]:
+    """Return the lowest and the highest level of each feature that works here, sorted by name."""
+    ranges = {name: (0, most) for name, most in SUPPORTED_LEVELS.items()}
+    ranges[METADATA_VERSION] = MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION
+    return dict(sorted(ranges.items()))
+
+
+def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, int]:
+    """Return the levels that a new directory gets by default, by name, without those of level 0.
+
+    They are the features that work here, as far as the level of metadata.version allows; Kafka
+    also turns on features that do not work here, and eligible leader replicas only from 4.1 on.
+    ``kraft.version``, which depends on the kind of quorum, is left out.
+    """
+    levels = {METADATA_VERSION: metadata_version}
+    if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:
+        levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
+    if FEATURES[GROUP_VERSION].default_at(metadata_version):
+        levels[GROUP_VERSION] = 1
+    return levels
 
 
 def metadata_version_text(level: int) -> str:

@@ -54,7 +54,7 @@ from aiokq.wire.registration_records import (
 )
 from aiokq.wire.struct import Message
 
-__all__ = ["MetadataImage"]
+__all__ = ["FENCED", "MetadataImage"]
 
 NO_BROKER: Final = -1
 NO_EPOCH: Final = -1

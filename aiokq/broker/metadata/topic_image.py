@@ -15,7 +15,13 @@ from aiokq.core.errors import CorruptRecord
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, PartitionRecord
 
-__all__ = ["NO_LEADER", "NO_LEADER_CHANGE", "PartitionImage", "TopicImage"]
+__all__ = [
+    "NO_LEADER",
+    "NO_LEADER_CHANGE",
+    "RESERVED_DIRECTORY_IDS",
+    "PartitionImage",
+    "TopicImage",
+]
 
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2

@@ -15,9 +15,12 @@ from aiokq.broker.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSIONS,
     MINIMUM_METADATA_VERSION,
+    SUPPORTED_LEVELS,
     metadata_changed,
     metadata_version_text,
+    new_levels,
     release_version,
+    supported_ranges,
 )
 from aiokq.core.errors import ConfigError
 
@@ -84,3 +87,27 @@ def test_levels_are_shown_with_their_name() -> None:
     """A number alone tells nobody which release is needed."""
     assert metadata_version_text(25) == "25 (4.0-IV3)"
     assert metadata_version_text(31) == "31"
+
+
+def test_new_directories_have_only_features_that_work_here() -> None:
+    """And only at levels of metadata.version that have them, so that Kafka opens the directory."""
+    assert new_levels() == {
+        "metadata.version": 25,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+    }
+    for golden in LEVELS:
+        levels = new_levels(golden["level"])
+        assert levels.pop("metadata.version") == golden["level"]
+        for name, level in levels.items():
+            assert level <= SUPPORTED_LEVELS[name] <= FEATURES[name].maximum
+            assert golden["level"] >= FEATURES[name].needs
+        assert levels.get("group.version", 0) == golden["defaults"]["group.version"]
+
+
+def test_the_ranges_that_a_node_announces_are_sorted() -> None:
+    """They are part of records, which must be the same at each start."""
+    ranges = supported_ranges()
+    assert list(ranges) == sorted(ranges)
+    assert ranges["metadata.version"] == (7, 29)
+    assert ranges["group.version"] == (0, 1)

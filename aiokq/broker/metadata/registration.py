@@ -1,0 +1,278 @@
+"""The records with which a node that is the only voter begins an epoch, and with which it stops.
+
+The node is a combined one: its broker and its controller are one process. So it registers both, and
+no other node decides whether it may lead a partition.
+
+The functions compute records from an image and change nothing.
+
+Source: Kafka ``ActivationRecordsGenerator.java``, ``ClusterControlManager.java``,
+``PartitionChangeBuilder.java``; KIP-858, KIP-866, KIP-868, KIP-966.
+Tests: ``tests/unit/broker/metadata/test_registration.py``, ``tests/property/test_registration.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.metadata.features import (
+    CONTROLLER_REGISTRATION,
+    DIRECTORY_ASSIGNMENT,
+    ELIGIBLE_LEADER_REPLICAS,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_TRANSACTIONS,
+    METADATA_VERSION,
+    METADATA_VERSIONS,
+    new_levels,
+    supported_ranges,
+)
+from aiokq.broker.metadata.image import FENCED
+from aiokq.broker.metadata.records import BROKER_CONFIG
+from aiokq.broker.metadata.topic_image import NO_LEADER, RESERVED_DIRECTORY_IDS, PartitionImage
+from aiokq.core.errors import CorruptRecord
+from aiokq.wire.cluster_metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+)
+from aiokq.wire.registration_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.wire.struct import Message
+
+__all__ = [
+    "bootstrap_records",
+    "feature_records",
+    "leadership_records",
+    "registration_records",
+    "stop_records",
+]
+
+TRANSACTION_NAME: Final = "Bootstrap records"
+ABORT_REASON: Final = "Controller failover"
+"""The texts that Kafka's controller writes."""
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
+LOST: Final = uuid.UUID(int=2)
+"""The directory of a replica whose directory does not exist any more."""
+
+_SIGNED_HALVES: Final = struct.Struct(">qq")
+
+
+def feature_records(levels: Iterable[tuple[str, int]]) -> list[Message]:
+    """Return the records of features that are on: metadata.version first, the others by name."""
+    ordered = sorted(levels, key=lambda level: (level[0] != METADATA_VERSION, level[0]))
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered if level]
+
+
+def bootstrap_records(
+    image: MetadataImage,
+    given: Sequence[Message] | None,
+    *,
+    min_insync_replicas: int,
+    in_transaction: bool = False,
+) -> list[Message]:
+    """Return the first records of a new metadata log; none if the log has a metadata.version.
+
+    Args:
+        given: the records of ``bootstrap.checkpoint``; None if the file is missing, which means the
+            features of a new directory.
+        min_insync_replicas: setting of the node, which becomes that of the cluster if eligible
+            leader replicas are on.
+        in_transaction: whether the log ends inside a metadata transaction, which is then aborted,
+            in any log.
+
+    Raises:
+        CorruptRecord: ``given`` has no level of metadata.version, or an unknown one.
+    """
+    records: list[Message] = [AbortTransactionRecord(reason=ABORT_REASON)] if in_transaction else []
+    if image.metadata_version is not None:
+        return records
+    first = feature_records(new_levels().items()) if given is None else list(given)
+    levels = {
+        record.name: record.feature_level
+        for record in first
+        if isinstance(record, FeatureLevelRecord)
+    }
+    level = levels.get(METADATA_VERSION)
+    if level is None or level not in METADATA_VERSIONS:
+        found = "no metadata.version" if level is None else f"the unknown metadata.version {level}"
+        raise CorruptRecord(
+            f"bootstrap.checkpoint has {found}: restore the file, or format the directory again"
+        )
+    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+        first.append(
+            ConfigRecord(
+                resource_type=BROKER_CONFIG,
+                resource_name="",
+                name=MIN_INSYNC_REPLICAS,
+                value=str(min_insync_replicas),
+            )
+        )
+    if level < METADATA_TRANSACTIONS:
+        return records + first
+    return [
+        *records,
+        BeginTransactionRecord(name=TRANSACTION_NAME),
+        *first,
+        EndTransactionRecord(),
+    ]
+
+
+def registration_records(
+    metadata_version: int,
+    *,
+    node_id: int,
+    broker_incarnation: uuid.UUID,
+    controller_incarnation: uuid.UUID,
+    broker_epoch: int,
+    endpoints: Sequence[BrokerEndpoint],
+    controller_endpoints: Sequence[ControllerEndpoint],
+    log_directories: Iterable[uuid.UUID],
+    rack: str | None,
+) -> list[Message]:
+    """Return the records that register one start of the node's controller and of its broker.
+
+    The broker is registered as unfenced, because the node serves clients at once.
+
+    Args:
+        metadata_version: the level of the log, after the records of ``bootstrap_records``.
+        broker_incarnation, controller_incarnation: ids of this start.
+        broker_epoch: the offset at which the records are appended.
+        endpoints: the addresses that clients of each listener connect to.
+        controller_endpoints: the addresses of the controller's listeners.
+        log_directories: ids of the log directories that are online.
+    """
+    records: list[Message] = []
+    if metadata_version >= CONTROLLER_REGISTRATION:
+        records.append(
+            RegisterControllerRecord(
+                controller_id=node_id,
+                incarnation_id=controller_incarnation,
+                end_points=list(controller_endpoints),
+                features=[
+                    ControllerFeature(
+                        name=name, min_supported_version=least, max_supported_version=most
+                    )
+                    for name, (least, most) in supported_ranges().items()
+                ],
+            )
+        )
+    has_directories = metadata_version >= DIRECTORY_ASSIGNMENT
+    records.append(
+        RegisterBrokerRecord(
+            broker_id=node_id,
+            incarnation_id=broker_incarnation,
+            broker_epoch=broker_epoch,
+            end_points=list(endpoints),
+            features=[
+                BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
+                for name, (least, most) in supported_ranges().items()
+            ],
+            rack=rack,
+            fenced=False,
+            log_dirs=sorted(log_directories, key=_kafka_order) if has_directories else [],
+        )
+    )
+    return records
+
+
+def _kafka_order(value: uuid.UUID) -> tuple[int, ...]:
+    """Return the sort key of an id in Kafka, which compares its halves as signed numbers."""
+    return _SIGNED_HALVES.unpack(value.bytes)
+
+
+def leadership_records(
+    image: MetadataImage,
+    node_id: int,
+    *,
+    unclean: bool,
+    online_directories: Collection[uuid.UUID],
+) -> list[PartitionChangeRecord]:
+    """Return the changes of partitions with which the node takes its part in them after a start.
+
+    Partitions without a leader get this node as their leader if no acknowledged record can be
+    missing here: if it is in sync, or eligible, or was the last leader of a partition that has
+    neither. After an unclean start, the partitions that the node already leads get a new leader
+    epoch, because a power cut may have removed records that readers saw in the old one. Partitions
+    in offline directories, and all others, do not change.
+
+    Args:
+        unclean: whether the last stop was unclean, or a log directory was lost since.
+        online_directories: ids of the log directories that are online.
+    """
+    level = image.metadata_version
+    has_elr = level is not None and level >= ELIGIBLE_LEADER_REPLICAS
+    records: list[PartitionChangeRecord] = []
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            leads = partition.leader == node_id
+            if leads:
+                changes = unclean
+            else:
+                changes = partition.leader == NO_LEADER and _may_lead(partition, node_id)
+            if not changes or not _is_online(partition, node_id, online_directories):
+                continue
+            record = PartitionChangeRecord(
+                partition_id=index, topic_id=topic.topic_id, leader=node_id
+            )
+            if not leads:
+                if partition.isr != (node_id,):
+                    record.isr = [node_id]
+                if partition.elr and has_elr:
+                    record.eligible_leader_replicas = []
+                if partition.last_known_elr and has_elr:
+                    record.last_known_elr = []
+            records.append(record)
+    return records
+
+
+def _may_lead(partition: PartitionImage, node_id: int) -> bool:
+    if node_id not in partition.replicas:
+        return False
+    if partition.isr or partition.elr:
+        return node_id in (partition.isr or partition.elr)
+    return partition.last_known_elr == (node_id,)
+
+
+def _is_online(
+    partition: PartitionImage, node_id: int, online_directories: Collection[uuid.UUID]
+) -> bool:
+    """Whether the directory of a node's replica is online; one that is not chosen yet is."""
+    for replica, directory in zip(partition.replicas, partition.directories, strict=False):
+        if replica == node_id:
+            if directory.int < RESERVED_DIRECTORY_IDS:
+                return directory != LOST
+            return directory in online_directories
+    return True  # no record names directories
+
+
+def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationChangeRecord]:
+    """Return the record that fences the node's broker at a clean stop; none if it is not active.
+
+    Otherwise Kafka would refuse the registration of the broker at its next start until the session
+    of the last one has timed out.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.fenced:
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=node_id, broker_epoch=broker.broker_epoch, fenced=FENCED
+        )
+    ]
