@@ -20,11 +20,10 @@ from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import parse_uuid
+from aiokq.broker.metadata.bootstrap_checkpoint import write_bootstrap_checkpoint
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
-from aiokq.broker.metadata.snapshot_file import write_snapshot
 from aiokq.broker.metadata.topic_image import TopicImage
 from aiokq.core.errors import ConfigError, CorruptRecord
 from aiokq.core.files import Files
@@ -35,9 +34,7 @@ from aiokq.wire import cluster_metadata_records as kafka
 from aiokq.wire.fields import ZERO_UUID
 from aiokq.wire.struct import Message
 
-__all__ = ["BOOTSTRAP", "HandedOver", "hand_over"]
-
-BOOTSTRAP: Final = "bootstrap.checkpoint"
+__all__ = ["HandedOver", "hand_over"]
 
 FEATURES: Final = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
 """Feature levels of Kafka 4.0 (``4.0-IV3``); ``kafka-features`` upgrades them in later versions."""
@@ -104,19 +101,10 @@ def _hand_over(
                 broker_id=ids[0].node_id, next_producer_id=image.next_producer_id
             )
         )
-    values = [encode_metadata_record(record) for record in records]
-    written = tuple(f"{path}/{BOOTSTRAP}" for path in paths)
-    for path in written:
-        write_snapshot(
-            files,
-            path,
-            values,
-            epoch=0,
-            timestamp_ms=timestamp_ms,
-            last_contained_ms=0,  # there is no log
-            crc32c=crc32c,
-            read_only=False,
-        )
+    written = tuple(
+        write_bootstrap_checkpoint(files, path, records, timestamp_ms=timestamp_ms, crc32c=crc32c)
+        for path in paths
+    )
     partitions = sum(len(topic.partitions) for topic in image.topics.values())
     return HandedOver(ids[0].cluster_id, ids[0].node_id, len(image.topics), partitions, written)
 

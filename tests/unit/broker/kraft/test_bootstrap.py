@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiokq.broker.kraft.bootstrap import BOOTSTRAP, hand_over
+from aiokq.broker.kraft.bootstrap import hand_over
 from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.metadata_reader import MetadataReader
@@ -41,7 +41,7 @@ async def test_kafka_is_told_of_every_topic() -> None:
             hand_over(files, directories, 0)
     done = hand_over(files, directories, 0)
     assert done == (cluster_id, 0, 1, 3, ("/a/bootstrap.checkpoint", "/b/bootstrap.checkpoint"))
-    metadata = read_back(files, f"/a/{BOOTSTRAP}")
+    metadata = read_back(files, "/a/bootstrap.checkpoint")
     assert metadata.features["metadata.version"] == 25
     found = metadata.topics["orders"]
     assert found.topic_id == orders.topic_id
