@@ -428,6 +428,7 @@ from aiokq.wire.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from aiokq.wire.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from aiokq.wire.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -781,6 +782,8 @@ __all__ = [
     "TxnOffsetCommitResponseTopic",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
     "UpdatableFeatureResult",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",

@@ -236,6 +236,7 @@ MODULES: Final = {
         "TxnOffsetCommitRequestTopic TxnOffsetCommitResponse "
         "TxnOffsetCommitResponsePartition TxnOffsetCommitResponseTopic "
     ),
+    "unregister_broker": ("UnregisterBrokerRequest UnregisterBrokerResponse "),
     "update_features": (
         "FeatureUpdateKey UpdatableFeatureResult UpdateFeaturesRequest UpdateFeaturesResponse "
     ),
@@ -313,6 +314,7 @@ APIS: Final = {
     57: ("UpdateFeatures", "update_features", "UpdateFeaturesRequest"),
     60: ("DescribeCluster", "describe_cluster", "DescribeClusterRequest"),
     61: ("DescribeProducers", "describe_producers", "DescribeProducersRequest"),
+    64: ("UnregisterBroker", "unregister_broker", "UnregisterBrokerRequest"),
     65: ("DescribeTransactions", "describe_transactions", "DescribeTransactionsRequest"),
     66: ("ListTransactions", "list_transactions", "ListTransactionsRequest"),
     68: ("ConsumerGroupHeartbeat", "consumer_group_heartbeat", "ConsumerGroupHeartbeatRequest"),
