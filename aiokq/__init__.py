@@ -31,6 +31,13 @@ if TYPE_CHECKING:
         ConfigSource,
         ConfigSynonym,
     )
+    from aiokq.admin.features import (
+        FeatureMetadata,
+        FeatureUpdate,
+        FeatureUpdated,
+        FinalizedVersionRange,
+        SupportedVersionRange,
+    )
     from aiokq.admin.group_import import GroupOffsetImported
     from aiokq.admin.group_listing import GroupListings
     from aiokq.admin.group_reset import ResetTo
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
     from aiokq.admin.offsets import OffsetListing
     from aiokq.admin.partitions import NewPartitions, PartitionsCreated
     from aiokq.admin.placement import LeaderElected, PartitionReassigned, Reassignment
+    from aiokq.admin.quorum import QuorumInfo, QuorumNode, QuorumReplicaState, RaftVoterEndpoint
     from aiokq.admin.records import RecordsDeleted
     from aiokq.admin.results import ItemResult, Results
     from aiokq.admin.settings import AdminSettings
@@ -204,6 +212,10 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "ConfigsAltered",
+    "FeatureMetadata",
+    "FeatureUpdate",
+    "FeatureUpdated",
+    "FinalizedVersionRange",
     "GroupDeleted",
     "GroupDescription",
     "GroupLag",
@@ -228,11 +240,16 @@ __all__ = [
     "PartitionLag",
     "PartitionReassigned",
     "PartitionsCreated",
+    "QuorumInfo",
+    "QuorumNode",
+    "QuorumReplicaState",
+    "RaftVoterEndpoint",
     "Reassignment",
     "RecordsDeleted",
     "ReplicaInfo",
     "ResetTo",
     "Results",
+    "SupportedVersionRange",
     "TopicCreated",
     "TopicDeleted",
     "TopicDescription",
@@ -294,6 +311,13 @@ _HOMES = {
         "ConfigSynonym",
         "ConfigsAltered",
     ],
+    "aiokq.admin.features": [
+        "FeatureMetadata",
+        "FeatureUpdate",
+        "FeatureUpdated",
+        "FinalizedVersionRange",
+        "SupportedVersionRange",
+    ],
     "aiokq.admin.group_import": ["GroupOffsetImported"],
     "aiokq.admin.group_listing": ["GroupListings"],
     "aiokq.admin.group_reset": ["ResetTo"],
@@ -316,6 +340,7 @@ _HOMES = {
     "aiokq.admin.partitions": ["NewPartitions", "PartitionsCreated"],
     "aiokq.admin.log_dirs": ["BrokerLogDirs", "LogDirDescription", "ReplicaInfo"],
     "aiokq.admin.placement": ["LeaderElected", "PartitionReassigned", "Reassignment"],
+    "aiokq.admin.quorum": ["QuorumInfo", "QuorumNode", "QuorumReplicaState", "RaftVoterEndpoint"],
     "aiokq.admin.records": ["RecordsDeleted"],
     "aiokq.admin.results": ["ItemResult", "Results"],
     "aiokq.admin.settings": ["AdminSettings"],

@@ -23,6 +23,7 @@ from aiokq.admin.config_types import (
     ConfigsAltered,
     ResourceLike,
 )
+from aiokq.admin.controller_calls import ControllerCalls
 from aiokq.admin.group_calls import GroupCalls
 from aiokq.admin.log_dirs import BrokerLogDirs
 from aiokq.admin.offsets import OffsetListing
@@ -53,7 +54,7 @@ P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
-class Admin(GroupCalls, PlacementCalls):
+class Admin(GroupCalls, PlacementCalls, ControllerCalls):
     """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from

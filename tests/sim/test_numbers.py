@@ -30,6 +30,7 @@ from aiokq import (
     Consumer,
     EmbeddedCluster,
     EventStream,
+    FeatureUpdate,
     KafkaError,
     NewPartitions,
     NewTopic,
@@ -93,6 +94,7 @@ BYTES = _ints(0, INT32_MAX)
 NODE = _ints(0, INT32_MAX)
 OPTIONAL_COUNT = _ints(1, INT32_MAX, -1)
 REPLICAS = _ints(1, INT16_MAX, -1)
+LEVEL = _ints(0, INT16_MAX)
 PORT = _ints(0, 65_535)
 STREAMS = _ints(1, 10_000)
 ANY_INT32 = _ints(-(2**31), INT32_MAX)
@@ -195,8 +197,10 @@ TABLE: dict[str, tuple[Kind, Call]] = {
             delete_topics=("none",),
             describe_cluster=(),
             describe_configs=("t",),
+            describe_features=(),
             describe_groups=("g",),
             describe_log_dirs=(),
+            describe_metadata_quorum=(),
             describe_topics=("t",),
             elect_leaders=([TP],),
             group_lag=("g",),
@@ -210,6 +214,8 @@ TABLE: dict[str, tuple[Kind, Call]] = {
             remove_members=("g", ["m"]),
             reset_group_offsets=("g", 0, [TP]),
             rewind_group=("g", 0, [TP]),
+            unregister_broker=(7,),
+            update_features=({"group.version": 1},),
         )
     ),
     **dict(
@@ -281,6 +287,7 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         lambda w, v: w.admin.delete_group_offsets("g", [("t", v)]),
     ),
     "Admin.delete_records(before)": (OFFSET, lambda w, v: w.admin.delete_records({TP: v})),
+    "Admin.describe_features(node_id)": (NODE, _at("describe_features", "node_id")),
     "Admin.describe_log_dirs(node_ids)": (NODE, lambda w, v: w.admin.describe_log_dirs([v])),
     "Admin.import_group_offsets(groups)": (
         OFFSET,
@@ -291,6 +298,11 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         lambda w, v: w.admin.list_group_offsets({"g": [("t", v)]}),
     ),
     "Admin.list_offsets(partitions)": (SPEC, lambda w, v: w.admin.list_offsets({TP: v})),
+    "Admin.unregister_broker(broker_id)": (NODE, lambda w, v: w.admin.unregister_broker(v)),
+    "Admin.update_features(updates)": (
+        LEVEL,
+        lambda w, v: w.admin.update_features({"f": FeatureUpdate(v, "safe_downgrade")}),
+    ),
     "Admin.reset_group_offsets(to)": (
         OFFSET,
         lambda w, v: w.admin.reset_group_offsets("g", {TP: v}, dry_run=True),
@@ -469,23 +481,31 @@ INSIDE_VALUES: dict[str, tuple[Kind, Call]] = {
 MADE_BY_AIOKQ = {
     "Assigned", "Assignment", "BatchInfo", "BrokerDescription", "BrokerDown", "BrokerHealth",
     "BrokerInfo", "BrokerLogDirs", "BrokerUp", "CloseReport", "ClusterDescription",
-    "ClusterHealth", "ClusterMetadata", "ConsumerHealth", "DeliveriesFailed",
-    "DeserializedRecord", "GroupDescription", "GroupHealth", "GroupLag", "GroupListing",
-    "GroupListings", "GroupOffsetAltered", "GroupOffsetDeleted", "GroupOffsetImported",
-    "GroupOffsetReset", "GroupOffsets", "LeaderChanged", "LogDirDescription", "LoopStalled",
-    "Lost", "MemberDescription", "OffsetListing", "PartitionDescription", "PartitionFailed",
-    "PartitionHealth", "PartitionInfo", "PartitionLag", "PartitionRecords", "PartitionRecovered",
-    "PartitionsAdded", "PartitionsCreated", "ProducerHealth", "Reassignment", "RecordBatch",
-    "RecordsDeleted", "RegistryNode", "RegistryWatch", "ReplicaInfo", "Results", "Revoked",
-    "Subscription", "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing",
-    "TopicRecreated", "Topology",
+    "ClusterHealth", "ClusterMetadata", "ConsumerHealth", "DeliveriesFailed", "DeserializedRecord",
+    "FeatureMetadata", "FeatureUpdated", "FinalizedVersionRange", "GroupDescription",
+    "GroupHealth", "GroupLag", "GroupListing", "GroupListings", "GroupOffsetAltered",
+    "GroupOffsetDeleted", "GroupOffsetImported", "GroupOffsetReset", "GroupOffsets",
+    "LeaderChanged", "LogDirDescription", "LoopStalled", "Lost", "MemberDescription",
+    "OffsetListing", "PartitionDescription", "PartitionFailed", "PartitionHealth", "PartitionInfo",
+    "PartitionLag", "PartitionRecords", "PartitionRecovered", "PartitionsAdded",
+    "PartitionsCreated", "ProducerHealth", "QuorumInfo", "QuorumNode", "QuorumReplicaState",
+    "RaftVoterEndpoint", "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode",
+    "RegistryWatch", "ReplicaInfo", "Results", "Revoked", "Subscription", "SupportedVersionRange",
+    "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated",
+    "Topology",
 }  # fmt: skip
 """Results, events and similar classes, whose numbers come from a broker."""
 
 CALLED_BY_AIOKQ = {"Assignor", "Deserializer", "Interceptor", "Partitioner", "Serializer"}
 """Interfaces implemented by users; aiokq calls their methods."""
 
-CHECKED_WHERE_USED = {"GroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp", "ProducerRecord"}
+CHECKED_WHERE_USED = {
+    "FeatureUpdate",
+    "GroupMetadata",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "ProducerRecord",
+}
 """Values that users and aiokq create; they are checked when they are used."""
 
 NOT_SENT = {

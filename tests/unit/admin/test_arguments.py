@@ -47,6 +47,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "elect_leaders": {},
     "alter_partition_reassignments": {"reassignments": {("t", 0): [1]}},
     "list_partition_reassignments": {},
+    "describe_metadata_quorum": {},
+    "describe_features": {},
+    "update_features": {"updates": {"group.version": 1}},
+    "unregister_broker": {"broker_id": 7},
 }
 """Valid arguments by method; the others have defaults."""
 

@@ -1,0 +1,82 @@
+"""ControllerCalls: the methods of Admin on the quorum, the features and registered brokers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from aiokq.admin import features, quorum, registrations
+from aiokq.admin.features import FeatureMetadata, FeatureUpdate, FeatureUpdated
+from aiokq.admin.quorum import QuorumInfo
+from aiokq.admin.results import Results
+from aiokq.cluster.engine import ClusterEngine
+from aiokq.core.arguments import mapping_argument
+
+__all__ = ["ControllerCalls"]
+
+
+class ControllerCalls(ABC):
+    """Methods of `Admin` on what the controllers of a cluster in KRaft mode decide.
+
+    Results, ``timeout`` and errors are as described in `Admin`.
+    """
+
+    @abstractmethod
+    def _check(self, timeout: float | None) -> ClusterEngine:
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
+
+    async def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
+        """Describe the quorum of controllers and its replicas of the metadata log (Kafka 3.3).
+
+        Raises:
+            UnsupportedVersion: the cluster has no quorum, as with ZooKeeper.
+        """
+        return await quorum.describe_metadata_quorum(self._check(timeout), timeout=timeout)
+
+    async def describe_features(
+        self, *, node_id: int | None = None, timeout: float | None = None
+    ) -> FeatureMetadata:
+        """Return the levels of features in force, and those that a broker supports (Kafka 2.7).
+
+        Args:
+            node_id: the broker to ask; None for any.
+        """
+        return await features.describe_features(self._check(timeout), node_id, timeout=timeout)
+
+    async def update_features(
+        self,
+        updates: Mapping[str, int | FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+        raise_errors: bool = False,
+    ) -> Results[str, FeatureUpdated]:
+        """Change the levels of features (Kafka 2.7). Kafka 4 changes all of them or none.
+
+        Args:
+            updates: the new level by name of the feature (``metadata.version``). A number upgrades;
+                a `FeatureUpdate` also downgrades, safely or with possible loss of metadata.
+            validate_only: validate without changing (Kafka 3.3).
+
+        Returns:
+            Results by feature; errors are InvalidUpdateVersion, FeatureUpdateFailed. If Kafka 4
+            refuses one feature, all features have its error, whose message names it.
+        """
+        engine = self._check(timeout)
+        results = await features.update_features(
+            engine,
+            mapping_argument(updates, "updates", "{'metadata.version': 25}"),
+            validate_only=validate_only,
+            timeout=timeout,
+        )
+        return results.raise_for_errors() if raise_errors else results
+
+    async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
+        """Remove the registration of a broker that was stopped for good (KRaft, Kafka 2.8).
+
+        Partitions keep the broker among their replicas: move them to other brokers first.
+
+        Raises:
+            BrokerIdNotRegistered: no broker with this id is registered.
+        """
+        await registrations.unregister_broker(self._check(timeout), broker_id, timeout=timeout)
