@@ -155,14 +155,16 @@ async def repeated(
         except KafkaError as error:
             if not error.retriable:
                 raise
-            if engine.now() >= deadline:
-                if isinstance(error, RequestTimeout):
-                    raise
-                raise RequestTimeout(
-                    f"no success within {total:.3g} s: {error}", api=api
-                ) from error
-        engine.counters.retries[api] += 1
-        await _pause(engine, backoff.next(), deadline, refresh=False)
+            if engine.now() >= deadline and isinstance(error, RequestTimeout):
+                raise
+            failure = error
+        if engine.now() < deadline:
+            engine.counters.retries[api] += 1
+            await _pause(engine, backoff.next(), deadline, refresh=False)
+        if engine.now() >= deadline:  # an attempt without time would hide the last error
+            raise RequestTimeout(
+                f"no success within {total:.3g} s: {failure}", api=api
+            ) from failure
 
 
 async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refresh: bool) -> None:
