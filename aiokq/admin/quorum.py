@@ -60,10 +60,10 @@ class QuorumReplicaState:
         replica_directory_id: id of the directory with the replica's log; None if unknown, as with
             `kraft.version` 0, or if the broker is older than 3.9.
         log_end_offset: end of the replica's log; -1 if unknown.
-        last_fetch_timestamp_ms: the leader's clock when the replica last fetched, in milliseconds
-            since 1970; None for the leader itself and if unknown.
-        last_caught_up_timestamp_ms: the time until which the replica has all records, in
+        last_fetch_timestamp_ms: time by the leader's clock when the replica last fetched, in
             milliseconds since 1970; for the leader the current time; None if unknown.
+        last_caught_up_timestamp_ms: time until which the replica has all records, in milliseconds
+            since 1970; for the leader the current time; None if unknown.
     """
 
     replica_id: int

@@ -58,7 +58,7 @@ class Router:
             version = connection.version_for(request_class)
             if newest is not None:
                 version = min(version, newest)
-            return make(version), version
+            return connection.completed(make(version)), version
 
         return await self._route(prepare, request_class, target, timeout)
 

@@ -156,8 +156,8 @@ def test_a_broker_without_the_requests_is_named_as_the_reason():
 def with_features(cluster: ScriptedCluster, *, epoch: int = 42) -> None:
     def answer(broker: ScriptedBroker, request: Any, version: int) -> Any:
         response = cluster.api_versions()
-        if version < 3:
-            return response
+        if version >= 3 and not request.client_software_name:
+            return wire.ApiVersionsResponse(error_code=42)
         response.supported_features = [
             wire.SupportedFeatureKey(name="metadata.version", min_version=7, max_version=29),
             wire.SupportedFeatureKey(name="group.version", max_version=broker.node_id),
