@@ -164,7 +164,7 @@ log.command(
 )(forget_missing)
 app.add_typer(log, name="log")
 app.add_typer(spark, name="spark")
-app.command(epilog=examples("aiokq cluster -b kafka1:9092,kafka2:9092 --json"))(cluster)
+app.add_typer(cluster, name="cluster")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs
 )
