@@ -73,6 +73,10 @@ async def administers(admin: aiokq.Admin) -> None:
     await admin.delete_records({tp: 5})
     offsets = {("orders", 0): 5}
     await admin.delete_records(offsets)
+    levels = {"metadata.version": 25}
+    updated = await admin.update_features(levels, validate_only=True)
+    assert_type(updated["metadata.version"], aiokq.FeatureUpdated)
+    await admin.update_features({"group.version": aiokq.FeatureUpdate(0, "safe_downgrade"), "a": 1})
 
 
 async def reaches_deeper(cluster: aiokq.Cluster) -> None:

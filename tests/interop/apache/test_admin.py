@@ -17,6 +17,7 @@ from aiokq.admin.config_types import (
     ConfigResourceType,
     ConfigSource,
 )
+from aiokq.admin.features import FeatureUpdate
 from aiokq.admin.partitions import NewPartitions
 from aiokq.admin.topics import NewTopic
 from tests.interop.apache.support import BASE_TIME, create_topic, eventually
@@ -245,6 +246,60 @@ async def test_the_cluster_is_described(apache, admin):
     [broker] = described.brokers
     assert f"{broker.host}:{broker.port}" == apache.bootstrap_servers
     assert (broker.node_id, broker.rack, broker.fenced) == (1, "rack-1", False)
+
+
+async def test_the_quorum_and_the_features_are_described(apache, admin):
+    """One voter, which leads; a change of features is validated and refused in Kafka's words."""
+    quorum = await admin.describe_metadata_quorum()
+    [voter] = quorum.voters
+    assert (quorum.leader_id, voter.replica_id, quorum.observers) == (1, 1, ())
+    assert voter.log_end_offset >= quorum.high_watermark > 0
+    assert voter.last_caught_up_timestamp_ms > BASE_TIME
+    [endpoint] = quorum.nodes[1].endpoints
+    assert (endpoint.listener, endpoint.port) == ("CONTROLLER", apache.controller_ports[1])
+
+    features = await admin.describe_features()
+    assert features == await admin.describe_features(node_id=1)
+    assert features.finalized_features_epoch > 0
+    level = features.finalized_features["metadata.version"].max_version_level
+    assert level == features.supported_features["metadata.version"].max_version
+    assert features.supported_features["group.version"].min_version == 0
+
+    updates = {"metadata.version": level, "group.version": FeatureUpdate(0, "safe_downgrade")}
+    assert (await admin.update_features(updates, validate_only=True)).ok
+    refused = await admin.update_features({"metadata.version": level + 9, "group.version": 1})
+    assert [type(each.error) for each in refused.values()] == [errors.InvalidUpdateVersion] * 2
+    assert "metadata.version" in str(refused["group.version"].error)
+    again = await admin.describe_features()
+    assert again.finalized_features == features.finalized_features
+    with pytest.raises(errors.BrokerIdNotRegistered, match="77"):
+        await admin.unregister_broker(77)
+
+
+@pytest.mark.full
+async def test_a_feature_is_turned_off_and_on(apache, admin):
+    """Kafka's tool shows the same levels."""
+
+    async def off() -> None:
+        assert "streams.version" not in (await admin.describe_features()).finalized_features
+
+    update = {"streams.version": FeatureUpdate(0, "safe_downgrade")}
+    await admin.update_features(update, raise_errors=True)
+    try:
+        await eventually(off)
+        printed = run_tool(
+            "FeatureCommand", "--bootstrap-server", apache.bootstrap_servers, "describe"
+        ).stdout
+        [line] = [line for line in printed.splitlines() if "streams.version" in line]
+        assert "FinalizedVersionLevel: 0" in line
+    finally:
+        await admin.update_features({"streams.version": 1}, raise_errors=True)
+
+    async def on() -> None:
+        found = (await admin.describe_features()).finalized_features
+        assert found["streams.version"].max_version_level == 1
+
+    await eventually(on)
 
 
 async def test_offsets_are_listed_for_every_kind_of_time(apache, admin, topic):

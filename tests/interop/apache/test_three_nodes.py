@@ -359,3 +359,33 @@ async def test_all_nodes_gone_and_back(kafka, topic):
             kafka.start_node(node, wait=False)
         await work.until_received(300)
     assert {e.node_id for e in work.of(BrokerDown)} == {1, 2, 3}
+
+
+@pytest.mark.full
+async def test_a_stopped_broker_is_unregistered_and_registers_itself_again(kafka):
+    """The quorum tells who leads and who lags; a new start of the node needs no other step."""
+    async with aiokq.Admin(kafka.bootstrap_servers) as admin:
+        quorum = await admin.describe_metadata_quorum()
+        assert [voter.replica_id for voter in quorum.voters] == [1, 2, 3]
+        assert sorted(quorum.nodes) == [1, 2, 3]
+        stopped = next(node for node in (3, 2) if node != quorum.leader_id)
+        await asyncio.to_thread(kafka.stop_node, stopped)
+
+        async def registered() -> dict[int, bool]:
+            described = await admin.describe_cluster(include_fenced_brokers=True)
+            return {broker.node_id: broker.fenced for broker in described.brokers}
+
+        async def is_fenced() -> None:
+            assert (await registered())[stopped]
+
+        await eventually(is_fenced, 30)
+        await admin.unregister_broker(stopped)
+
+        async def is_gone() -> None:
+            assert stopped not in await registered()
+
+        await eventually(is_gone)
+        with pytest.raises(errors.BrokerIdNotRegistered):
+            await admin.unregister_broker(stopped)
+        await asyncio.to_thread(kafka.start_node, stopped)
+    await all_in_service(kafka)
