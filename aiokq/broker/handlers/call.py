@@ -37,7 +37,8 @@ class Call(NamedTuple):
             BrokerError: the client lacks the permission. The row in `PERMISSIONS` determines
                 which error.
         """
-        if not self.permits(operation, resource_type, name):
+        # hot: benchmarks/micro/groups.py; without an authorizer, three calls are spared
+        if self.gate.authorizer is not None and not self.permits(operation, resource_type, name):
             raise self.refusal(operation, resource_type)
 
     def refusal(self, operation: Operation, resource_type: ResourceType) -> BrokerError:
