@@ -142,7 +142,7 @@ class ClusterChecks:
                 )
         except TimeoutError as error:
             cause = f"no answer within {limit:g} s"
-            if isinstance(error, RequestTimeout):  # one request has a limit of its own
+            if isinstance(error, RequestTimeout):  # its message names its own timeout
                 cause = error.message
             raise ConnectionLost(
                 f"{cause}: a firewall, not Kafka, or a listener of another security_protocol"

@@ -1,4 +1,4 @@
-"""LoadVerification: the output of `aiokq spark load --verify`; `verify_load` does the check."""
+"""LoadVerification: runs `verify_load` for `aiokq spark load --verify` and prints the result."""
 
 from __future__ import annotations
 

@@ -39,10 +39,11 @@ class FramePool:
         return self._held
 
     def ready(self, size: int) -> memoryview:
-        """Return memory of `size` bytes to receive into; the same memory until `claim` is called.
+        """Return memory of `size` bytes to receive into.
 
-        A hundred readers that wait for large frames thus share one buffer. A reader must not return
-        to the loop between this call and `claim`.
+        Until `claim`, calls with the same size return the same memory: readers share it while they
+        wait for large frames. A reader that keeps received bytes must therefore call `claim` before
+        it returns to the loop.
         """
         view = self._ready
         if view is None or len(view) != size:

@@ -47,8 +47,8 @@ _START_BYTES: Final = 4096
 _TOGETHER_BYTES: Final = 1152 * 1024
 
 # Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
-# bytes arrive, but never more than the size of the frame. With every client's defaults Produce
-# requests are at most 1 MB, and are therefore received without a copy.
+# bytes arrive, but never more than the size of the frame. Produce requests of the Java client and
+# of librdkafka are at most 1 MB by default, so they are received without a copy.
 _FIRST_STEP_BYTES: Final = 2 * 1024 * 1024
 
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}

@@ -1,9 +1,9 @@
 """ResponseWriter: sends responses of buffers and file ranges, and disconnects stalled clients.
 
 On a plain TCP socket, `os.sendfile` sends a file range from the page cache. For ranges of 1 MB,
-`os.sendfile` took 0.35 s of CPU per GB under asyncio, and 0.51 s under uvloop. Reading and writing
-the ranges took 0.56 s and 0.60 s. These are medians of seven interleaved rounds on a busy machine;
-single rounds scatter widely (benchmarks/micro/connection.py).
+`os.sendfile` took 0.35 s of CPU per GB under asyncio, and 0.51 s under uvloop. Reading a range into
+memory and writing it took 0.56 s under asyncio, and 0.60 s under uvloop. These are medians of seven
+interleaved rounds on a busy machine; single rounds scatter widely (benchmarks/micro/connection.py).
 
 `os.sendfile` is called on the transport's own descriptor while the transport has no unsent output:
 uvloop implements none of its `sendfile` calls, and asyncio's takes the socket from the transport.

@@ -62,7 +62,7 @@ class BackgroundWork:
         self._warnings = WarningBackoff(now)
 
     def task(self, name: str) -> BackgroundTask:
-        """Return a `BackgroundTask`, which has its own backoff, such as for loading one partition.
+        """Return a `BackgroundTask` with its own backoff, for example to load one partition.
 
         Args:
             name: shared by all work of one kind. It is a label of a metric, so there must be

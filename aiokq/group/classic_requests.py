@@ -72,7 +72,10 @@ def sync_request(
     assignor: Assignor | None,
     assignments: list[SyncGroupRequestAssignment],
 ) -> SyncGroupRequest:
-    """Return the request for the member's assignment; the leader's contains all assignments."""
+    """Return a SyncGroup request for the member's assignment.
+
+    The request of the group's leader contains the assignments of all members.
+    """
     return SyncGroupRequest(
         group_id=member.group_id,
         generation_id=member.generation,

@@ -212,8 +212,8 @@ def upconvert(
     messages of one entry do. A caller that needs the exact type converts entry by entry.
 
     Args:
-        crc32c: computes the checksum; without it the CRC is 0, because the CRC-32 of each entry has
-            been verified.
+        crc32c: computes the checksum of the batch. None writes 0, for callers that check the
+            entries instead.
         check_crcs: verify the CRC-32 of each outer entry.
         limit: the most bytes that one wrapper may decompress to.
 

@@ -148,7 +148,8 @@ async def _gather(
             part = await in_thread(partial(batch.to_arrow, columns))
         except CorruptRecord as error:
             found.failure = error
-            part = await in_thread(partial(batch.to_arrow, columns))  # records before the damage
+            # The second call returns the records before the corrupt batch.
+            part = await in_thread(partial(batch.to_arrow, columns))
         if part.num_rows:
             found.parts.append(part)
             found.offsets[TopicPartition(batch.topic, batch.partition)] = batch.next_offset

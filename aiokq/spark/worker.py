@@ -105,13 +105,13 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class WorkerClient:
-    """A Cluster on the loop thread of this process, for blocking code.
+    """Access for blocking code to a Cluster that runs on the loop thread of this process.
 
-    ``client.run(client.cluster.refresh("orders"))``. The object cannot be sent to a worker: code in
-    a worker calls `worker_client` there.
+    Example: ``client.run(client.cluster.refresh("orders"))``. A WorkerClient cannot be sent to a
+    Spark worker; code in a worker calls `worker_client`.
 
     Args:
-        options: the options that the cluster was made of, if any; errors name these.
+        options: the options that the cluster was made from, if any; error messages name them.
 
     Attributes:
         cluster: the cluster, which must be used on the loop only, through `run` and `submit`.

@@ -44,7 +44,7 @@ def encode_appended(
     topics: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
     throttle_ms: int = 0,
 ) -> bytes:
-    """Return a whole frame that starts with its size.
+    """Return a Produce response without errors as a whole frame, including its size field.
 
     Args:
         version: version of Produce, 3 to 13.

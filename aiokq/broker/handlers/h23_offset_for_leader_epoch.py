@@ -1,8 +1,9 @@
 """OffsetForLeaderEpoch (23), versions 2-4: return where a leader epoch ends in the log.
 
-The result depends on the requested epoch. For the latest epoch it is the log end offset. For an
-earlier epoch it is the end of the largest epoch not above the requested one. For an epoch after the
-latest, epoch and offset are -1.
+The end offset depends on the requested epoch. For the latest epoch, it is the log end offset. For
+an earlier epoch, the largest known epoch not above it and the end of that epoch are returned. For
+an epoch before all known epochs, that epoch and the start of the oldest known epoch are returned.
+For -1, for an epoch after the latest, or if no epoch is known, epoch and offset are -1.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. KIP-101,

@@ -328,8 +328,9 @@ class TimeIndex(_SparseIndex):
         """Return an offset below which no record is as late as `timestamp_ms`."""
         assert self._column is not None
         at = bisect_right(self._column, timestamp_ms)
-        # No record up to an entry's offset is later than the entry's timestamp. If that is exactly
-        # the timestamp to find, the first such record may come earlier: use the previous entry.
+        # An entry's timestamp is the largest up to the entry's offset. If it equals the timestamp
+        # to find, the first record with that timestamp may come before the offset: use the
+        # previous entry.
         if at and self._column[at - 1] == timestamp_ms:
             at -= 1
         return self._offsets[at - 1] + self._base if at else self._base

@@ -292,7 +292,7 @@ class MetadataImage:
         return topic
 
     def _broker(self, node_id: int, epoch: int) -> RegisterBrokerRecord:
-        """Return a copy of a registration, which other copies of the image may share."""
+        """Return a copy of a registration to change; other images may share the registration."""
         broker = self.brokers.get(node_id)
         if broker is None:
             raise CorruptRecord(f"change of broker {node_id}, which is not registered")

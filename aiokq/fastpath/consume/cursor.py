@@ -414,7 +414,7 @@ class Cursor:
         return _fork(self, self.stop if stop_offset is None else min(stop_offset, self.stop))
 
     def skip_batch(self):
-        """Skip the current batch, or the one for which CorruptRecord was raised."""
+        """Skip the open batch; if none is open, skip the next one, which may be corrupt."""
         corrupt: cython.bint = self.error is not None
         self.error = None
         self.deferred = False

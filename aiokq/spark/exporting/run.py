@@ -356,7 +356,10 @@ class _Sending:
             self._on_progress(ExportProgress(self._files.rows, done, self._words))
 
     def _where(self, piece: Piece, begin: int, end: int, partition: int | None = None) -> str:
-        """Return the rows of a piece as text; the first row of a file is row 1."""
+        """Return the path and the numbers of some rows, for an error message.
+
+        The first row of a file is row 1.
+        """
         path = self._files.files[piece.file].path
         first, last = piece.first + begin + 1, piece.first + end
         rows_ = f"row {first}" if first == last else f"rows {first} to {last}"

@@ -69,7 +69,9 @@ class Batches:
         self._run = run
 
     def recover(self) -> list[Manifest]:
-        """Complete the batches that a killed load had prepared, and return their manifests.
+        """Complete the batches that are prepared but not published, and return their manifests.
+
+        A kill or an error left them.
 
         Raises:
             LoadFailed: the table with earlier batches is gone, and would be recreated without

@@ -142,7 +142,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """Return the table; if it does not exist, create it or return None.
+        """Return the table; if it does not exist, create it with `make`, else return None.
 
         Raises:
             OptionError: the catalog cannot be reached, or refuses a request.

@@ -216,7 +216,7 @@ class Manifests:
         return self._prepared_path(batch).exists()
 
     def publish(self, manifest: Manifest) -> None:
-        """Mark a prepared manifest as published; called when readers find the batch's files."""
+        """Mark a prepared manifest as published; called after the batch's files became visible."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
         sync_directory(self.directory)
 

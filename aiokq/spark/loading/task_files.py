@@ -379,7 +379,8 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
     parts = len(columns)
     for place in pc.unique(places).to_pylist():
         if place.count("/") >= parts:
-            # Kafka brokers refuse such names. The file could otherwise end up anywhere.
+            # The name of the topic has a slash, which Kafka brokers refuse. Without this check, the
+            # file could be outside of the target.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         if f"topic={NO_VALUE}" in place.split("/"):
             raise ValueError(f"topic {NO_VALUE} cannot be a directory: readers take it for null")
