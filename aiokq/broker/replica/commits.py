@@ -144,6 +144,10 @@ class Commits:
                 while log.high_watermark < offset:
                     await self._changed(log, leader_epoch)
         except TimeoutError:
+            # The commit and the deadline may fall into one iteration of the loop.
+            self._partition.check_epoch(leader_epoch)
+            if log.high_watermark >= offset:
+                return
             name = self._partition.name
             raise RequestTimeout(
                 f"{name} is committed up to offset {log.high_watermark}, not {offset}"

@@ -33,13 +33,17 @@ NOT_OF_A_RUNNING_BROKER = (
     *(  # Kafka's metadata log: read at a takeover, and not written by a broker yet
         f"aiokq.broker.metadata.{name}"
         for name in (
+            "bootstrap_checkpoint",
             "cluster_metadata_log",
             "features",
+            "formatting",
             "metadata_reader",
             "metadata_writer",
             "quorum_state",
             "record_codec",
+            "registration",
             "replay",
+            "scram_argument",
             "snapshot_file",
             "sole_voter",
         )

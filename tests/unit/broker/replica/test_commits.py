@@ -47,6 +47,20 @@ async def test_too_few_replicas_after_the_append_are_told() -> None:
         await waiting
 
 
+def test_records_that_are_committed_at_the_deadline_are_acknowledged() -> None:
+    """Both events may fall into one iteration of the loop; a producer would send them again."""
+
+    async def main(world) -> None:
+        loop = asyncio.get_running_loop()
+        at = partition(replicas=(0, 1))
+        end = append(at).last_offset + 1
+        deadline = loop.time() + 30
+        loop.call_at(deadline, at.replica_fetched, 1, end)  # scheduled before the deadline's timer
+        await at.commits.acknowledged(end, ALL, at.leader_epoch, deadline)
+
+    run(1, main)
+
+
 def test_acks_all_waits_for_the_replicas_until_its_deadline() -> None:
     """The records stay: a later fetch of the replica commits them."""
 
