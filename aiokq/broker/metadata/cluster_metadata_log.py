@@ -29,6 +29,7 @@ from aiokq.broker.metadata.quorum_state import (
     write_quorum_state,
 )
 from aiokq.broker.metadata.record_codec import encode_metadata_record, record_version
+from aiokq.broker.metadata.records import METADATA_VERSION
 from aiokq.broker.metadata.snapshot_file import (
     MAX_BATCH_BYTES,
     SnapshotId,
@@ -37,7 +38,7 @@ from aiokq.broker.metadata.snapshot_file import (
     snapshot_path,
     write_snapshot,
 )
-from aiokq.core.errors import CorruptRecord, KafkaStorage, RecordTooLarge
+from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage, RecordTooLarge
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import HEADER_SIZE, Checksum, read_header
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.metadata.metadata_reader import MetadataState
+    from aiokq.broker.metadata.metadata_reader import MetadataState, TornTail
     from aiokq.core.files import Files
     from aiokq.wire.struct import Message
 
@@ -136,7 +137,7 @@ class ClusterMetadataLog:
         self._bytes = state.bytes_after_snapshot
         self._snapshot_due = limits.snapshot_bytes
         self._has_led = False
-        self._closed = False
+        self._closed = self._failed = False
         self._lock = threading.Lock()
 
     @classmethod
@@ -168,25 +169,13 @@ class ClusterMetadataLog:
             KafkaStorage: ``quorum-state`` cannot be read.
             OSError: the disk failed.
         """
+        known = read_quorum_state(files, directory)  # first, because it may refuse the start
+        epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
         is_new = not files.is_dir(directory)
         if is_new:
             files.mkdirs(directory)
         if state.torn is not None:
-            logger.warning(
-                "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
-                "reason=%r",
-                state.torn.path,
-                state.torn.position,
-                state.torn.size,
-                state.torn.offset,
-                state.torn.reason,
-            )
-            file = files.open(state.torn.path)
-            try:
-                file.truncate(state.torn.position)
-                file.sync()
-            finally:
-                file.close()
+            _cut_off(files, state.torn)
         remove_unfinished_snapshots(files, directory)
         _write_topic_id(files, directory)
         log = open_log(
@@ -202,22 +191,19 @@ class ClusterMetadataLog:
             log_start_offset=state.start_offset,
             high_watermark=state.end_offset,
         )
-        known = read_quorum_state(files, directory)
-        epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
-        dynamic = state.kraft_version >= 1
-        write_quorum_state(
-            files,
-            directory,
-            QuorumState(
-                epoch=epoch,
-                leader_id=node_id,
-                voters=() if dynamic else (node_id,),
-                data_version=int(dynamic),
-            ),
-        )
-        if is_new:
-            for path in (directory, directory.rpartition("/")[0] or "/"):
-                files.sync_dir(path)
+        try:
+            if log.log_end_offset != state.end_offset:
+                raise KafkaStorage(
+                    f"{directory} ends at offset {log.log_end_offset}, but its records at "
+                    f"{state.end_offset}: another process may use the directory"
+                )
+            _write_epoch(files, directory, state, node_id, epoch)
+            if is_new:
+                for path in (directory, directory.rpartition("/")[0] or "/"):
+                    files.sync_dir(path)
+        except BaseException:
+            log.close(clean=False)
+            raise
         return cls(
             files,
             log,
@@ -288,6 +274,10 @@ class ClusterMetadataLog:
         with self._lock:
             if self._closed:
                 raise KafkaStorage(f"metadata log {self.directory} is closed")
+            if self._failed:
+                raise KafkaStorage(
+                    f"metadata log {self.directory} could not be synced; start the broker again"
+                )
             assert self._has_led
             now_ms = self._now_ms()
             self._write(self._encode(records, now_ms), now_ms)
@@ -312,8 +302,12 @@ class ClusterMetadataLog:
                 batches.append(batch)
 
         for record in records:
-            if level is None and isinstance(record, FeatureLevelRecord):
-                level = record.feature_level  # the first record of a new log
+            if (
+                level is None
+                and isinstance(record, FeatureLevelRecord)
+                and record.name == METADATA_VERSION
+            ):
+                level = record.feature_level  # the first records of a new log
             version = record.MAX_VERSION if level is None else record_version(record, level)
             value = encode_metadata_record(record, version)
             needed = len(value) + RECORD_OVERHEAD
@@ -333,17 +327,27 @@ class ClusterMetadataLog:
             return
         data = b"".join(batches)
         headers = [read_header(batch, 0) for batch in batches]
-        before = self._log.segments
-        self._log.append(
-            memoryview(data),
-            headers,
-            leader_epoch=self.epoch,
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
-        )
-        self._log.sync_records()
-        if self._log.segments is not before:
-            self._files.sync_dir(self.directory)
+        before, end_offset = self._log.segments, self._log.log_end_offset
+        try:
+            self._log.append(
+                memoryview(data),
+                headers,
+                leader_epoch=self.epoch,
+                now_ms=now_ms,
+                origin=Origin.COORDINATOR,
+            )
+            self._log.sync_records()
+            if self._log.segments is not before:
+                self._files.sync_dir(self.directory)
+        except (OSError, KafkaError) as error:
+            # Written but not synced: the next start may find the records or not. If this log went
+            # on, they could be appended twice.
+            self._failed = self._log.log_end_offset != end_offset
+            if isinstance(error, KafkaError):
+                raise
+            raise KafkaStorage(
+                f"metadata log {self.directory} cannot be synced: {error.strerror or error}"
+            ) from error
         self._log.high_watermark = self._log.log_end_offset
         self._bytes += len(data)
         self._last_ms = now_ms
@@ -373,7 +377,8 @@ class ClusterMetadataLog:
         """Write a snapshot; if that fails, log it, and try again after more records."""
         try:
             self._write_snapshot()
-        except OSError as error:
+        except (OSError, KafkaError) as error:
+            # The records are durable, so a failure of the snapshot is not one of their append.
             logger.warning(
                 "metadata snapshot not written directory=%s error=%s", self.directory, error
             )
@@ -428,10 +433,12 @@ class ClusterMetadataLog:
         with self._lock:
             if self._closed:
                 return
-            if clean and self._has_led and self._bytes >= self._limits.closing_bytes:
-                self._take_snapshot()
-            self._closed = True
-            self._log.close(clean)
+            try:
+                if clean and self._has_led and self._bytes >= self._limits.closing_bytes:
+                    self._take_snapshot()
+            finally:
+                self._closed = True
+                self._log.close(clean)
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
@@ -442,3 +449,32 @@ def _write_topic_id(files: Files, directory: str) -> None:
         known = None
     if known is None:
         write_partition_metadata(files, directory, METADATA_TOPIC_ID)
+
+
+def _cut_off(files: Files, torn: TornTail) -> None:
+    """Cut the torn tail off the newest segment, durably."""
+    logger.warning(
+        "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
+        "reason=%r",
+        torn.path,
+        torn.position,
+        torn.size,
+        torn.offset,
+        torn.reason,
+    )
+    file = files.open(torn.path)
+    try:
+        file.truncate(torn.position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write_epoch(
+    files: Files, directory: str, state: MetadataState, node_id: int, epoch: int
+) -> None:
+    """Write to ``quorum-state`` that this node leads a new epoch."""
+    dynamic = state.kraft_version >= 1
+    voters = () if dynamic else (node_id,)
+    new = QuorumState(epoch=epoch, leader_id=node_id, voters=voters, data_version=int(dynamic))
+    write_quorum_state(files, directory, new)

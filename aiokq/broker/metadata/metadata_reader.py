@@ -152,12 +152,17 @@ class MetadataReader:
         if snapshots:
             self._read_snapshot(state, replay, snapshots[-1])
         bases = self._bases()
+        log_end = 0
         for number, base in enumerate(bases):
             after = bases[number + 1] if number + 1 < len(bases) else None
             if after is None or after > state.end_offset or state.snapshot is None:
-                self._read_segment(state, replay, base, last=after is None)
+                log_end = self._read_segment(state, replay, base, last=after is None)
         state.in_transaction = replay.in_transaction
-        if bases and (state.snapshot is None or bases[0] < state.snapshot.end_offset):
+        if bases and log_end < state.end_offset:
+            # The log ends before the newest snapshot, which therefore replaces it. A power cut
+            # leaves this if the snapshot reached the disk before the records.
+            state.torn = None
+        elif bases and bases[0] < state.end_offset:
             state.start_offset = bases[0]
         self._check_level(state)
         return state
@@ -224,7 +229,8 @@ class MetadataReader:
 
     def _read_segment(
         self, state: MetadataState, replay: MetadataReplay, base: int, *, last: bool
-    ) -> None:
+    ) -> int:
+        """Replay the records that are not in the snapshot; return the end offset of the segment."""
         path = file_names.segment_file(self.directory, base, file_names.LOG)
         expected = base
         if base > state.end_offset:
@@ -241,7 +247,7 @@ class MetadataReader:
                 if reason or header is None:
                     if last and self._is_torn(file, position, size, expected, header):
                         state.torn = TornTail(path, position, size - position, expected, reason)
-                        return
+                        break
                     raise self._damaged(path, position, reason, expected)
                 expected = header.next_offset
                 if expected <= state.end_offset:
@@ -249,6 +255,7 @@ class MetadataReader:
                 self._take(state, replay, header, data, path)
         finally:
             file.close()
+        return expected
 
     def _take(
         self,

@@ -35,6 +35,8 @@ def check_sole_voter(
     ``kraft.version`` 0 they are in the configuration of the nodes; the last leader has recorded
     their ids, and so has ``quorum-state``.
 
+    A log with records whose voters are unknown is refused, too.
+
     Args:
         quorum: the content of ``quorum-state``; None if the file is missing.
         directory: path of ``__cluster_metadata-0``.
@@ -44,19 +46,23 @@ def check_sole_voter(
         KafkaStorage: there are other voters, or the log belongs to another node or directory; the
             message says what to do.
     """
-    if state.kraft_version >= 1 and state.voters is not None:
+    if state.voters is not None:
         voters = [(one.voter_id, one.voter_directory_id) for one in state.voters.voters]
         if voters == [(node_id, directory_id)]:
             return
-        names = [f"{voter} (directory.id {format_uuid(id_)})" for voter, id_ in voters]
+        named = ", ".join(f"{voter} (directory.id {format_uuid(id_)})" for voter, id_ in voters)
         own = f"{node_id} (directory.id {format_uuid(directory_id)})"
     else:
-        ids = {*(state.leader_voters or ()), *(quorum.voters if quorum is not None else ())}
-        if ids <= {node_id}:
+        ids = set(state.leader_voters or ())
+        if quorum is not None:
+            ids.update(quorum.voters)
+            ids.update(one for one in (quorum.leader_id, quorum.voted_id) if one is not None)
+        is_empty = not state.end_offset and not ids
+        if is_empty or (ids == {node_id} and not state.kraft_version):
             return
-        names, own = [str(one) for one in sorted(ids)], str(node_id)
+        named, own = ", ".join(map(str, sorted(ids))) or "unknown", str(node_id)
     raise KafkaStorage(
-        f"{directory} belongs to a quorum with the voters {', '.join(names)}, and this node is "
+        f"{directory} belongs to a quorum with the voters {named}, and this node is "
         f"{own}: aiokq continues only a log whose only voter it is, because the other voters would "
         "not know its records. Start Apache Kafka with it, or run aiokq storage adopt, which makes "
         "a log of this node alone from it and keeps the old one; nothing was changed"

@@ -197,3 +197,79 @@ def test_large_appends_are_divided_into_batches_that_kafka_reads(files: MemoryFi
     state = read(files)
     assert len(state.image.topic_configs("t0")) == 600
     assert state.end_offset == log.end_offset
+
+
+def test_a_snapshot_beyond_the_end_of_the_log_replaces_the_log(files: MemoryFiles) -> None:
+    """Records appended at offsets that the snapshot covers would be skipped by the next start."""
+    log = opened(files)
+    log.append(*topic(0))
+    end = log.end_offset
+    log.append(*topic(1))
+    before = files.read_bytes(f"{DIRECTORY}/{0:020d}.log")
+    snapshot = log.snapshot()
+    log.close()
+    for name in files.listdir(DIRECTORY):
+        if name.startswith(f"{snapshot.end_offset:020d}.") or name.endswith(".snapshot"):
+            files.remove(f"{DIRECTORY}/{name}")
+    files.write_atomic(f"{DIRECTORY}/{0:020d}.log", before[: len(before) // 2])
+    state = read(files)
+    assert state.end_offset == snapshot.end_offset > end
+    log = opened(files)
+    log.append(*topic(2))
+    assert log.start_offset == snapshot.end_offset
+    files.power_cut()
+    assert set(read(files).image.topics) == {"t0", "t1", "t2"}
+
+
+def test_a_refused_start_changes_nothing(files: MemoryFiles) -> None:
+    """The state of the quorum is read before the torn tail is cut off."""
+    opened(files).close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    files.write_atomic(path, files.read_bytes(path) + b"torn")
+    files.write_atomic(f"{DIRECTORY}/quorum-state", b"{}")
+    with pytest.raises(KafkaStorage, match="quorum-state cannot be read"):
+        opened(files)
+    assert files.read_bytes(path).endswith(b"torn")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_closed_log_is_closed_although_its_last_snapshot_fails(
+    files: MemoryFiles, clean: bool
+) -> None:
+    """Open files would keep the directory in use."""
+    log = opened(files, limits=LogLimits(closing_bytes=1))
+    log.append(*topic(0))
+    files.fail("open", errno.EMFILE, matches=lambda path: f"{log.end_offset:020d}" in path)
+    log.close(clean)
+    files.heal()
+    with pytest.raises(KafkaStorage, match="closed"):
+        log.append(*topic(1))
+    assert set(read(files).image.topics) == {"t0"}
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+def test_nothing_is_appended_after_records_that_could_not_be_synced(
+    files: MemoryFiles, error: int
+) -> None:
+    """The next start may find them: a repeated creation would then exist twice."""
+    log = opened(files)
+    files.fail("sync", error, matches=lambda path: path.endswith(".log"))
+    with pytest.raises(KafkaStorage):
+        log.append(*topic(0))
+    assert not log.image.topics
+    with pytest.raises(KafkaStorage):
+        log.append(*topic(0))
+    log.close(clean=False)
+    assert set(read(files).image.topics) <= {"t0"}
+    opened(files)
+
+
+def test_an_append_that_wrote_nothing_may_be_repeated(files: MemoryFiles) -> None:
+    """A lack of descriptors passes."""
+    log = opened(files)
+    log._log.roll(1000)
+    files.fail("pwritev", errno.EMFILE, matches=lambda path: path.endswith(".log"))
+    with pytest.raises(KafkaStorage):
+        log.append(*topic(0))
+    log.append(*topic(0))
+    assert set(read(files).image.topics) == {"t0"}

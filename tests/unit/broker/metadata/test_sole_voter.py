@@ -17,9 +17,13 @@ OTHER = uuid.UUID(int=1002)
 
 
 def state(
-    *voters: tuple[int, uuid.UUID], kraft_version: int = 0, leader: tuple[int, ...] | None = None
+    *voters: tuple[int, uuid.UUID],
+    kraft_version: int = 0,
+    leader: tuple[int, ...] | None = None,
+    end_offset: int = 0,
 ) -> MetadataState:
     made = MetadataState()
+    made.end_offset = end_offset
     made.kraft_version = kraft_version
     made.leader_voters = leader
     if voters:
@@ -61,6 +65,10 @@ def test_the_only_voter_may_append(found: MetadataState, quorum: QuorumState | N
         (state(leader=(2,)), None, "voters 2"),
         (state((1, OWN), (2, OTHER), kraft_version=1), None, "voters 1 .*, 2 "),
         (state((1, OTHER), kraft_version=1), None, r"voters 1 \(directory.id"),
+        (state(end_offset=9), None, "voters unknown"),
+        (state(end_offset=9), QuorumState(4, 2, data_version=1), "voters 2"),
+        (state(end_offset=9), QuorumState(4, None, 2, data_version=1), "voters 2"),
+        (state(kraft_version=1, leader=(1,), end_offset=9), None, "voters 1"),
     ],
 )
 def test_any_other_quorum_is_refused(
