@@ -194,7 +194,9 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "describe_cluster": lambda w: w.admin.describe_cluster(),
         "describe_configs": lambda w: w.admin.describe_configs("t"),
         "describe_groups": lambda w: w.admin.describe_groups("g"),
+        "describe_features": lambda w: w.admin.describe_features(),
         "describe_log_dirs": lambda w: w.admin.describe_log_dirs(),
+        "describe_metadata_quorum": lambda w: w.admin.describe_metadata_quorum(),
         "describe_topics": lambda w: w.admin.describe_topics("t"),
         "elect_leaders": lambda w: w.admin.elect_leaders([TP]),
         "group_lag": lambda w: w.admin.group_lag("g"),
@@ -209,6 +211,8 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "reset_group_offsets": lambda w: w.admin.reset_group_offsets("g", aiokq.ResetTo.earliest()),
         "rewind_group": lambda w: w.admin.rewind_group("g", {TP: 0}),
         "start": lambda w: w.admin.start(),
+        "unregister_broker": lambda w: w.admin.unregister_broker(9),
+        "update_features": lambda w: w.admin.update_features({"group.version": 1}),
     },
     EventStream: {
         "__aenter__": lambda w: w.events.__aenter__(),
