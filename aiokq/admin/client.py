@@ -67,7 +67,7 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
     They retry after errors that may pass (another controller, leader changes, lost connections) and
     raise:
 
-    - RequestTimeout: no item succeeded in time; ``__cause__`` is the last error;
+    - RequestTimeout: no request succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;
     - ConfigError: the arguments contradict each other;
     - ValueError, TypeError: an argument is out of range (seconds must be finite), or not of the
@@ -325,8 +325,8 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
         Args:
             config_resources: resources; a plain string is the topic of that name.
             names: configs to return; None for all.
-            include_synonyms: include all values set for each config and its default, the most
-                specific first.
+            include_synonyms: include, for each config, all values that are set and the default, the
+                most specific first.
             include_documentation: include Kafka's description of each config.
         """
         engine = self._check(timeout)

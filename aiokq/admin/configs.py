@@ -58,7 +58,9 @@ async def by_node(
     remaining: float,
     ask: Ask[Outcome],
 ) -> dict[ConfigResource, Outcome | KafkaError]:
-    """Send each node a request about its resources; if one of several nodes fails, only these fail.
+    """Send each node a request about its resources.
+
+    If one of several nodes fails, only the resources of that node fail.
 
     Raises:
         KafkaError: there is only one node to ask, and it failed.

@@ -16,7 +16,7 @@ __all__ = ["ControllerCalls"]
 
 
 class ControllerCalls(ABC):
-    """Methods of `Admin` on what the controllers of a cluster in KRaft mode decide.
+    """Methods of `Admin` on the quorum, the features and the registered brokers of a cluster.
 
     Results, ``timeout`` and errors are as described in `Admin`.
     """
@@ -60,7 +60,8 @@ class ControllerCalls(ABC):
 
         Returns:
             Results by feature; errors are InvalidUpdateVersion, FeatureUpdateFailed. If Kafka 4
-            refuses one feature, all features have its error, whose message names it.
+            refuses one feature, all features have the same error, and its message names the refused
+            feature.
         """
         engine = self._check(timeout)
         results = await features.update_features(

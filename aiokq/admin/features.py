@@ -55,7 +55,7 @@ UPGRADE_TYPES_SINCE: Final = 1
 
 @frozen
 class FinalizedVersionRange:
-    """The levels of a feature that are in force in the cluster; the highest is what is used."""
+    """The levels of a feature that are in force in the cluster; the highest level is used."""
 
     min_version_level: int
     max_version_level: int
@@ -77,7 +77,7 @@ class FeatureMetadata:
         finalized_features: levels in force in the cluster.
         finalized_features_epoch: offset in the metadata log up to which the broker knows the
             finalized features; None if unknown.
-        supported_features: levels that the broker which was asked supports.
+        supported_features: levels that the broker that responded supports.
     """
 
     finalized_features: Mapping[str, FinalizedVersionRange]

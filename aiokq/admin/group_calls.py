@@ -257,7 +257,7 @@ class GroupCalls(ABC):
             Results by partition, with the previous and the new offset.
 
         Raises:
-            GroupNotEmpty: the group has members, and not both `dry_run` and `live` are set.
+            GroupNotEmpty: the group has members, unless both `dry_run` and `live` are set.
             UnknownTopicOrPartition: a topic given by name does not exist.
         """
         results = await group_reset.reset_group_offsets(

@@ -66,7 +66,7 @@ class GroupListings(Mapping[str, GroupListing]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the error of the first failed broker, with the others as notes; else return self.
+        """Return self, or raise the first broker's error with the other brokers' errors as notes.
 
         Raises:
             KafkaError: the error of the first broker that failed.

@@ -164,7 +164,7 @@ async def reset_targets(
     """Return the target of each partition.
 
     Raises:
-        ConfigError: partitions are given twice, or a value is not a target.
+        ConfigError: `partitions` is given although `to` is a mapping, or a value is not a target.
         UnknownTopicOrPartition: a topic given by name does not exist.
     """
     named = _checked(to, partitions)

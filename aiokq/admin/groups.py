@@ -80,8 +80,8 @@ async def describe_groups(
         deadline = engine.now() + remaining
         found: dict[str, GroupDescription | KafkaError] = {}
         # The first request returns GROUP_ID_NOT_FOUND for a classic group, so the second request
-        # asks for the groups that were not found. Java sends them in the same order. A group that
-        # is converted in between may be missed; this is rare.
+        # asks for the groups that were not found. Java sends the two requests in the same order. A
+        # group that is converted in between may be missed; this is rare.
         try:
             found = await _describe_modern(engine, node, asked, with_operations, remaining)
         except UnsupportedVersion:

@@ -134,9 +134,9 @@ class PlaceholderMember:
         """Join, remove all other members, and become the leader of the group.
 
         A member that rejoins after its removal has a new member id and owns no partition, so it
-        cannot commit records that it read before. The group is held when all its other members have
-        rejoined after their removal. If the new generation has members that were removed during the
-        join, this member joins again. This member assigns no partitions.
+        cannot commit records that it read before. The group is held when this member leads a
+        generation in which no removed member takes part with its old id; otherwise this member
+        joins again. This member assigns no partitions.
 
         Raises:
             PlaceholderRemoved: the group is not held: this member was removed, the coordinator

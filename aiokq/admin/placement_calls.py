@@ -24,7 +24,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class PlacementCalls(ABC):
-    """Methods of `Admin` on leaders and replicas of partitions; the controller serves them.
+    """Methods of `Admin` on leaders and replicas of partitions; requests go to the controller.
 
     Results, ``timeout`` and errors are as described in `Admin`.
     """

@@ -78,8 +78,8 @@ class NewTopic:
         num_partitions: number of partitions; -1 for the broker's ``num.partitions``.
         replication_factor: replicas of each partition; -1 for the broker's
             ``default.replication.factor``.
-        assignments: the brokers of each partition, preferred leader first; replaces the two
-            numbers.
+        assignments: the brokers of each partition, preferred leader first; replaces
+            `num_partitions` and `replication_factor`.
         configs: topic configs by Kafka's names (``retention.ms``).
 
     Raises:

@@ -48,11 +48,11 @@ def balance(
 ) -> dict[str, list[TopicPartition]]:
     """Assign every partition of the subscribed topics.
 
-    No member has two or more partitions more than another member that could take one of them,
-    directly or by a chain of moves. With equal subscriptions the difference is at most one, and as
-    few partitions as possible change their owner. If racks matter, members get partitions with a
-    replica in their own rack first, within the same balance (KIP-881); more partitions may then
-    change their owner.
+    A member has at most one partition more than any member that could take one of its partitions,
+    directly or by a chain of moves. With equal subscriptions, the numbers of partitions differ by
+    at most one, and as few partitions as possible change their owner. If racks matter, members get
+    partitions with a replica in their own rack first, within the same balance (KIP-881); more
+    partitions may then change their owner.
     """
     work = _Work(topology, members)
     owners = _owners(claims, work)

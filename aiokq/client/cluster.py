@@ -286,7 +286,7 @@ class Cluster:
 
         Args:
             topics: topics and filters to subscribe to.
-            on_assigned, on_revoked, on_lost: called in rebalances of its group; see `Consumer`.
+            on_assigned, on_revoked, on_lost: called in rebalances of the group; see `Consumer`.
 
         Raises:
             ConfigError: a setting is unknown, out of range, contradicts another, or is a setting of

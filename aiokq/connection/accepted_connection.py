@@ -1,8 +1,8 @@
 """AcceptedConnection: a client's connection to a server, which handles requests one at a time.
 
 The connection receives the next requests while one is being handled, and stops reading when too
-many are queued. This limit, and writing only one response at a time, bound the memory that a client
-can use.
+many requests, or too many bytes of requests, are queued. These limits, and writing only one
+response at a time, bound the memory that a client can use.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ WAITING_BYTES: Final = 1152 * 1024
 """Bytes of queued requests at which reading stops; eight requests of 128 KB are below the limit.
 
 A connection also holds the bytes of one read, and the memory of the request that is being handled.
-Several requests that were received together share one block of memory. The block is at most as
-large as this limit, and stays in use until the last of these requests is answered.
+Several large requests that were received together share one block of memory, of at most 2 MiB. The
+block stays in use until the last of these requests is answered.
 """
 
 ANSWER_COST: Final = 16
-"""Bytes of requests that count as much, in a connection's share of a turn, as a byte of an answer.
+"""Weight of an answer's byte in a connection's share of a turn; a request's byte has weight 1.
 
-To encode a large answer takes longer than to append as many bytes: a Metadata answer of 80 KB takes
+Encoding a large answer takes longer than appending as many bytes: a Metadata answer of 80 KB takes
 12 ms, a Produce request of 512 KB less than 1 ms. Small answers, as to Produce, count for little.
 """
 
@@ -196,7 +196,7 @@ class AcceptedConnection:
     # -- called by the server
 
     def check(self, now: float) -> None:
-        """Close the connection if the client is idle, sends no data or reads no response."""
+        """Close the connection if the client is idle, or stalls in a request or last response."""
         limits = self._server.limits
         if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
             return

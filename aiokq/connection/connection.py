@@ -53,8 +53,8 @@ _GRACE: Final = 0.001
 class Connection:
     """One open connection. Requests are pipelined, and the broker answers them in order.
 
-    `handshake.open_connection` creates connections. Requests are sent at once; the caller limits
-    the number of requests in flight.
+    `handshake.open_connection` creates connections. Each request is sent without delay; the caller
+    limits the number of requests in flight.
 
     Attributes:
         name: node id, or "host:port" before the id is known; for errors and logs.

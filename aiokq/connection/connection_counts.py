@@ -25,7 +25,7 @@ class ConnectionCounts:
         limits: the largest permitted counts.
         protected: name of the inter-broker listener if the node has other listeners too, else None.
             `max.connections` does not apply to this listener: to make room for its connections, the
-            connection of another listener that has been idle longest is closed.
+            longest idle connection among those of the other listeners is closed.
     """
 
     def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:
@@ -41,7 +41,7 @@ class ConnectionCounts:
         self._quotas.append(quotas)
 
     def refusal(self, listener: str, host: str) -> str | None:
-        """Return the setting that forbids one more connection, with its value; None if it may open.
+        """Return the setting that forbids one more connection, with its value; None if none does.
 
         Args:
             listener: the name of the listener that the client connected to.

@@ -106,12 +106,14 @@ class ConnectionQuotas:
         return len(self._leaving)
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the loop's time since which a connection has been idle; None if there is none.
+        """Return the loop's time since which the connection at a position in `idle` has been idle.
+
+        Return None if `idle` has no such position.
 
         Context: any thread.
 
         Args:
-            behind: the number of connections that have been idle longer than the requested one.
+            behind: the position: the number of connections that have been idle longer.
         """
         while True:
             try:

@@ -47,7 +47,7 @@ class FramePool:
         """
         view = self._ready
         if view is None or len(view) != size:
-            self._ready = None  # or `take` would regard the buffer of this view as in use
+            self._ready = None  # otherwise, `take` would regard the buffer of this view as in use
             view = self._ready = memoryview(self.take(size))[:size]
         return view
 

@@ -42,8 +42,8 @@ RECEIVE_BUFFER_BYTES: Final = 65_536
 # Size of the first read after a frame that was larger than the receive buffer.
 _START_BYTES: Final = 4096
 
-# Maximum bytes of large frames received in one read. As much as a server's connection may queue,
-# with room for eight requests of 128 KB.
+# Maximum memory, in bytes, that is prepared for several large frames: as much as a server's
+# connection may queue, with room for eight requests of 128 KB.
 _TOGETHER_BYTES: Final = 1152 * 1024
 
 # Memory allocated first for a large frame of an untrusted peer. More is allocated in steps as the
@@ -264,7 +264,7 @@ class FrameReader:
             frames.append(received[begin:end])
             left += size
             position = end
-        if not one:  # a small frame was received, which is copied
+        if not one:  # no large frame was received: copy the small frames
             self._expected = 0
             return self._cut(received[:nbytes])
         self._pool.claim()
@@ -272,7 +272,7 @@ class FrameReader:
             self.together = True
             self.slack = len(received) - left
         # Expect as many bytes again, or twice as many if the memory was full. If the partial frame
-        # is too large to be expected, `buffer_updated` resets this when the frame is complete.
+        # is too large to be expected, `buffer_updated` resets `_expected` when it is complete.
         ahead = 2 * nbytes if nbytes == len(received) else nbytes
         self._expected = max(1, min(-(-ahead // one), _TOGETHER_BYTES // one)) * one
         if position < nbytes:

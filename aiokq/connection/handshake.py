@@ -1,4 +1,4 @@
-"""Opening of a connection: connect, TLS, ApiVersions, SASL; each error gives advice.
+"""`open_connection`: connect, TLS, ApiVersions and SASL; the error messages give advice.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152, KIP-368 (SASL).
 """
@@ -142,7 +142,11 @@ async def open_connection(
 
 
 async def _negotiate(connection: Connection) -> None:
-    """Send ApiVersions in aiokq's newest version; if refused, in the broker's newest, or in 0."""
+    """Request the broker's API versions.
+
+    ApiVersions is sent in aiokq's newest version. If the broker does not support that version,
+    ApiVersions is sent in the newest version that the error response names, or else in version 0.
+    """
     request = connection.completed(ApiVersionsRequest())
     version = ApiVersionsRequest.MAX_VERSION
     while True:

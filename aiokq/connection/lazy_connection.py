@@ -145,8 +145,8 @@ class LazyConnection:
 class DedicatedConnection(LazyConnection):
     """A connection that only its owner uses, such as a group member or the fetches of a consumer.
 
-    The connection shares only the backoff and the state of the node, so that a blocked request
-    delays only its owner.
+    The node's other connections share only the backoff and the state of the node with it, so that a
+    blocked request delays only its owner.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:

@@ -75,7 +75,7 @@ class TcpListener:
         backlog: number of connections that the system queues until they are accepted.
 
     Attributes:
-        port: the port number, also if port 0 was requested.
+        port: the actual port number, also if port 0 was requested.
         hosts: the numeric addresses of the sockets.
     """
 

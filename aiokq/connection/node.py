@@ -99,8 +99,8 @@ class Node:
         outages: logs when the node becomes unreachable and reachable. None if the node's failures
             need no log line of their own, because the failures of other nodes are logged.
         spoken: addresses that have answered a Kafka request; may be shared by many nodes. If such
-            an address closes a connection on ApiVersions, the failure is temporary: the broker
-            restarts, or a proxy is in front of it.
+            an address closes a connection on ApiVersions, the failure counts as temporary: the
+            broker may be restarting, or may be down behind a proxy.
 
     Attributes:
         last_error: error of the last failed attempt or lost connection; `None` after a success.

@@ -37,7 +37,8 @@ except ImportError:  # Windows
 
 __all__ = ["SERVER_WRITE_HIGH_WATER_BYTES", "ResponseWriter"]
 
-# A smaller range is read and sent together with its neighbours, which saves a system call.
+# A range of at most this size is read into memory and sent together with the fragments around it,
+# which saves a system call.
 _INLINE_BYTES: Final = 16 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _SENDFILE_BYTES: Final = 1024 * 1024
@@ -48,7 +49,11 @@ _IOV_MAX: Final = 1024
 _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN)
 
 SERVER_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
-"""Bytes of unsent output at which writing pauses; a slow client can hold one more chunk."""
+"""Bytes of unsent output at which writing pauses.
+
+The unsent output of a slow client can exceed this by one write: a chunk of a file range, or a whole
+response without file ranges.
+"""
 
 
 class ResponseWriter:
@@ -304,7 +309,7 @@ class ResponseWriter:
         return lost
 
     def _shrunk(self, fragment: FileRange) -> NoReturn:
-        """Close the connection and raise: the file is closed or shorter than the sent size says."""
+        """Close the connection and raise: the file is closed, or ends before the range ends."""
         raise self._give_up(
             ConnectionLost(
                 f"{fragment.file.path} ends before the end of the {fragment.length} bytes at "

@@ -1,9 +1,8 @@
 """Fairness between tasks of one event loop: limits a node's work before other tasks run.
 
-asyncio does not preempt: a client that pipelines requests, a request of many batches and a peer
-that reads as fast as the server sends would each keep the loop to themselves. So would a thousand
-clients that send one request each. The code that serves them therefore asks the node's ``Turn``
-when to let other tasks run.
+asyncio does not preempt. A client that pipelines requests, a request of many batches, a peer that
+reads as fast as the server sends, or a thousand clients that send one request each would occupy the
+loop. The code that serves them therefore asks the node's ``Turn`` when to let other tasks run.
 
 Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/test_dispatch.py``,
 ``tests/unit/connection/test_server.py``, ``tests/unit/broker/handlers/test_produce.py``.
@@ -125,7 +124,7 @@ class Share:
         """Count finished work; return whether the caller must await ``next`` to continue.
 
         Args:
-            requests: number of requests of the node as which the work counts.
+            requests: number of requests that the work counts as in the node's turn.
             nbytes: bytes that the activity has handled.
         """
         # hot: benchmarks/micro/produce.py

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of the current time; a simulation passes its own."""
+    """Source of the current time; a simulation has a clock of its own."""
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start; never decreases. Equals the loop's `time()`."""

@@ -30,12 +30,12 @@ class DescriptorHolder(Protocol):
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the time since which a connection has been idle, on the monotonic clock.
+        """Return the time since which one idle connection has been idle, on the monotonic clock.
 
         Context: any thread.
 
         Args:
-            behind: the number of connections that have been idle longer than the requested one.
+            behind: selects the connection: the number of connections that have been idle longer.
 
         Returns:
             None if at most `behind` connections are idle.
@@ -81,7 +81,8 @@ class DescriptorReserve:
 
     def forget(self) -> None:
         """Remove all holders and caches."""
-        self._guard = threading.RLock()  # not Lock: its thread may garbage-collect a holder
+        # Reentrant: garbage collection may end a holder in the thread that has the lock.
+        self._guard = threading.RLock()
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
         self._members: tuple[_Member, ...] = ()

@@ -89,7 +89,7 @@ class Listener(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed."""
+        """Wait until the socket is closed and the listener's tasks have ended."""
         ...
 
 

@@ -264,7 +264,7 @@ class NoNode(KafkaError, LookupError):
 
 
 class NoOffsetForPartition(KafkaError):
-    """A partition has no position and `auto_offset_reset` is "none": seek(), or change that."""
+    """A partition has no position, and `auto_offset_reset` is "none": seek(), or set it."""
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(

@@ -49,7 +49,7 @@ class File(Protocol):
         ...
 
     def preadinto(self, buffer: bytearray | memoryview, position: int) -> int:
-        """Fill `buffer`; return the number of bytes read, which is less only at the file's end."""
+        """Fill `buffer`, except at the end of the file; return the number of bytes read."""
         ...
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:

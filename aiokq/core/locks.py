@@ -74,9 +74,10 @@ class FileLock:
             return cls(path, fd, key)
 
     def release(self) -> None:
-        """Release the lock; may be called twice. The file is kept, because removing it is a race.
+        """Release the lock; may be called twice.
 
-        Does nothing in a forked child, because the lock is the parent's.
+        The file is not removed, because another process may lock it at the same time. Does nothing
+        in a forked child, because the lock is the parent's.
         """
         self._release()
 

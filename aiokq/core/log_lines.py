@@ -56,7 +56,7 @@ def log_line(
 
 
 class LineLimit:
-    """A limit for lines that differ only in a name, of which there may be thousands.
+    """A limit on the number of lines that differ only in a name, such as that of a topic.
 
     The first `BURST` lines within `EVERY` seconds are logged. Further lines are logged at DEBUG and
     counted; one line with their number follows when that time is over or the owner calls `end`.

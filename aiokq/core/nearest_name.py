@@ -73,7 +73,7 @@ def _alike(a: str, b: str, most: int) -> int:
 
 
 def _distance(a: str, b: str, limit: int) -> int:
-    """Return the optimal string alignment distance; any number above `limit` if it is greater.
+    """Return the optimal string alignment distance, or any number above `limit` if it is above.
 
     Cells further than `limit` from the diagonal are left out, because they hold more than `limit`.
     """

@@ -1,4 +1,4 @@
-"""Offload: runs work that takes long outside the event loop.
+"""Offload: runs long work outside the event loop.
 
 Passing work to the executor costs about 100 µs, so work below a given size is done on the loop.
 Tests: tests/unit/core/test_offload.py.

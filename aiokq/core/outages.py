@@ -177,7 +177,7 @@ class Outages:
         self._write(logging.DEBUG, text, name, retry_in, error)
 
     def reached(self, address: str) -> bool:
-        """Record a response of a node; return whether a line about the end was written."""
+        """Record a response of a node; return whether the end of an outage was logged."""
         lost = self.ended("node unreachable", address)
         return self.ended("node refuses", address) or lost
 

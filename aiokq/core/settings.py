@@ -254,7 +254,7 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """Wrapper of a bool given for a number: pydantic refuses it, and the error shows the bool."""
+    """Wrapper of a bool given for a number: pydantic refuses the wrapper; errors show the bool."""
 
     def __init__(self, value: bool) -> None:
         self._value = value

@@ -30,7 +30,7 @@ def check_text(text: str) -> None:
 def response_text(path: str) -> str:
     """Return a path as text that a response can hold, without bytes that are not UTF-8.
 
-    Such bytes, which Python has as lone surrogates, are replaced (`\\udcff`). Text of more than
-    32,767 bytes is cut.
+    Such bytes, which Python represents as lone surrogates, are replaced by escapes (`\\udcff`).
+    Text of more than 32,767 bytes is cut.
     """
     return path.encode("utf-8", "backslashreplace")[:INT16_MAX].decode("utf-8", "ignore")

@@ -94,7 +94,7 @@ class Row:
         """Return the value as the model would store it.
 
         Raises:
-            ValueError: the table does not accept the value; the model may.
+            ValueError: the table does not accept the value; the model may still accept it.
         """
         if self.splits and isinstance(value, str):
             value = split_list(value)

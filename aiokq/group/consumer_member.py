@@ -287,8 +287,8 @@ class ConsumerMember(GroupMember):
         """Move towards the assignment: revoke, take and report partitions.
 
         No partition is taken before the broker has answered the last report of owned partitions.
-        Because of that report, the broker may already have assigned to another member a partition
-        that the last known assignment gives to this member.
+        With that report, the broker may have assigned a partition to another member that the
+        assignment known here still gives to this member.
         """
         unknown = self._assigned.keys() - self._names.keys()
         if unknown:

@@ -64,7 +64,7 @@ class Owner(Protocol):
         ...
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these partitions; commits are accepted until this returns."""
+        """Stop reading these partitions; their offsets can be committed until the call returns."""
         ...
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:

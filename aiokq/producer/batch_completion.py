@@ -74,7 +74,7 @@ class BatchCompletion:
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
         """Fail a batch of a queue for good, and log its failure.
 
-        A batch that has failed already is only removed from the incomplete batches.
+        A batch that already has an outcome is only removed from the incomplete batches.
         """
         batch = queued.batch
         if batch.done:

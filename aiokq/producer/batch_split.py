@@ -21,7 +21,9 @@ HEADER_SIZE = 61
 def regroup(
     accumulator: Accumulator, batch: Batch, codec: int, groups: Sequence[Sequence[int]]
 ) -> list[Batch]:
-    """Split `batch` into one new batch per group of record indexes; its Deliveries move along.
+    """Split `batch` into one new batch per group of record indexes.
+
+    The Deliveries of `batch` get their outcomes from the new batches.
 
     Args:
         batch: a batch that was sent and is not done; the call completes it.

@@ -118,7 +118,7 @@ class DeliveryEngine:
         self._unsent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the tasks on the running loop, after the supervisor and the cluster."""
+        """Start the tasks on the running loop; the supervisor and the cluster already run."""
         self.appender.metadata.start()
         self._spawn(self._queues.timers.run(), "timers")
         if self._settings.linger and not self._settings.lingers_when_awaited:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["final_error", "timed_out"]
 
 NO_SUCH_TOPIC = (3, 100)
-"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID; an expired batch fails with these errors.
+"""UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID.
 
-They tell the user more than a timeout would.
+A batch that expires after one of these errors fails with this error, because it tells the user more
+than a timeout would.
 """
 
 

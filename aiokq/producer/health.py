@@ -28,8 +28,8 @@ class ProducerHealth:
         waiting_for_room: number of calls that wait for memory in `buffer_memory`.
         missing_topics: topics that do not exist, according to the brokers, although records wait
             for them.
-        held_up: by partition whose records could not be delivered so far, the reason: the error
-            that blocks the partition, or the error of the last attempt.
+        held_up: the partitions whose records could not be delivered so far, each with the reason:
+            the error that blocks the partition, or the error of the last attempt.
     """
 
     ok: bool

@@ -64,9 +64,9 @@ class Interceptor:
     """Base class of interceptors: override the hooks you need.
 
     Hooks run on the event loop and must not block. An exception in a hook is logged and ignored;
-    the first exception of each type is logged at ERROR, later ones at DEBUG. KeyboardInterrupt and
-    SystemExit propagate. `on_enqueue` runs once per record, `on_batch` once per attempt to send a
-    batch, and either `on_ack` or `on_error` once per batch.
+    the first exception of each type in a hook is logged at ERROR, later ones at DEBUG.
+    KeyboardInterrupt and SystemExit propagate. `on_enqueue` runs once per record, `on_batch` once
+    per attempt to send a batch, and either `on_ack` or `on_error` once per batch.
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
@@ -139,7 +139,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """Log an error: at ERROR the first time, later at DEBUG, as every record may cause it."""
+        """Log an error: at ERROR the first time, then at DEBUG, as each record may repeat it."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)

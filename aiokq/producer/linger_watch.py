@@ -19,7 +19,7 @@ _UNAWAITED: Final = -1
 
 
 class LingerWatch:
-    """Sends the open batches when no further record is expected before their outcome.
+    """Sends the open batches early when callers wait for the outcome of every record.
 
     A program that awaits each `send()` sends its next record only after the outcome of the previous
     one. When all records of the producer are awaited and no batch is in flight, lingering delays

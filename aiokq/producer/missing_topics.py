@@ -97,11 +97,11 @@ class MissingTopics:
         self._lines.end()
 
     async def given_up(self, topic: str) -> None:
-        """Wait until close() may fail the records of a missing topic; this may never happen.
+        """Return when close() is to fail the records of a missing topic; wait forever if never.
 
-        The records may fail when responses have called the topic unknown for `CONFIRMED_AFTER`
-        seconds, and the newest response still does after `GRACE` more seconds. This never happens
-        while the topic is unusable for another reason, or while no broker has answered.
+        The call returns when responses have reported the topic as unknown for `CONFIRMED_AFTER`
+        seconds, and the newest response still does so after `GRACE` more seconds. It does not
+        return while the topic is unusable for another reason, or while no broker has answered.
         """
         lookup, refresher = self._engine.topics, self._engine.refresher
         while True:

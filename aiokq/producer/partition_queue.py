@@ -130,7 +130,7 @@ class PartitionQueue:
     def batch_opened(self, batch: Batch) -> None:
         """Register a new open batch and schedule the end of its linger.
 
-        If batches do not linger, the queue is offered to its sender at once.
+        If batches do not linger at present, the queue is offered to its sender at once.
         """
         self._owner.opened(self, batch)
         limits = self._limits

@@ -73,7 +73,7 @@ def outcome_of_code(code: int) -> Outcome:
 
 
 def outcome_of(error: KafkaError) -> Outcome:
-    """Return the outcome of a Produce request's batches for an error of the request."""
+    """Return the outcome of a batch for an error of the batch or of its whole request."""
     if isinstance(error, BrokerError):
         # A timeout of the client is a RequestTimeout, too, and is treated like a timeout of the
         # broker: closing the connection has already requested new metadata.

@@ -321,7 +321,7 @@ class Producer:
         Args:
             topic: name of the topic.
             records: (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
-            partition: partition of all records; if not given, each key determines its own.
+            partition: partition of all records; if not given, each record's key determines it.
 
         Returns:
             Deliveries: supports `len()` and indexing in input order; awaiting it returns a list of
@@ -361,8 +361,8 @@ class Producer:
     async def flush(self) -> None:
         """Send without lingering; wait until every accepted record is delivered or has failed.
 
-        For records whose topic does not exist, the call waits at most max_block_ms, because the
-        topic may still be created.
+        For records whose topic does not exist, the call waits at most max_block_ms (or
+        delivery_timeout_ms, if that is shorter), because the topic may still be created.
 
         Raises:
             DeliveryFailed: records failed, and nobody awaited or looked at their Deliveries. The
@@ -402,7 +402,7 @@ class Producer:
         return BatchBuilder(min(max(settings.batch_size, 1024), limit))
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Deliveries:
-        """Accept a filled batch, after the records accepted earlier for that partition.
+        """Accept a filled batch; it is sent after the records accepted earlier for the partition.
 
         The call closes `batch`, so that no records can be appended to it. It waits for buffer
         memory and for the topic's metadata, not for the delivery. The same builder may be passed

@@ -30,13 +30,13 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch; if this raises a KafkaError, its first record is refused."""
+        """Register a new open batch; on a KafkaError, the batch's first record is refused."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and seal a batch; return False if that continues in the executor or failed."""
+        """Compress and seal a batch; return False if it is being compressed, or if this failed."""
         ...
 
     def producer_id_needed(self) -> None:

@@ -23,7 +23,7 @@ SPARE = 64
 
 
 class QueueTimers:
-    """A heap with at most one valid entry per queue, and a task that sleeps until the first.
+    """A heap with at most one valid entry per queue, and a task that waits for the first entry.
 
     Linger, pauses and deadlines of a queue share one entry: `on_time` handles each of them that is
     due, and schedules the next call. The heap therefore does not grow with the number of batches.

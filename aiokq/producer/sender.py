@@ -1,7 +1,7 @@
 """Sender: sends the Produce requests of one broker, several of which may be in flight.
 
 There is one Sender per broker, and no Sender waits for another. A request has at most one batch per
-partition, and at most max_request_size bytes of batches; only a single batch may be larger.
+partition, and at most max_request_size bytes of batches. A batch that is larger is sent alone.
 """
 
 from __future__ import annotations
@@ -368,7 +368,10 @@ class Sender:
     async def _send_and_forget(
         self, connection: Connection, in_flight: _InFlight, request: ProduceRequest, version: int
     ) -> None:
-        """Send with acks=0: a batch counts as delivered once the socket has accepted it."""
+        """Send with acks=0: a batch counts as delivered once it is written to the connection.
+
+        At that time, up to 1 MiB of the connection's output may be unsent.
+        """
         connection.send_no_reply(request, version=version)
         try:
             async with asyncio.timeout(self._timeout):
