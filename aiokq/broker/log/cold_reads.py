@@ -30,8 +30,8 @@ __all__ = ["AT_ONCE", "MOST_TRIES", "ColdReads"]
 logger = logging.getLogger("aiokq.broker")
 
 MOST_TRIES: Final = 3
-"""How often one read loads the same item, which may be evicted from memory before it is used.
-After that the read fails with an error that clients retry.
+"""The most times that one read loads the same item, which may be evicted from memory before it is
+used. After that the read fails with an error that clients retry.
 """
 
 AT_ONCE: Final = THREADS // 3

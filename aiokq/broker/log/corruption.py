@@ -47,9 +47,9 @@ def batches_behind(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of each valid v2 batch between two positions.
 
-    Because lengths may be damaged, every byte is tried as the beginning of a batch. A batch is
-    recognized by its magic, its length, its CRC, and a base offset from ``expected`` on (less than
-    2**31 above it).
+    Because lengths may be damaged, every byte outside a valid batch is tried as the beginning of a
+    batch. A batch is recognized by its magic, its length, its CRC, and a base offset that is at
+    least ``expected`` and less than ``expected`` + 2**31.
     """
     while position + HEADER_SIZE <= end:
         window = file.pread(min(_WINDOW, end - position), position)
@@ -153,7 +153,8 @@ class Damage:
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
         """Copy the bytes that are cut off at a bad batch, unless they are worthless.
 
-        An incomplete batch, whose write did not finish, and zeros are worthless.
+        Bytes without a valid batch are worthless if they are all zeros, or if they are the
+        beginning of one batch whose write did not finish.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)

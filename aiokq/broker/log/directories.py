@@ -2,7 +2,7 @@
 
 ``directory`` handles a single directory. A directory that cannot be used is offline; the node
 continues with the others. A partition that may be in an offline directory is not created in another
-directory, because its records would be lost.
+directory, because the new log would lack the records of the offline one.
 
 Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test_directories.py``.
 """
@@ -244,7 +244,7 @@ class LogDirectories:
     def was_clean(self, partition: TopicPartition) -> bool:
         """Whether the last shutdown of the partition's log directory was clean."""
         directory = self._places.get(partition)
-        if directory is None:  # a power cut may have removed the directory's name
+        if directory is None:  # a power cut may have removed the name of the partition's directory
             return all(one.clean for one in self.all)
         return directory.clean
 

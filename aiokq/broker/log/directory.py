@@ -41,9 +41,10 @@ logger = logging.getLogger("aiokq.broker.log")
 class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
 
-    Used on the loop, with these exceptions. After an unclean shutdown several threads open logs,
-    each log in one thread, while other logs are served. Several threads close logs. Checkpoints are
-    written and files are removed in any thread.
+    Used on the loop, with these exceptions. Existing logs are opened in other threads, each log in
+    one thread; after an unclean shutdown several threads do so, and logs that are open already are
+    served meanwhile. Several threads close logs. Checkpoints are written and files are removed in
+    any thread.
 
     Attributes:
         path: path of the directory.
@@ -51,7 +52,7 @@ class LogDirectory:
         clean: whether the last shutdown was clean, so that logs need no recovery.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
-        strays: the partition directories that belong to no topic.
+        strays: finds and renames the partition directories that belong to no topic.
     """
 
     def __init__(
@@ -153,7 +154,10 @@ class LogDirectory:
     # --- partitions
 
     def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """Return the partitions that have a directory, with the topic id stored in it, or None."""
+        """Return the partitions that have a directory, each with its stored topic id.
+
+        The topic id is None if ``partition.metadata`` is missing or damaged.
+        """
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in self._names():
             directory = f"{self.path}/{file_names.partition_directory(partition)}"
@@ -184,7 +188,8 @@ class LogDirectory:
         """Whether the log of a partition has, or ever had, a batch.
 
         A log that never had a batch is left by a creation that failed or was interrupted by a kill,
-        or belongs to a partition that nobody has produced to. Its file may be preallocated.
+        or belongs to a partition that nobody has produced to. Such a log may be a preallocated file
+        of zeros.
 
         Raises:
             OSError: the disk failed.
@@ -286,7 +291,7 @@ class LogDirectory:
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
             self.checkpoints.forget_behind(partition, log.log_end_offset)
-            # After a kill, too, the directory counts as new: its name may not be synced.
+            # After a kill, an existing directory also counts as new: its name may not be synced.
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
             is_creation = is_new or not exists or not (says_so or self._may_be_written(partition))
@@ -360,7 +365,7 @@ class LogDirectory:
         return cleaned or 0
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
-        """Return how many bytes a recovery reads, from the recovery point on; 0 if unknown."""
+        """Return how many bytes a recovery of the partition's log checks; 0 if unknown."""
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         try:
             point = self.checkpoints.recovery_points.get(partition) or 0
@@ -369,14 +374,15 @@ class LogDirectory:
             return 0  # logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Do not write the clean shutdown file on close, because a log was not recovered."""
+        """Make ``close`` write no clean shutdown marker, because a log was not recovered."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
-        """Delete a partition's log: rename its directory; ``removals`` returns the file removal.
+        """Delete a partition's log by renaming its directory.
 
-        The deletion is durable after ``sync_names``. A power cut before that may bring the
-        directory back; the next start sets it aside.
+        ``removals`` returns a function that removes the files. The deletion is durable after
+        ``sync_names``; a power cut before that may bring the directory back, and the next start
+        then sets it aside.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -523,8 +529,8 @@ class LogDirectory:
     def close_unused(self) -> None:
         """Unlock the directory after a start that was refused before the first log was opened.
 
-        Its last shutdown is as clean as it was, so the clean shutdown marker is written again. If
-        that fails, the next start recovers the logs.
+        If the directory had a clean shutdown marker, the marker is written again, because no log
+        has changed. If that fails, the next start recovers the logs.
         """
         self._closed = True
         try:
@@ -540,7 +546,7 @@ class LogDirectory:
         try:
             for directory in self._deleted:
                 remove_directory(self._files, directory)
-            # Keep the offsets of logs that could not be opened, too; drop those of deleted logs.
+            # Also keep the offsets of logs that could not be opened; drop those of deleted logs.
             there = self._names()
             for checkpoint in (
                 checkpoints.log_starts,

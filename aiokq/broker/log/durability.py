@@ -2,7 +2,7 @@
 
 The ``flusher`` of the log directory does the syncs. By default no record has to be durable. With
 ``flush.messages`` a log is synced when it has that many unsynced records, and acknowledgements
-wait for the sync; with ``flush.ms`` it is synced some time after an append.
+wait for the sync; with ``flush.ms`` a sync begins at most that long after an append.
 
 Source: Kafka ``UnifiedLog.flush``, ``LocalLog.unflushedMessages``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.

@@ -1,4 +1,4 @@
-"""Removal of deleted files, after the delay of their topic (`file.delete.delay.ms`).
+"""Removal of deleted files after a delay, `file.delete.delay.ms`.
 
 The deleted files have been renamed, and only responses in progress still read them. When the node
 stops, all files that wait for their delay are removed at once. Files that a killed node leaves are

@@ -25,7 +25,7 @@ TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
 """Suffixes of files that a crash may leave; the next start finishes or removes them."""
 
 CORRUPT: Final = ".corrupt-"
-"""Suffix of a copy of damaged bytes of a ``.log``, followed by their position in it."""
+"""Suffix of a file with bytes that a recovery cut off a ``.log``; their position in it follows."""
 
 DELETED_DIRECTORY: Final = "-delete"
 FUTURE_DIRECTORY: Final = "-future"

@@ -79,8 +79,9 @@ class PendingFlush(NamedTuple):
 
     Attributes:
         generation: the log's generation when the flush began.
-        segments: the segments that were written to.
-        files: the files of these segments.
+        end_offset: records before this offset are durable after the flush.
+        segments: the segments with files to sync.
+        files: open files of these segments, of producer snapshots and of leader epochs.
         directories: directories with new file names.
     """
 
@@ -129,13 +130,13 @@ class Flusher:
         self._due.set()
 
     def flush_within(self, log: FlushableLog, seconds: float) -> None:
-        """Sync a log after ``seconds`` at the latest."""
+        """Begin a sync of a log after ``seconds`` at the latest, unless all records are durable."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(log)
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
-            timer.cancel()  # it was set for a longer flush.ms
+            timer.cancel()  # set for a longer flush.ms, or for a retry
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: FlushableLog) -> None:
@@ -144,7 +145,7 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """Discard all requests, as the directory is offline or closing; notify the replicas."""
+        """Discard all requests, because the directory is offline or closing; notify replicas."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

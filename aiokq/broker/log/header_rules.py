@@ -31,9 +31,9 @@ class HeaderRules(NamedTuple):
     max_length: int
 
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header is enough to accept the batch and store it unchanged, as is usual.
+        """Whether the header is enough to accept the batch and store it unchanged; usually True.
 
-        If it is not enough, the settings are checked one by one.
+        If not, the callers check the settings one by one.
         """
         # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
         keeps_batches, after_max_ms, max_length = self

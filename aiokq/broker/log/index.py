@@ -325,7 +325,7 @@ class TimeIndex(_SparseIndex):
         return index
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Return an offset below which no record is as late as `timestamp_ms`."""
+        """Return an offset before which every record is earlier than `timestamp_ms`."""
         assert self._column is not None
         at = bisect_right(self._column, timestamp_ms)
         # An entry's timestamp is the largest up to the entry's offset. If it equals the timestamp

@@ -150,7 +150,7 @@ class LeaderEpochs:
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove epochs that begin at or after ``end_offset``, and write the file.
 
-        No file is created without entries, because a new log has none.
+        A missing file is not created if no entries remain: a new log has no such file.
         """
         self.cut(end_offset)
         if self._entries or self._files.exists(self._path):
@@ -211,9 +211,9 @@ class LeaderEpochs:
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if the file is synced already.
 
-        The file is synced with the records, because a recovery takes the epochs of records before
-        the recovery point from it. A power cut could bring back an older version of an unsynced
-        file, which does not look damaged.
+        The file is synced with the records, because a recovery reads from it the epochs of records
+        before the recovery point. A power cut could bring back an older version of an unsynced
+        file, and that version would not look damaged.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.

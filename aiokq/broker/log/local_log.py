@@ -30,7 +30,10 @@ __all__ = ["LocalLog"]
 
 
 class LogListener(Protocol):
-    """Callback of a log; an object costs the garbage collector less than a bound method per log."""
+    """The listener of a log.
+
+    It is an object, because a bound method per log would cost the garbage collector more.
+    """
 
     def log_changed(self) -> None:
         """Handle a flush, a truncation, a close or a failed directory. Called on the loop."""
@@ -238,10 +241,10 @@ class LocalLog(ABC):
         self.durability.synced(self.log_end_offset)
 
     def sync_records(self) -> None:
-        """Make the records durable, but nothing that recovery restores from them.
+        """Sync the ``.log`` and ``.txnindex`` files, but no file that a recovery rebuilds.
 
-        The name of a new segment is not synced. Waits for the disk, so it must not be called on the
-        loop.
+        The name of a new segment is not synced either. Waits for the disk, so it must not be called
+        on the loop.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -274,7 +277,9 @@ class LocalLog(ABC):
         Kafka rolls only at the next append, so it never compacts the last segment of an idle log.
 
         Raises:
-            KafkaStorage: the disk failed, or the segment cannot be read.
+            ColdRead: the segment's first timestamp has to be read from the disk first.
+            KafkaStorage: the disk failed, the segment cannot be read, or the log is closed or being
+                truncated.
         """
         self.check_usable()
         try:

@@ -134,10 +134,11 @@ class ReadableLog(LocalLog):
         )
 
     def search_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search for the first record at or after ``timestamp_ms``; None if none exists.
+        """Return a search for the first record at or after ``timestamp_ms``, or None.
 
-        The search covers one segment, and may run in an executor while the log is appended to. If
-        it finds nothing, the caller continues with another search from its ``end_offset`` on.
+        None means that the log has no such record. The search covers one segment, and may run in an
+        executor while the log is appended to. If it finds nothing, the caller continues with
+        another search, from the ``end_offset`` of this one on.
 
         Args:
             start_offset: records before this offset or the log start offset are ignored.

@@ -5,8 +5,8 @@ of a thousand partitions would use all of them. The least recently used file is 
 closed: a response that is still sent from it continues, and the last user of the file closes it.
 
 The file of a new segment stays open after its creation, until the log rolls, and does not count
-towards the limit, because nearly every append to the log needs it. It too is released when the
-process runs out of descriptors: to open a file again is cheaper than to refuse a client.
+towards the limit, because nearly every append to the log needs it. If the process runs out of
+descriptors, such a file is released too: to open a file again is cheaper than to refuse a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """

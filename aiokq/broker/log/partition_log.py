@@ -47,7 +47,8 @@ logger = logging.getLogger("aiokq.broker.log")
 class PartitionLog(ReadableLog):
     """The log of one partition.
 
-    Used by one thread at a time: the thread that recovers it, then the broker's loop.
+    Used by one thread at a time: the thread that opens the log, then the broker's loop, and finally
+    the thread that closes the log.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -260,9 +261,10 @@ class PartitionLog(ReadableLog):
     # --- deletion and truncation
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start offset to ``offset`` and remove whole segments; return the start.
+        """Raise the log start offset to ``offset``, and remove the segments that end before it.
 
-        A lower ``offset`` changes nothing.
+        Returns:
+            The log start offset. If it was higher than ``offset``, nothing has changed.
 
         Raises:
             OffsetOutOfRange: ``offset`` is above the high watermark.
@@ -295,7 +297,9 @@ class PartitionLog(ReadableLog):
         is added at the log end offset.
 
         Raises:
-            KafkaStorage: the disk failed, or a segment cannot be read.
+            ColdRead: timestamps have to be read from the disk first.
+            KafkaStorage: the disk failed, a segment cannot be read, or the log is closed or being
+                truncated.
         """
         self.check_usable()
         segments = self._segments.all
@@ -338,12 +342,12 @@ class PartitionLog(ReadableLog):
     async def truncate_to(self, offset: int, offload: Offload, *, now_ms: int) -> int:
         """Remove all records from ``offset`` on; return the new log end offset.
 
-        A batch that holds the offset is removed completely. The log then ends with its last batch,
-        which may end before the offset if compaction left a gap there.
+        A batch that holds ``offset`` is removed completely. The new log end offset is lower than
+        ``offset`` if such a batch began earlier, or if compaction left a gap before ``offset``.
 
         Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
-        After an error the log takes no appends until another call has finished the truncation or
-        the log is opened again, unless nothing was changed yet.
+        If an error leaves the truncation unfinished, the log takes no appends until another call
+        has finished it or the log is opened again.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -420,8 +424,8 @@ class PartitionLog(ReadableLog):
         if offset < self.high_watermark:
             raise self._below_high_watermark(offset)
         if offset >= self.log_end_offset:
-            # No records to remove; but an epoch that begins at the log end may contradict the
-            # leader's.
+            # There are no records to remove, but an epoch that begins at ``offset`` may differ from
+            # the leader's epochs.
             self._replace_epochs(offset)
             return self.log_end_offset
         self.is_truncating = True

@@ -196,8 +196,8 @@ class ProducerReplay:
         start: base offset of the first segment; earlier snapshots are not used, because the log
             does not have all batches after them.
         end: the offset at which the state is needed; later snapshots are not used.
-        repair: whether to remove later snapshots, because their records may be lost, and to write
-            the missing ones of the segments that are read.
+        repair: whether to remove snapshots after ``end``, because their records may be lost, and to
+            write the missing snapshots at the base offsets of the segments that are read.
 
     Attributes:
         state: the producer state after the snapshot and the batches applied since.

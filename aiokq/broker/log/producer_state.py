@@ -41,10 +41,10 @@ class Origin(enum.Enum):
     """A producer: all checks apply."""
 
     COORDINATOR = "coordinator"
-    """A group or transaction coordinator of this node: epochs are checked, sequences are not."""
+    """A coordinator or the metadata log of this node: epochs are checked, sequences are not."""
 
     REPLICATION = "replication"
-    """The leader's batches, or this log during recovery: no checks, as they were made before."""
+    """A leader that has checked the batches: neither epochs nor sequences are checked again."""
 
 
 class BatchMetadata(NamedTuple):
@@ -279,7 +279,7 @@ class ProducerState:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:
-        """Take over what is not on disk from ``before``, the state before a truncation.
+        """Take over facts from ``before``, the state before a truncation, that are not on disk.
 
         These are the time when each producer was last seen, the completed transactions whose
         markers may not be committed, and the producers whose remaining batches were compacted away.

@@ -1,17 +1,18 @@
 """Opening of a partition's log: loaded after a clean shutdown, checked and repaired after a kill.
 
-The functions block, because they may read every byte; they run in an executor. The steps:
+The functions block, because they may read every byte. Existing logs are opened in an executor. The
+steps:
 
 1. Leftovers of an interrupted cleaning are finished or removed.
-2. After an unclean shutdown each batch is checked (CRC, rising offsets). The log is cut at the
-   first bad batch, or where a segment ends before the next one begins. The removed bytes are copied
-   to a ``.corrupt-`` file if any of them may have been acknowledged.
+2. After an unclean shutdown each batch that may not be durable is checked (CRC, rising offsets).
+   The log is cut at the first bad batch, or where a segment ends before the next one begins. The
+   removed bytes are kept in ``.corrupt-`` files if any of them may have been acknowledged.
 3. Indexes that do not match their segment are rebuilt.
 4. Leader epochs, producer state and aborted transactions are restored from the log and the last
    snapshot before it.
 
 A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
-each group of segments. If a segment ends too early, a power cut removed its unsynced end, while
+segments that it merges. If a segment ends too early, a power cut removed its unsynced end, although
 later segments had reached the disk. Apache Kafka's compaction may remove the last batches of a
 segment; a gap that it may have left cannot be distinguished from such a loss, and is accepted.
 
@@ -112,8 +113,8 @@ def open_log(
             cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off. In any thread.
-        lower_log_start: passed on to the log; see ``OpenedLog``. The recovery does not call it,
-            because it keeps the log start offset.
+        lower_log_start: passed on to the log; see ``OpenedLog``. A recovery keeps the log start
+            offset, and does not call this function.
         progress: called from time to time while batches are checked, in the calling thread.
 
     Raises:
@@ -207,9 +208,14 @@ class _Loader:
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """Return the segments, the producer state, and whether the batches were not checked.
+        """Return the segments, the producer state, and whether the log was loaded unchecked.
 
-        If a part of the log that should be valid is damaged, the whole log is checked.
+        Unchecked means that no batch was checked. If a part of the log that should be valid is
+        damaged, the whole log is checked.
+
+        Args:
+            clean: whether the last shutdown was clean.
+            point: the recovery point.
         """
         try:
             settle_temporary_files(self._files, self._directory)
@@ -249,7 +255,7 @@ class _Loader:
         if clean:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
-            if point and end != point:  # no checksum covers offsets
+            if point and end != point:  # the CRC of a batch does not cover its offsets
                 raise CorruptRecord(
                     f"the log ends at offset {end}, but ended at offset {point} when it was closed"
                 )
@@ -405,8 +411,8 @@ class _Loader:
         # A snapshot after this offset may include records that are lost.
         replay = self._replay_to(expected, segments, repair=True)
         known_epoch = self.epochs.latest_epoch
-        # The check finds the epochs that begin later. The start of an earlier epoch is only in the
-        # file.
+        # Epochs from this offset on are read from the batches that are checked. Earlier epochs are
+        # only known from the file.
         self.epochs.cut(expected)
         for index in range(sound, len(bases)):
             if bases[index] > expected and not self._may_have_gap(expected, bases[index]):
@@ -490,9 +496,9 @@ class _Loader:
         """Truncate the log at a bad batch; back up the removed bytes unless they are worthless.
 
         Args:
-            behind: base offsets of the later segments, which are removed before the batch. If this
-                is interrupted, the next recovery finds the bad batch again. If the batch were
-                removed first, the later segments would look valid.
+            behind: base offsets of the later segments. They are removed before the bad batch, so
+                that after an interruption the next recovery finds the bad batch again. If the bad
+                batch were removed first, the later segments would look valid.
         """
         self._note_known_epoch(known_epoch, segment.next_offset)
         cut_files(

@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: deletes the oldest segment while the rest is at least the limit."""
+    """``retention.bytes``: deletes the oldest segments, but keeps at least that many bytes."""
 
     reason: Final = "retention.bytes"
 
@@ -123,7 +123,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes the oldest segments, up to the first with an unexpired record."""
+    """``retention.ms``: deletes the oldest segments whose newest record is older than that."""
 
     reason: Final = "retention.ms"
 

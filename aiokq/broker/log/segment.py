@@ -108,9 +108,9 @@ class Segment(ReadableSegment):
         self.first_timestamp_ms()  # loaded here, because appends need it
 
     def _note_unindexed(self, size: int) -> None:
-        """Note the batches from the last index entry on.
+        """Note the batches from the last index entry on, and add the index entries they lack.
 
-        A power cut may have lost many entries.
+        A power cut may have removed many entries.
         """
         self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         self.next_offset = self.base_offset
@@ -204,7 +204,7 @@ class Segment(ReadableSegment):
         self.flush_indexes()
 
     def sync(self, *, finished: bool) -> None:
-        """Make the records and transactions durable, and the indexes of a finished segment."""
+        """Sync the ``.log`` and ``.txnindex`` files; of a finished segment, also both indexes."""
         if self._dirty:
             self.file.sync()
             self._dirty = False

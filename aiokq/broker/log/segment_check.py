@@ -1,8 +1,8 @@
 """Check of a segment after an unclean shutdown: finds its first bad batch.
 
 The CRC of a batch does not cover its base offset, so offsets are checked by their order: they rise,
-with gaps where compaction removed records. A damaged base offset looks like a gap before its batch,
-but the next batch then has the offset that follows without the gap.
+with gaps where compaction removed records. A damaged base offset looks like a gap before its batch.
+The base offset of the next batch then shows that there is no gap.
 
 Source: Kafka ``LogSegment.recover``. Tests: ``tests/unit/broker/log/test_recovery.py``.
 """
@@ -28,7 +28,7 @@ class BadBatch(Exception):
     Attributes:
         position: position in the file at which the batch begins.
         expected: the lowest base offset that the batch could have.
-        reason: what is wrong with it.
+        reason: what is wrong with the batch.
     """
 
     def __init__(self, position: int, expected: int, reason: str) -> None:
@@ -53,8 +53,8 @@ def valid_batches(
         end: size of the file.
         base_offset: base offset of the segment.
         expected: the lowest offset that the first batch may have.
-        ends_at: the log end offset if a checkpoint has it. It shows whether a gap before the last
-            batch is real, as the next batch does for other gaps.
+        ends_at: the log end offset if a checkpoint has it, else None. It shows whether a gap before
+            the last batch is real; for a gap before another batch, the next batch shows that.
 
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.

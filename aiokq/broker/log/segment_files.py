@@ -64,7 +64,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files`` from now on; it is open if the segment is new."""
+        """Count the ``.log`` in ``open_files`` from now on; that of a new segment is open now."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files

@@ -243,7 +243,7 @@ class ReadableSegment(SegmentFiles):
             self.rebuild_indexes()
 
     def _load_offsets(self) -> None:
-        """Load only the offset index, because to load the time index, too, takes longer."""
+        """Load only the offset index, which is faster than loading both indexes."""
         if self._index.is_loaded:
             return
         if self.on_loop:

@@ -132,7 +132,15 @@ class Segments:
         return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search in the first segment with a record at or after this time, or None."""
+        """Return a search in the first segment with a record at or after this time, or None.
+
+        Args:
+            start_offset: records before this offset are ignored.
+
+        Raises:
+            ColdRead: data has to be read from the disk first.
+            OSError, CorruptRecord: a segment cannot be read.
+        """
         segments = [segment for segment in self.all if segment.next_offset > start_offset]
         latest = call_each(segments, Segment.latest_timestamp_ms)
         for segment, latest_ms in zip(segments, latest, strict=True):
@@ -170,7 +178,7 @@ class Segments:
                 yield segment, position
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember that a read ended at ``position``, where ``offset`` is or will be appended."""
+        """Remember that a read ended at ``position``, where the batch from ``offset`` on begins."""
         ends = self._ends
         if len(ends) >= POSITIONS_REMEMBERED:
             del ends[next(iter(ends))]

@@ -54,7 +54,9 @@ MAX_RECORD_ERRORS: Final = 1000
 """The most record errors in a response; a batch may hold millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""Batch size from which on an executor reads the records; below it, reading takes up to 1 ms."""
+"""Size in bytes from which on an executor reads the records of a batch. The loop reads the records
+of a smaller batch in at most 1 ms.
+"""
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -166,7 +168,7 @@ def check_size(header: BatchHeader, max_bytes: int) -> None:
 
 
 def _validate_header(header: BatchHeader) -> None:
-    # hot: benchmarks/micro/produce.py; unpacked, as a property is a call
+    # hot: benchmarks/micro/produce.py; unpacked, because a property is a call
     _, _, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if last_delta < 0:
         raise InvalidRecord(f"last offset delta {last_delta} is negative")
@@ -225,8 +227,8 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
 def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
     """Whether an executor should check or convert the records of a producer's batch.
 
-    Called if the header is not enough. For a compressed batch the answer is always yes if its
-    records are needed, because they may be a thousand times larger.
+    Called if the header is not enough. If the records of a compressed batch are needed, the result
+    is always True, because decompressed records may be a thousand times larger than the batch.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:

@@ -1,4 +1,6 @@
-"""Batches that the compiled loops leave to Python: compressed, transactional and legacy batches.
+"""Reading and encoding of batches that the compiled loops of the cleaner leave to Python.
+
+These are compressed, transactional, control and legacy batches.
 
 Source: Kafka ``MemoryRecords.filterTo``, ``AbstractLegacyRecordBatch.java``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``.

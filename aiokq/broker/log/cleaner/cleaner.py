@@ -1,8 +1,8 @@
-"""Runs of the log cleaner: it copies one log after the other off the loop, and swaps on the loop.
+"""Runs of the log cleaner. A run compacts one log, group of segments by group of segments.
 
-After a crash the log has either the old segments or the new segment: the copy is durable under
-``.swap`` before readers use it, and the originals are durably renamed before the copy gets its
-final name.
+The compacted copy of a group is written off the loop, and replaces the originals on the loop. After
+a crash the log has either the originals or the copy: the copy is durable under ``.swap`` before
+readers use it, and the originals are durably renamed before the copy gets its final name.
 
 Source: Kafka ``LogCleaner.scala``, KIP-58, KIP-354, KIP-534.
 Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
@@ -96,8 +96,8 @@ class LogCleaner:
     async def clean_dirtiest(self) -> Statistics | None:
         """Compact the dirtiest log; return the statistics of the run, or None if no log is due.
 
-        The statistics are empty or partial if segments or the whole log were deleted meanwhile,
-        and empty if the log cannot be compacted.
+        If segments or the whole log were deleted meanwhile, the statistics are empty or cover only
+        a part of the log. If the log cannot be compacted, they are empty.
 
         Raises:
             KafkaStorage: the disk failed or is full; the log is unchanged or partly compacted.

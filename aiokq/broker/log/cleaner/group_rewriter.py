@@ -1,7 +1,7 @@
 """The second pass of a cleaning: copies a group of segments into one segment, compacted.
 
-The files of the copy end in ``.cleaned`` until all of them are durable, then in ``.swap``. From
-that moment on a recovery uses the copy instead of the originals.
+The files of the copy end in ``.cleaned`` until all of them are durable, then in ``.swap``. Once
+they end in ``.swap``, a recovery uses the copy instead of the originals.
 
 Source: Kafka ``Cleaner.cleanSegments``, ``cleanInto``, ``groupSegmentsBySize``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.

@@ -14,10 +14,11 @@ class Statistics:
     Attributes:
         segments: number of cleaned segments.
         merged_segments: number of segments that replaced them.
-        indexed_records: records of the dirty part that were put into the offset map.
-        records_read: records of the whole cleaned part.
+        indexed_records: records that the first pass read.
+        records_read: records that the second pass read.
+        records_kept: records that the second pass wrote.
         keyless_records: removed records that had no key.
-        bytes_read: bytes that both passes read.
+        bytes_read: bytes that the two passes read, in total.
         size_before: bytes of the cleaned segments before the run.
         seconds: time from the choice of the log until its last segment was swapped in.
         map_fill: keys in the offset map, relative to the offsets of the dirty part, 0 to 1.

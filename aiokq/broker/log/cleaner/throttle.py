@@ -25,7 +25,10 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to use before the next wait: those of 0.1 s, at most ``most``."""
+        """Return how many bytes to use before the next wait: those of 0.1 s at the current limit.
+
+        The result is at least 1 and at most ``most``.
+        """
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
