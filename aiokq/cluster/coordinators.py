@@ -78,7 +78,8 @@ class Coordinators:
         """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
 
         Args:
-            node_id: id of the node that failed; a coordinator found since on another node is kept.
+            node_id: id of the node that failed. If the coordinator is known to be on another node
+                by now, it is kept.
         """
         if node_id is None or self._known.get((kind, key)) == node_id:
             self._known.pop((kind, key), None)

@@ -334,7 +334,7 @@ class ClusterEngine:
         return self.store.events(limit)
 
     def now(self) -> float:
-        """Return the time of the engine's loop, in seconds. Context: any thread, once started."""
+        """Return the time of the engine's loop, in seconds; after `start`, in any thread."""
         return self._binding.time()
 
     def new_backoff(self) -> Backoff:
@@ -380,7 +380,7 @@ class ClusterEngine:
         )
 
     def watch(self, topics: Iterable[str]) -> None:
-        """Keep these topics in the metadata until `unwatch` is called as many times."""
+        """Keep these topics in the metadata; each call is undone by one `unwatch`."""
         added = self.watched_topics.watch(topics)
         new = [name for name in added if name not in self.metadata.topics]
         if new and self.started:
@@ -505,8 +505,8 @@ class ClusterEngine:
 
         Args:
             message: any request that does not wait long at the broker. It is sent in the newest
-                version that client and broker support and that has every field set in the request.
-                The client's name and version are added to an ApiVersions request.
+                version that client and broker support and that has all fields to which the request
+                gives a value. The client's name and version are added to an ApiVersions request.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
             timeout: seconds, retries included; default ``default_api_timeout_ms``. The response
                 must also arrive within ``request_timeout_ms``.
@@ -514,7 +514,8 @@ class ClusterEngine:
         Raises:
             RequestTimeout: no response within the timeout; the cause is the last error.
             ConnectionLost: the connection was lost before the response, or there is no such node.
-            FieldNotSupported: no version that both sides support has all fields set in the request.
+            FieldNotSupported: no version that both sides support has all fields to which the
+                request gives a value.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
             BrokerError: the topic of a leader, or a coordinator, could not be looked up.
         """
@@ -549,7 +550,8 @@ class ClusterEngine:
         """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
 
         Args:
-            node_id: id of the node that failed; a coordinator found since on another node is kept.
+            node_id: id of the node that failed. If the coordinator is known to be on another node
+                by now, it is kept.
         """
         self.coordinators.forget(kind, key, node_id)
 

@@ -233,7 +233,7 @@ def member_key(group_id: str, member_id: str) -> EventKey:
     """Return the key of `Assigned`, `Revoked` and `Lost` events of a member.
 
     The three types share a key, so the latest event has the member's current assignment. The event
-    is forgotten when the member leaves its group.
+    is forgotten when the consumer is closed.
     """
     return EventKey("assignment", (group_id, member_id))
 

@@ -70,7 +70,7 @@ class LoopBinding:
     def time(self) -> float:
         """Return the time in seconds of the bound loop, or of the running loop if not bound.
 
-        Context: any thread, once bound.
+        After `bind`, any thread may call this.
         """
         return (self._loop or asyncio.get_running_loop()).time()
 
@@ -104,8 +104,8 @@ class LoopBinding:
     def forked(self) -> bool:
         """Whether this process is a forked child of the bound process.
 
-        In a forked child, the owner does nothing when it is closed or collected. A child that exits
-        leaves the parent's `async with` blocks, and must neither fail there nor warn.
+        In a forked child, the owner does nothing when it is closed or collected: a child that ends
+        also leaves the `async with` blocks of its parent, and must neither fail there nor warn.
         """
         return self._loop is not None and os.getpid() != self._pid
 

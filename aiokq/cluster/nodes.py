@@ -29,7 +29,7 @@ class Nodes:
         self._seeds: dict[BootstrapAddress, Node] = {}
 
     def get(self, broker: BrokerInfo) -> Node:
-        """Return the node of a broker, which is made on first use."""
+        """Return the node of a broker, and make that node on first use."""
         node = self._nodes.get(broker.node_id)
         if node is None:
             node = self._make(broker.node_id, broker.host, broker.port)

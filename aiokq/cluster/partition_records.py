@@ -27,7 +27,8 @@ def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.Record
     """
     names = None if columns is None else tuple(columns)
     parts = [cursor.columns(names)]
-    # columns() stops before 2 GiB, and before a corrupt batch: the next call raises its error.
+    # columns() stops before 2 GiB of data, and before a corrupt batch, whose error the next call
+    # raises.
     while not cursor.exhausted:
         parts.append(cursor.columns(names))
     if len(parts) == 1 or not any(map(len, parts[1:])):

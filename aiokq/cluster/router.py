@@ -23,13 +23,13 @@ R = TypeVar("R", bound=Response)
 
 
 class Router:
-    """Finds the node of each target and sends it the request, waiting for metadata if necessary."""
+    """Finds the node of a target, waiting for metadata if necessary, and sends it the request."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
 
     async def send(self, message: Request[R], target: int | Target, *, timeout: float) -> R:
-        """Send a request in the newest version that has all its fields."""
+        """Send a request in the newest version that has all fields to which it gives a value."""
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
             complete = connection.completed(message)

@@ -34,7 +34,7 @@ class MetadataObserver(Protocol):
     """An observer of metadata snapshots, for changes without events (such as in-sync replicas)."""
 
     def metadata_changed(self, metadata: ClusterMetadata) -> None:
-        """Receive a newer snapshot. Context: loop, sync; must not raise."""
+        """Receive a newer snapshot. Called on the event loop; must not raise."""
         ...
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class ClusterStateStore:
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
 
     def apply(self, change: Input) -> None:
-        """Apply an input and call subscribers. Context: loop, sync."""
+        """Apply an input and call subscribers. Must be called on the event loop."""
         before = self.state
         self.state, events = reduce(before, change)
         if self.state is before:

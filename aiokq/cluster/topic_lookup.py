@@ -77,14 +77,14 @@ class TopicLookup:
             engine.refresher.unexpect(name)
 
     def missing_for(self, name: str) -> float | None:
-        """Return the seconds between the first and the latest response in a row without the topic.
+        """Return the seconds from the first to the latest consecutive response without the topic.
 
         None if the latest response had another result, or if the topic is not in use.
         """
         return self._engine.refresher.missing_for(name)
 
     async def nearest_name(self, name: str) -> str | None:
-        """Return the name of an existing topic that differs by a typing error, if there is one.
+        """Return the name of an existing topic of which `name` may be a misspelling, or None.
 
         The names of all topics are requested at most once a minute. The result is also None if the
         list does not arrive within a second, or if `NAMES_COMPARED` names of the list were already

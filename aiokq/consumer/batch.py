@@ -21,7 +21,8 @@ R = TypeVar("R")
 MakeDeserializer: TypeAlias = "Callable[[Callable[[Record], None]], Callable[[Record], R]]"
 """Type of functions that make a deserializer.
 
-The deserializer calls the given function with a record before it raises an error for that record.
+Such a function takes a callback. The deserializer calls the callback with a record before it raises
+an error for that record.
 """
 
 
@@ -103,7 +104,8 @@ class RecordBatch(Generic[R]):
         Raises:
             CorruptRecord: a batch of the log cannot be decoded. The next access returns the records
                 before that batch.
-            Exception: a deserializer raised this error. The next access leaves the record out.
+            Exception: a deserializer raised this error for a record. The next access leaves that
+                record out.
         """
         if self._records is None:
             stop = self._progress.stop

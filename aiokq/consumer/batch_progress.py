@@ -48,8 +48,8 @@ class UnreadRest(NamedTuple):
 class BatchProgress:
     """The progress of the reader of one batch.
 
-    Context: a batch may be read in another thread while the consumer's loop asks for the position.
-    Each change is therefore one assignment or one append.
+    A batch may be read in another thread while the consumer's loop asks for the position. Each
+    change is therefore one assignment or one append.
 
     Args:
         base: the position before the batch.
@@ -149,7 +149,10 @@ class BatchProgress:
     # -- called by the reader
 
     def start(self) -> int:
-        """Return the first offset of a new iteration, after errors raised since the last call."""
+        """Return the first offset of a new iteration.
+
+        It is the position after the last error since the previous call, or else the base offset.
+        """
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None
         if newest is not None and newest.raised is not None:
@@ -167,7 +170,7 @@ class BatchProgress:
         self._newest = iteration
 
     def _relevant_iterations(self) -> list[Cursor]:
-        """Return the furthest iteration, those that raised, and those that are still referenced.
+        """Return the iterations that are furthest, have raised, or are still referenced.
 
         An iteration can advance only through a reference from outside, which its reference count
         shows. An unrelated reference only keeps the cursor in the list for longer.
@@ -194,7 +197,7 @@ class BatchProgress:
         self._stopped = self._reached()
 
     def met_unreadable(self, cursor: Cursor) -> None:
-        """Handle the end of a read of all records at data that `cursor` cannot decode."""
+        """Handle a read of the whole batch that stopped at data which `cursor` cannot decode."""
         assert cursor.raised is not None
         self._unreadable = Unreadable(cursor.position, cursor.raised)
 

@@ -232,7 +232,7 @@ class BrokerFetcher:
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
-        """Return the seconds until a partition is due, at most `most`; None for no limit."""
+        """Return the seconds to wait for the next due partition, at most `most`; None for ever."""
         if not self._delayed:
             return most
         soonest = min(self._delayed.values()) - now

@@ -87,7 +87,7 @@ class Whole(NamedTuple):
     next_offset: int
     """The position after the part; the chunk's position if the part is empty."""
     stop: int | None
-    """`next_offset` if it lies within a batch of the log, else None."""
+    """The offset at which cursors must stop; None to read to the end of `data`."""
     records: int | None
     """The number of records; None if the part has records that were not counted."""
     checked: bool

@@ -192,7 +192,8 @@ class Commits:
         """Commit these offsets and wait for the result.
 
         Raises:
-            CommitFailed: some offsets were refused; the error says whether they are lost.
+            CommitFailed: some offsets were refused; its attribute `lost` names the partitions that
+                this member no longer owns.
             RequestTimeout: the commit, including the wait for earlier commits, did not end in time.
         """
         await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)

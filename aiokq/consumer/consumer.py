@@ -366,7 +366,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to by name; with a pattern, those of assigned partitions."""
+        """Return the topics subscribed to by name; with a pattern, the topics of the assignment."""
         if self._subscription.mode is Mode.TOPICS:
             return self._subscription.names
         if self._subscription.topics_wanted:
@@ -425,12 +425,11 @@ class Consumer:
         self._pipeline.seek(state, offset)
 
     async def seek_to_beginning(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Set the positions of these partitions (all by default) to the first record.
+        """Set the positions of these partitions (all by default) to the log start offset.
 
         Args:
-            timeout: seconds to find the first records; default `default_api_timeout_ms`. A timeout
-                or a cancellation ends only the wait: the positions are still set as soon as
-                possible.
+            timeout: seconds; default `default_api_timeout_ms`. A timeout or a cancellation ends
+                only the wait: the positions are still set as soon as possible.
 
         Raises:
             RequestTimeout: a position was not found in time; the cause says why.
@@ -566,10 +565,11 @@ class Consumer:
     # -- progress
 
     def lag(self, partition: Partition) -> int | None:
-        """Return the number of records between the position and the end visible to this consumer.
+        """Return the number of offsets from the position to the end of the visible records.
 
-        The end is that of the latest fetch response. The result is None before the first response,
-        or while the position is unknown.
+        The end is the high watermark, or the last stable offset with read_committed, as of the
+        latest fetch response. The result is None before the first response, or while the position
+        is unknown.
         """
         (state,) = self._positions.named([partition])
         return state.lag(committed_only=self._settings.committed_only)
@@ -616,7 +616,7 @@ class Consumer:
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset of the first record of each partition.
+        """Return the log start offset of each partition.
 
         Raises:
             RequestTimeout: no answer in time; the cause says why.

@@ -62,7 +62,7 @@ def needs_decompression(data: memoryview) -> bool:
 def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -> memoryview:
     """Return `data` with its batches decompressed, as far as possible.
 
-    Context: any thread.
+    May be called in any thread.
 
     Args:
         most_bytes: output bytes after which the remaining batches stay compressed.

@@ -72,7 +72,8 @@ Deserialize: TypeAlias = Callable[["Record"], DeserializedRecord[Any, Any]]
 MakeDeserializer: TypeAlias = Callable[[Callable[["Record"], None]], Deserialize]
 """Type of functions that make a deserializer.
 
-The deserializer calls the given function with a record before it raises an error for that record.
+Such a function takes a callback. The deserializer calls the callback with a record before it raises
+an error for that record.
 """
 
 

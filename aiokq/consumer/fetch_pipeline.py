@@ -221,8 +221,8 @@ class FetchPipeline:
         """Close a stream.
 
         Args:
-            failed: whether the processing of the stream's last record failed; its offset must not
-                be committed.
+            failed: whether an exception ended the processing of the stream's last record. If so, a
+                group must not commit the record as finished.
         """
         if failed and self._stored is not None:
             for state in list(source.states.values()):
@@ -293,7 +293,7 @@ class FetchPipeline:
     # -- state
 
     def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
-        """Return the present state of partitions and brokers. Context: any thread.
+        """Return the present state of partitions and brokers. May be called in any thread.
 
         Args:
             works: whether the consumer is open, and none of its tasks has failed.

@@ -118,7 +118,7 @@ class PartitionDiscovery:
         self._watch(frozenset(), everything=False)
 
     async def settled(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds until it is known which of the topics exist."""
+        """Wait at most `timeout` seconds until it is known which subscribed topics exist."""
         waiting = self._search.unanswered
         if self._answered is not None:
             waiting.append(self._answered)

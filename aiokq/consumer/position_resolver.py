@@ -135,7 +135,12 @@ class PositionResolver:
         self.reset(state, Start.POLICY)
 
     def diverged(self, state: PartitionState, end_offset: int) -> None:
-        """Handle a truncation: the leader's log is the same up to `end_offset` (-1 if unknown)."""
+        """Handle a truncation of the log.
+
+        Args:
+            end_offset: the offset up to which the leader's log equals the log that was read; -1 if
+                unknown.
+        """
         position = state.position
         if end_offset >= position:
             # Only buffered records were truncated, so the position stays valid.
@@ -189,7 +194,7 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Start all lookups that are due; return the loop time of the next lookup, or None."""
+        """Start all lookups that are due; return the loop time of the next, or None without one."""
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)
@@ -328,8 +333,9 @@ class PositionResolver:
         settings = self._settings
         ends: Mapping[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
         if spec >= 0:
-            # For a time after the last record the position is the end. The end is looked up first,
-            # so that no record between the two lookups is skipped.
+            # If no record is at or after the requested time, the position is the end of the log.
+            # The end is looked up first, so that a record that is written between the two lookups
+            # is not skipped.
             ends = await list_offsets(
                 self._engine,
                 dict.fromkeys(wanted, LATEST),

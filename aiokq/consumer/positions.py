@@ -56,9 +56,10 @@ class PartitionState:
     Attributes:
         generation: incremented with each change of the position; responses to requests of an older
             generation are ignored.
-        topic_id: id of the topic of the position and the delivered records; zeros while unknown.
-        incarnation: incremented when another topic takes the name; offsets of an older incarnation
-            must not be committed.
+        topic_id: id of the topic to which the position and the delivered records belong; zeros
+            while unknown.
+        incarnation: incremented when another topic takes the name of the partition's topic; offsets
+            of an older incarnation must not be committed.
         fetch_offset: offset of the next record to fetch; -1 without a position.
         fetch_epoch: leader epoch of the record before `fetch_offset`; -1 if unknown.
         leader_epoch: the latest leader epoch in metadata, sent with requests.
@@ -169,7 +170,7 @@ class PartitionState:
         return topic_id != self.topic_id and ZERO_ID not in (topic_id, self.topic_id)
 
     def lag(self, *, committed_only: bool) -> int | None:
-        """Return the number of records from the position to the visible end; None if unknown."""
+        """Return the number of offsets from the position to the visible end; None if unknown."""
         end = self.last_stable_offset if committed_only else self.high_watermark
         position = self.position
         return max(0, end - position) if end >= 0 and position >= 0 else None
@@ -250,7 +251,11 @@ class PartitionState:
     # -- waiting for a position
 
     async def has_position(self) -> None:
-        """Wait for a position or an error; the caller raises the error."""
+        """Wait until the partition has a position, or is parked.
+
+        Raises:
+            KafkaError: `refused` was called with this error during the wait.
+        """
         while self.fetch_offset < 0 and self.stage is not Stage.PARKED:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             # Futures of cancelled waits are removed here at the latest.

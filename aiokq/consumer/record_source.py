@@ -199,7 +199,8 @@ class RecordSource:
                 records taken before that record are returned, and the next call raises the error;
                 without such records, this call raises it. An interrupt such as KeyboardInterrupt is
                 raised at once, and no record is delivered.
-            handed: called with each delivered record, and with a record whose error is raised.
+            handed: called with each delivered record, and with a record if this call raises the
+                error of its deserialization.
 
         Raises:
             Closed: the consumer was closed.
@@ -214,8 +215,8 @@ class RecordSource:
         """Return the unread part of the next chunk as a batch; None if there is none.
 
         The result is also None if the event loop needs a turn. The batch ends before data that
-        cannot be read. A later call, for which this data comes first, raises the error, so that no
-        readable record is lost.
+        cannot be read. The error is raised by the call that finds this data first in the chunk, so
+        that no readable record is lost.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
@@ -317,7 +318,7 @@ class RecordSource:
     def report(self, error: KafkaError) -> None:
         """Raise `error` to the reader once.
 
-        The error replaces an undelivered error about the same partition, of the same class.
+        It replaces an undelivered error of the same class about the same partition.
         """
         if self._errors.add(error):
             self.wake()
@@ -442,8 +443,8 @@ class RecordSource:
 class _ReadingBlock:
     """The context manager of one reader.
 
-    `contextlib.contextmanager` would set an attribute of an exception that leaves the block, which
-    a deserializer's exception may not allow.
+    `contextlib.contextmanager` would set an attribute of an exception that leaves the block. An
+    exception of a deserializer may not allow that.
     """
 
     __slots__ = ("_source",)

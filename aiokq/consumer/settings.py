@@ -25,7 +25,7 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 
 class ConsumerSettings(ConsumerRules, ClusterSettings):
-    """The settings of a consumer. Names, units and defaults are Kafka's.
+    """The settings of a consumer. Those that exist in Kafka have Kafka's names, units and defaults.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.

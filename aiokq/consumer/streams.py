@@ -30,8 +30,8 @@ class Stream:
     Each partition is in exactly one stream, and its records stay in order when it moves to another
     stream. When a stream is closed or its `async with` block ends, its partitions move to the other
     streams; the partitions of the last stream move back to the consumer. Iterating ends when the
-    stream or the consumer is closed. In a group, if an exception leaves a stream, the record that
-    was being processed is delivered again, by the stream that its partition has moved to.
+    stream or the consumer is closed. In a group, if an exception ends the `async with` block, the
+    record that was being processed is delivered again, by the stream that gets its partition.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Stream:
         return await self._reader.one(())
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are in this stream now. Context: any thread."""
+        """Return the partitions that are in this stream now. May be called in any thread."""
         return frozenset(self._reader.source.states)
 
     def close(self) -> None:

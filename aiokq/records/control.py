@@ -47,7 +47,7 @@ class EndTransactionMarker:
 
 
 def read_control_type(key: Buffer | None) -> int:
-    """Return the type in a control record's key, which may be newer than ``ControlType``.
+    """Return the number of a control record's type from its key; a new type has an unknown number.
 
     Raises:
         CorruptRecord: the key is missing, too short, or has a negative version.

@@ -81,7 +81,7 @@ def decode_message_set(
 
 
 def _message(entry: memoryview, offset: int, magic: int, timestamp_type: int) -> Message:
-    """Return the message of one entry; ``entry`` has exactly its bytes."""
+    """Return the message in ``entry``, which has the bytes of one entry and no others."""
     timestamp = NO_TIMESTAMP
     position = LOG_OVERHEAD + MIN_LENGTH[magic] - 8
     if magic == 1:
@@ -208,18 +208,19 @@ def upconvert(
 ) -> bytes:
     """Return the v0/v1 entries in ``data`` as one uncompressed v2 batch with the same offsets.
 
-    A batch has one timestamp type. LogAppendTime is kept if all messages have the same time, as the
-    messages of one entry do. A caller that needs the exact type converts entry by entry.
+    A v2 batch has one timestamp type. It is LogAppendTime if all messages have that type and the
+    same timestamp, as the messages of one wrapper do; else it is CreateTime. To keep the type of
+    each message, a caller converts entry by entry.
 
     Args:
         crc32c: computes the checksum of the batch. None writes 0, for callers that check the
-            entries instead.
+            entries' checksums instead.
         check_crcs: verify the CRC-32 of each outer entry.
         limit: the most bytes that one wrapper may decompress to.
 
     Raises:
-        CorruptRecord: an entry is damaged, ``data`` has no complete entry, or no batch can have the
-            offsets.
+        CorruptRecord: an entry is damaged, ``data`` has no complete entry, or the offsets do not
+            increase or are too far apart for one batch.
         RecordTooLarge: the content of a wrapper is larger than ``limit``.
         UnsupportedCompressionType: a wrapper has an unknown codec, or zstd.
     """

@@ -1,4 +1,4 @@
-"""Control records of a KRaft quorum: leader changes, voters, and the ends of snapshots.
+"""Control records of a KRaft quorum: leader changes, voters, snapshot headers and footers.
 
 Source: KIP-595, KIP-630, KIP-853, Kafka ``ControlRecordUtils.java``, ``MemoryRecordsBuilder.java``.
 Tests: ``tests/unit/records/test_quorum_control.py``.

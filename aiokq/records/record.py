@@ -79,11 +79,11 @@ def iter_records(
 def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
     """Yield the values of a batch whose records have consecutive offsets and a value each.
 
-    The batches of a metadata log are of this kind. Records as Kafka writes them there, without a
-    key, headers and a timestamp of their own, take a third of the time of ``iter_records``.
+    The batches of a metadata log are of this kind. Kafka's records there have no key, no headers,
+    and the base timestamp of the batch; they take a third of the time of ``iter_records``.
 
     Raises:
-        CorruptRecord: the records are malformed, an offset or a value is missing.
+        CorruptRecord: the records are malformed, or an offset or a value is missing.
         RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
     """
     position = HEADER_SIZE
@@ -116,7 +116,7 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
             position = end
             index += 1
     except IndexError:
-        pass  # the error is that of the loop below
+        pass  # the loop below decodes the record again and raises the error
     if index == header.count and position == header.size:
         return
     for number, record in enumerate(iter_records(data, header)):

@@ -43,9 +43,9 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """Timestamp in milliseconds at which a filter lets the query start, or None.
+    """The least timestamp that a filter selects, in milliseconds, or None without such a filter.
 
-    In each partition, records before the first one whose timestamp is this or later are not read.
+    Reading starts at the first record of each partition with this timestamp or a later one.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:

@@ -195,7 +195,7 @@ class AiokqProgressListener(StreamingQueryListener):
             self._terminated["failed" if failed else "stopped"] += 1
 
     def lag(self, query: str) -> PartitionOffsets:
-        """Return how many records a query has not read yet, by partition; empty if unknown.
+        """Return the number of records that a query has not read yet, by partition; {} if unknown.
 
         Args:
             query: name of the query, or its id if it has none.

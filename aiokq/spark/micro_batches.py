@@ -189,7 +189,8 @@ class MicroBatchPlanner:
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
-            # The start that Spark passes for the first batch is a new result of initial().
+            # Spark passes the result of initial() as the start of the first batch. After a restart
+            # this result is new, and may differ from the start with which the batch was planned.
             if not until.positions:
                 # No topic matched at the start; the next batch reads the topics that match now.
                 return []

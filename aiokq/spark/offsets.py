@@ -95,7 +95,7 @@ class SourceOffset:
         return cls(positions, initial or None, ids)
 
     def to_map(self) -> OffsetMap:
-        """Return the form that Spark stores and compares; equal offsets give equal text."""
+        """Return the form that Spark stores and compares; equal offsets give equal JSON."""
         out: OffsetMap = {}
         for topic, id_ in self.topic_ids.items():
             out[TOPIC_ID + topic] = {"0": _signed(id_.int >> 64), "1": _signed(id_.int % 2**64)}

@@ -1,7 +1,7 @@
 """Filter pushdown: filters on topic, partition, offset and timestamp limit what is fetched.
 
 It is opt-in, because Spark refuses readers that take filters unless
-``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector does not have it.
+``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector has no pushdown.
 """
 
 from __future__ import annotations

@@ -38,9 +38,12 @@ bytes may decompress to a thousand times their size.
 WINDOW: Final = 4
 """Number of ranges that are fetched at the same time."""
 RANGE_BYTES: Final = 4 * FETCH_BYTES
-"""Bytes of one range, fetched but not decoded, at which its fetching pauses."""
+"""Bytes of one range, fetched but not decoded, at which fetching of the range pauses."""
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
-"""Bytes of all ranges of a task, fetched but not decoded, at which all but the first pause."""
+"""Bytes of all ranges of a task, fetched but not decoded, at which fetching pauses.
+
+Fetching of the range that the task is reading does not pause.
+"""
 END_OF_LOG_WAIT_MS: Final = 500
 """Milliseconds that a broker may hold a fetch at the end of its log."""
 AGAIN: Final = 0.1
@@ -87,7 +90,7 @@ class _RangeBuffer:
 
 
 class _Readahead:
-    """Records fetched ahead on the loop thread; `_changed` guards the state of both threads."""
+    """Records fetched ahead on the loop thread; `_changed` guards what both threads access."""
 
     def __init__(
         self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
@@ -229,7 +232,9 @@ class _Fetching:
                 return
 
     def _replaced(self, part: OffsetRange) -> bool:
-        """Whether the topic was deleted and created again; a later batch reads its new records.
+        """Whether the topic was deleted and created again since the range was planned.
+
+        A stream reads the new topic in a later batch.
 
         Raises:
             DataLoss: the topic was replaced, and ``failOnDataLoss`` is true.
@@ -245,8 +250,8 @@ class _Fetching:
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Return the next offset to fetch after OFFSET_OUT_OF_RANGE.
 
-        It is the same offset if the log has it by now: a new leader may briefly report a lower end
-        than the previous one.
+        The result is `position` if the log has this offset by now: a new leader may briefly report
+        a lower end than the previous leader.
         """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)

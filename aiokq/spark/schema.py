@@ -156,7 +156,7 @@ class Projection:
         return self._schema
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch, which has `columns`, with exactly `arrow_schema`; nothing is copied."""
+        """Return a batch of `columns` with exactly `arrow_schema`, without copying its data."""
         import pyarrow as pa
 
         arrays = [

@@ -1,8 +1,8 @@
 """Writers of format("aiokq"); a task ends when all of its rows are acknowledged.
 
-Delivery is at least once, as in Spark's own connector: Spark repeats a failed task, and rows that
-it had written stay in the log. write_rows.py turns rows into records, and write_options.py checks
-the options.
+Delivery is at least once, as in Spark's own connector: Spark repeats a failed task, and the rows
+that the failed attempt had written stay in the log. write_rows.py turns rows into records, and
+write_options.py checks the options.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Target:
-    """Destination of rows and the columns they have; pickled with the writer for its tasks."""
+    """The destination and the columns of the rows; pickled with the writer for its tasks."""
 
     options: WriteOptions
     columns: WriteColumns

@@ -126,7 +126,11 @@ if HAS_LIMITS:
         """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """Return the limit from the options, the maximum first; `next_end` applies both."""
+            """Return the maximum that the options set, or else the minimum, or else no limit.
+
+            The minimum applies even if the maximum is returned: the planner takes it from the
+            options.
+            """
             options = self._options
             if options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(options.max_offsets_per_trigger)
@@ -166,8 +170,8 @@ class UnlimitedStreamReader(_StreamReader):
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
             # The end of a first batch without rows carries the start of the query. When this end is
-            # the start of a later batch, these entries are removed: with them, the planner would
-            # replace the position by the start that `end` carries.
+            # the start of a later batch, the entries with the start of the query are removed: with
+            # them, the planner would replace the position by the start that `end` carries.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
@@ -187,8 +191,9 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the start of a new query, which goes into the end of its first batch.
 
         Spark asks for the end of the first batch before the start of the query. It asks for the
-        start after it has logged that end, and "latest" may be another offset by then. Spark asks
-        in the same order for a resumed query; there the result leads to a batch without rows.
+        start after it has logged that end, and "latest" may be another offset by then. For a
+        resumed query Spark asks in the same order; if no records have arrived, this leads to one
+        batch without rows.
         """
         try:
             return self.initialOffset()

@@ -53,7 +53,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the calling thread is the loop's own, where waiting for it would deadlock."""
+        """Whether the calling thread runs the loop; waiting for the loop there would deadlock."""
         return threading.current_thread() is self._thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -96,7 +96,7 @@ class LoopThread:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop loop if uvloop is installed; a library may choose it for its own thread."""
+    """Return a loop of uvloop if it is installed, else of asyncio; only this thread runs it."""
     try:
         import uvloop
     except ImportError:
@@ -238,7 +238,7 @@ def _key(settings: ClusterSettings | Mapping[str, str]) -> object:
 
 
 def _text(value: object) -> str:
-    """Return a text that differs for different secrets, whose repr is always the same."""
+    """Return a text that differs for different secrets; `repr` would hide the difference."""
     return repr(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 

@@ -59,7 +59,7 @@ class Acknowledged:
         rows: number of rows.
         checksum: sum of their checksums.
         offsets: first and last offset of each range without gaps, by partition, in the order in
-            which the pieces were noted. It differs from the log's order if a batch was retried.
+            which the pieces were noted. If a batch was retried, this is not the order of the log.
     """
 
     rows: int = 0

@@ -121,8 +121,8 @@ async def export(
     Rows are written at least once, in their order, by an idempotent producer. If a run is killed,
     the next run writes all rows again, unless `resume` is given. With `resume`, the next run
     continues after the last piece (up to 10,000 rows or 4 MiB) that was noted as acknowledged. Up
-    to eight later pieces may have been in flight; of these, it sends only the rows that are not in
-    the log. So no row is in the log twice, with these exceptions:
+    to eight later pieces may have been in flight; of these, the next run sends only the rows that
+    are not in the log. So no row is in the log twice, with these exceptions:
 
     - rows of the first piece of a run that was killed before that piece was acknowledged;
     - rows that the broker appends after the next run has looked for them, because it had received

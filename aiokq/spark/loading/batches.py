@@ -71,7 +71,7 @@ class Batches:
     def recover(self) -> list[Manifest]:
         """Complete the batches that are prepared but not published, and return their manifests.
 
-        A kill or an error left them.
+        A load that was killed or failed leaves such batches.
 
         Raises:
             LoadFailed: the table with earlier batches is gone, and would be recreated without

@@ -87,7 +87,7 @@ class Checkpoint:
         return (self.directory / "commits" / str(number)).exists()
 
     def sync(self, number: int) -> None:
-        """Sync what Spark has written for a batch before running it."""
+        """Sync the files that Spark wrote before it began to run a batch."""
         for name in ("metadata", f"offsets/{number}"):
             path = self.directory / name
             # Hadoop's local file system keeps a checksum file beside each file.
@@ -102,9 +102,9 @@ class Checkpoint:
 
         Spark would not start with empty files. If only the commit of a batch is deleted, Spark runs
         the batch again, and the load finds that it is done. If the offsets of a batch are deleted,
-        Spark plans the batch again; the batch was not done, because its offsets are synced before
-        that. Commits are never synced: after a power failure, the commits of the last half minute
-        may be empty.
+        Spark plans the batch again. Such a batch was not loaded, because the load syncs the offsets
+        before it prepares the manifest. Commits are never synced: after a power failure, the
+        commits of the last half minute may be empty.
         """
         for kind in ("commits", "offsets"):
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):

@@ -121,8 +121,8 @@ class IcebergTable:
         table.refresh()
         if self._has(table, manifest):
             return
-        # pyiceberg computes the minimum and maximum of each column as Python objects, which hold
-        # only the years 1 to 9999.
+        # pyiceberg computes the minimum and maximum of each column as Python objects, which can
+        # only represent the years 1 to 9999.
         batches = map(with_times_within_calendar, rows_of(manifest, rows))
         found = pa.Table.from_batches(batches, self._schema)
         note = {QUERY: manifest.query, BATCH: str(manifest.batch)}

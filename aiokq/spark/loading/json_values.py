@@ -125,7 +125,10 @@ def _of(kind: type) -> Convert:
 
 
 _WIDEST: Final = 20
-"""Exponent above which a Decimal fits no integer type; its division raises above 28 digits."""
+"""Exponent above which a Decimal fits no integer type.
+
+The integer division of a Decimal raises an error if the result has more than 28 digits.
+"""
 
 
 def _integer(bits: int) -> Convert:

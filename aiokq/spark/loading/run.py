@@ -71,7 +71,7 @@ def load(
     """Load topics to a directory of files, each record exactly once.
 
     The call blocks. Whatever ends a load, even a kill of the process, the same call continues it.
-    Without ``available_now`` it runs until `stop` is set.
+    Without ``available_now`` the load runs until `stop` is set.
 
     Args:
         spark: the session; default: the active or default session, or else a new one.

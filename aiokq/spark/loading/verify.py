@@ -41,8 +41,9 @@ class Verification:
         rows: number of rows in the files.
         dead_letters: number of rows in the files of dead letters.
         offsets: number of offsets of all batches.
-        gaps: number of these offsets without a record, as the log confirms: removed by compaction,
-            control records, or records of aborted transactions.
+        gaps: number of these offsets without a row, such as those of control records, of aborted
+            transactions, and of records that compaction has removed. If the log has a record there
+            that was to be loaded, `problems` says so.
         problems: errors, one line each.
         notes: what could not be checked any more.
     """
@@ -76,7 +77,7 @@ def verify_load(
         to: the target. It and the other arguments are given as for the load; options without an
             argument here are stored in the target.
         dead_letter: directory of dead letters; default: as for the load.
-        checkpoint: checkpoint of the load; if neither this directory nor the target has one, the
+        checkpoint: checkpoint of the load; default: within the target. If it does not exist, the
             loss of the newest batch together with its manifest is not noticed.
         kafka: settings of the client, by Kafka's names, to read the log where offsets have no rows.
 
@@ -216,7 +217,7 @@ def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
 
 
 def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
-    """Return the differences to the manifests; a recreated topic may have an offset twice."""
+    """Return the differences from the manifests; a recreated topic may have an offset twice."""
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:
