@@ -1,4 +1,4 @@
-# The C types of shared.py, and its C functions for the other parts.
+# The C types of shared.py, and the C functions of it that the units call.
 
 from aiokq.fastpath.native cimport aiokq_loop_hook
 

@@ -62,7 +62,7 @@ static PyObject *aiokq_next(aiokq_step step, PyObject *self) {
 #endif
 }
 
-/* Sets both slots of a type to C functions that call its step; NAME ends their names. */
+/* Defines aiokq_patch_NAME, which sets both slots of a type to C functions that call `step`. */
 #define AIOKQ_AWAITABLE(NAME)                                                                   \
     static aiokq_step aiokq_step_##NAME;                                                        \
     static PySendResult aiokq_send_##NAME(PyObject *self, PyObject *Py_UNUSED(value),           \

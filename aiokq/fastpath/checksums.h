@@ -1,15 +1,17 @@
 /* CRC-32C (Castagnoli), with the processor's instruction if it has one.
- * Each part that includes this file has its own tables, and calls aiokq_crc32c_setup() at import.
+ * Each extension that includes this file has its own tables, and calls aiokq_crc32c_setup() at
+ * import.
  * Tests: tests/unit/fastpath/test_checksums.py. */
 #ifndef AIOKQ_CHECKSUMS_H
 #define AIOKQ_CHECKSUMS_H
 
 #include "aiokq/fastpath/native.h"
 
-/* Three streams hide the latency of the crc32 instruction (three cycles, one issued a cycle);
- * two tables then shift a stream's CRC over the bytes that follow it. Without the instruction:
- * slicing by eight. Technique: Mark Adler's crc32c.c, and Gopal et al., "Fast CRC Computation
- * for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011). */
+/* The crc32 instruction takes three cycles, but a processor can start one in each cycle. Therefore
+ * the CRCs of three adjacent streams are computed at a time; tables then shift the CRC of a stream
+ * over the bytes of the next one. A processor without the instruction uses slicing by eight.
+ * Source: Mark Adler's crc32c.c, and Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using
+ * CRC32 Instruction" (Intel, 2011). */
 
 #define AIOKQ_POLYNOMIAL 0x82f63b78u
 #define AIOKQ_LONG 1024

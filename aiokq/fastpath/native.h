@@ -1,6 +1,5 @@
-/* Small stateless C functions that several parts need and Cython's pure mode cannot express:
- * clock, varints, big-endian numbers, murmur2. The pure branches of the parts do the same in
- * Python.
+/* Small stateless C functions that several extensions need and Cython's pure mode cannot express:
+ * clock, varints, big-endian numbers, murmur2. The pure core does the same in Python.
  * Tests: tests/unit/fastpath/, tests/property/test_core_parity.py. */
 #ifndef AIOKQ_NATIVE_H
 #define AIOKQ_NATIVE_H
@@ -22,7 +21,7 @@
 #define AIOKQ_UNLIKELY(x) (x)
 #endif
 
-/* Offsets above this could overflow when a batch's last_offset_delta is added. */
+/* The largest base offset to which any last_offset_delta can be added without an overflow. */
 #define AIOKQ_TOP_OFFSET INT64_C(0x7ffffffeffffffff)
 
 /* splitmix64's constants. */
@@ -32,8 +31,8 @@
 
 /* ---------------------------------------------------------------- clock */
 
-/* Milliseconds since the epoch, as Java's System.currentTimeMillis(). Not the coarse clock: it
- * lags by up to 4 ms, so that a record could be older than a timestamp taken before the send. */
+/* Milliseconds since the epoch, as Java's System.currentTimeMillis(). Not the coarse clock, which
+ * lags by up to 4 ms: a record could be older than a timestamp taken before the send. */
 static inline long long aiokq_now_ms(void) {
     struct timespec now;
 #if defined(CLOCK_REALTIME)
@@ -44,8 +43,8 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The hook for asynchronous generators of this thread, as a borrowed reference; NULL if there is
- * none. The event loops of asyncio and uvloop set it to one of their methods while they run. */
+/* This thread's hook for asynchronous generators, as a borrowed reference; NULL if there is none.
+ * The event loops of asyncio and uvloop set it to one of their methods while they run. */
 static inline void *aiokq_loop_hook(void) {
     return (void *)PyThreadState_Get()->async_gen_firstiter;
 }
@@ -123,7 +122,8 @@ static inline int64_t aiokq_i64(const unsigned char *at) {
     return (int64_t)((uint64_t)aiokq_u32(at) << 32 | aiokq_u32(at + 4));
 }
 
-/* Addition that wraps around: a hostile number may overflow, and signed overflow is undefined. */
+/* Addition that wraps around, because hostile numbers may overflow and the overflow of signed
+ * numbers is undefined in C. */
 static inline int64_t aiokq_add(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }

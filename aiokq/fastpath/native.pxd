@@ -39,7 +39,8 @@ cdef extern from "aiokq/fastpath/native.h":
     const uint64_t AIOKQ_MIX_1
     const uint64_t AIOKQ_MIX_2
 
-# Size of a v2 batch header, and position where its checksum begins; pure.py has the same.
+# Size of the header of a v2 batch, and position of the first byte that its checksum covers; pure.py
+# has the same numbers.
 cdef enum:
     HEADER_SIZE = 61
     CRC_COVERS = 21

@@ -53,7 +53,7 @@ def varint_size(value: int) -> int:
 
 
 def long_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """Return the bits of a varint of at most `most` bits, and the position after it.
+    """Return a varint of at most `most` bits, still zigzag-encoded, and the position after it.
 
     Raises:
         IndexError: the varint is too long, or `data` ends within it.
@@ -157,7 +157,8 @@ def crc32c_cramjam() -> Checksum:
 
     def crc32c(data: Buffer, value: int = 0) -> int:
         view = _octets(data)
-        # The incomplete block comes first: the CRC is advanced by the same length for all others.
+        # The incomplete block comes first, so that each later block advances the CRC by the same
+        # length.
         at = len(view) % block_size
         if at:
             first = of_block(view[:at])

@@ -17,7 +17,7 @@ typedef struct {
     const unsigned char *end; /* start of the next record */
 } aiokq_record;
 
-/* Reads the header at `at`; returns the start of the next header, NULL if this is malformed. */
+/* Reads the record header at `at`; returns the position after it, or NULL if it is malformed. */
 static inline const unsigned char *aiokq_parse_header(const unsigned char *at,
                                                       const unsigned char *end,
                                                       const unsigned char **name,
@@ -35,8 +35,8 @@ static inline const unsigned char *aiokq_parse_header(const unsigned char *at,
     return *value_size > 0 ? at + *value_size : at;
 }
 
-/* Reads one record except the contents of its headers, never past `end`; returns 0 if the record is
- * malformed. */
+/* Reads one record, except the contents of its headers. Never reads past `end`; returns 0 if the
+ * record is malformed, else 1. */
 static inline int aiokq_parse_record(const unsigned char *at, const unsigned char *end,
                                      aiokq_record *record) {
     int64_t size;

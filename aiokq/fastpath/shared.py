@@ -7,7 +7,7 @@
 Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py.
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def crc32c(data, value=0):
     """
     if cython.compiled:
         start: cython.uint = value
-        # Not a typed memoryview: its generated code would double the import time of a part.
+        # Not a typed memoryview, whose generated code would double the import time of this module.
         buffer = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
         try:
@@ -147,8 +147,8 @@ def thrown(kind, value, traceback):
 class LoopGuard:
     """Refuses the use of an object on another event loop, or in another thread, than its own.
 
-    While a loop runs, its thread has a hook for asynchronous generators that is a method of that
-    loop. Therefore one comparison with the last accepted hook identifies loop and thread. A call of
+    A running loop sets its thread's hook for asynchronous generators to one of the loop's methods.
+    Therefore one comparison with the last accepted hook identifies loop and thread. A call of
     asyncio.get_running_loop() would take as long as appending a record.
 
     Args:

@@ -1,6 +1,6 @@
-/* The byte loops of log compaction: they fill the map from a key to its last offset, and copy the
- * records to keep out of v2 batches. They run without the GIL. Batches of transactions and
- * compressed batches are left to the caller.
+/* The byte loops of log compaction, which run without the GIL: they fill the map of the last offset
+ * of each key, and copy the kept records of v2 batches. The caller handles batches of transactions
+ * and compressed batches.
  * Tests: tests/unit/fastpath/test_compaction.py. */
 #ifndef AIOKQ_CLEANER_H
 #define AIOKQ_CLEANER_H
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* The reasons for the end of a pass over batches. */
-#define AIOKQ_WALK_END 0     /* no complete batch is left */
+#define AIOKQ_WALK_END 0     /* no complete batch is left, or AIOKQ_ONE was given */
 #define AIOKQ_WALK_OTHER 1   /* the caller has to handle the next batch */
 #define AIOKQ_WALK_FULL 2    /* the map or the output buffer is full */
 #define AIOKQ_WALK_CORRUPT 3 /* the next batch contradicts its header */
@@ -20,7 +20,7 @@
 #define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
 #define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
 #define AIOKQ_KEEP_ALL 4 /* keep all records, whatever the map says */
-#define AIOKQ_HORIZON 8  /* set a delete horizon if there is none */
+#define AIOKQ_HORIZON 8  /* set the delete horizon of kept batches that have none */
 
 #define AIOKQ_BATCH_HEADER 61
 #define AIOKQ_CODEC_BITS 0x07
@@ -163,7 +163,7 @@ static inline int aiokq_map_set(aiokq_map *map, const aiokq_pending *pending) {
 }
 
 /* Sets the offset of a key; returns 0 if the key is new and the map is full. Callers pass offsets
- * in ascending order, so that the last offset stays. */
+ * in ascending order, so that the map ends with the last offset of each key. */
 static int aiokq_map_put(aiokq_map *map, const unsigned char *key, int64_t size, int64_t offset) {
     aiokq_pending pending;
     pending.offset = offset;
@@ -294,7 +294,7 @@ typedef struct {
     const aiokq_map *map;
     int64_t latest;  /* records after this offset are not in the map */
     int64_t now;     /* milliseconds since the epoch */
-    int64_t horizon; /* delete horizon for batches with tombstones */
+    int64_t horizon; /* delete horizon for batches that get one */
     int64_t upper;   /* the batch that ends right before this offset is kept even if empty */
     int64_t interval;
     const int64_t *producers; /* sorted pairs: id of an active producer, its last offset */
@@ -342,9 +342,9 @@ static int aiokq_stays_empty(const aiokq_keeping *keeping, int64_t producer_id,
            keeping->producers[2 * low + 1] == last_offset;
 }
 
-/* Counts an output batch of `size` bytes, and adds an entry for both indexes every `interval`
- * bytes: last offset and position of the batch, largest timestamp so far, and the last offset of
- * the batch with that timestamp. */
+/* Counts an output batch of `size` bytes, and every `interval` bytes adds an entry for the offset
+ * index and the time index: last offset and position of the batch, largest timestamp so far, and
+ * the last offset of the batch with that timestamp. */
 static void aiokq_note(aiokq_keeping *keeping, int64_t last_offset, int64_t size,
                        int64_t timestamp) {
     if (timestamp > keeping->max_timestamp) {
@@ -364,7 +364,7 @@ static void aiokq_note(aiokq_keeping *keeping, int64_t last_offset, int64_t size
     keeping->batches++;
 }
 
-/* Sets `marks` for the records to keep; returns AIOKQ_WALK_CORRUPT or AIOKQ_WALK_END. */
+/* Sets `marks` for the kept records; returns AIOKQ_WALK_CORRUPT, or AIOKQ_WALK_END for success. */
 static int aiokq_mark(aiokq_keeping *keeping, const aiokq_batch *batch, int flags, int32_t *kept,
                       int *tombstones, int64_t *largest) {
     const unsigned char *at = batch->records;
@@ -490,7 +490,7 @@ static void aiokq_finish_batch(unsigned char *head, int64_t size, int attributes
     aiokq_write_u32(head + 17, aiokq_crc32c(0, head + 21, (Py_ssize_t)size - 21));
 }
 
-/* Copies the records to keep of the complete, uncompressed batches from `at` on.
+/* Copies the kept records of the complete, uncompressed batches from `at` on.
  * Source: Kafka MemoryRecords.filterTo, Cleaner.shouldRetainRecord. */
 static int aiokq_keep(aiokq_keeping *keeping, const unsigned char *data, Py_ssize_t end,
                       int flags) {

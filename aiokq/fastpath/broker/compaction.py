@@ -58,26 +58,30 @@ __all__ = [
 ]
 
 
-# The reasons for the end of a pass over batches, in this order: no complete batch is left; the
-# caller has to handle the next batch (another magic, compressed, transactional or a control batch);
-# the map or the block is full; the next batch contradicts its header.
+# The reasons for the end of a pass over batches, in this order: no complete batch is left, or the
+# flag WALK_ONE was given; the caller has to handle the next batch (another magic, compressed,
+# transactional or a control batch); the map or the block is full; the next batch contradicts its
+# header.
 WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 
 
-# Flags of a pass, in this order: one batch with any attributes, whose records are not compressed;
-# the CRC-32C was verified before; keep all records; set a delete horizon if there is none.
+# Flags of a pass, in this order: read one batch with any attributes, whose records are not
+# compressed; the CRC-32C was verified before; keep all records; set the delete horizon of kept
+# batches that have none.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 
 _NOTES = 4096
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
-"""Memory that one key takes in an OffsetMap, in bytes."""
+"""Memory that one key takes in an OffsetMap, in bytes; an estimate in the pure core."""
 
 
 @cython.final
 @cython.cclass
 class OffsetMap:
-    """The last offset of each key in a part of a log, in memory allocated at the start.
+    """The last offset of each key in a part of a log.
+
+    The compiled core allocates all memory at the start.
 
     A key is represented by a 128-bit hash that depends on a secret (Kafka uses MD5). If the map is
     full and takes a gigabyte, the chance that any two of its keys have the same hash is about
@@ -176,15 +180,15 @@ class OffsetMap:
     def index(self, data, at, start_offset, flags=0):
         """Add the keys of the batches that begin at byte `at` of `data`. Releases the GIL.
 
-        Afterwards, `latest_offset` is the last offset whose records are in the map.
+        Afterwards, the records up to `latest_offset` are in the map.
 
         Args:
             start_offset: records before this offset are not added.
             flags: WALK_ONE, WALK_TRUSTED.
 
         Returns:
-            The position and the reason of the end (WALK_END to WALK_CORRUPT), and the number of
-            records read.
+            The position at which the pass ended, the reason (WALK_END to WALK_CORRUPT), and the
+            number of records read.
         """
         self._check_open()
         if cython.compiled:
@@ -226,11 +230,11 @@ class KeptBatches:
     Args:
         offsets: the last offset of each key.
         now_ms: the current time. Tombstones whose delete horizon has passed are removed.
-        horizon_ms: delete horizon for batches that have tombstones but no delete horizon.
+        horizon_ms: delete horizon for batches that have tombstones but no delete horizon yet.
         upper_offset: the batch that ends right before this offset is kept, even if no record of it
             is kept.
-        producers: last offset of each active producer. The batch that ends with this offset is
-            kept, even if no record of it is kept.
+        producers: last offset of each active producer. A producer's batch that ends with its last
+            offset is kept, even if no record of it is kept.
         index_interval_bytes: bytes between two index entries.
         room: initial size of the block, in bytes.
 
@@ -301,8 +305,8 @@ class KeptBatches:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
 
         Returns:
-            The position and the reason of the end (WALK_END to WALK_CORRUPT). After WALK_FULL, the
-            caller clears the block, or reserves a larger one if the block is empty.
+            The position at which the pass ended, and the reason (WALK_END to WALK_CORRUPT). After
+            WALK_FULL, the caller clears the block, or reserves a larger one if the block is empty.
 
         Source: Kafka's MemoryRecords.filterTo, LogCleaner.
         """
@@ -362,7 +366,7 @@ class KeptBatches:
             return True
 
     def stays_empty(self, producer_id, last_offset):
-        """Return whether a batch without remaining records is kept."""
+        """Return whether the batch that ends with `last_offset` is kept without any record."""
         if cython.compiled:
             return bool(aiokq_stays_empty(cython.address(self.keeping), producer_id, last_offset))
         else:

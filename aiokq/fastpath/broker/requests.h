@@ -1,4 +1,4 @@
-/* Sequential reading of a Produce request, and the check for ordinary batches.
+/* Sequential reading of a Produce request, and the check whether a batch is ordinary.
  * Tests: tests/unit/fastpath/test_produced.py. */
 #ifndef AIOKQ_REQUESTS_H
 #define AIOKQ_REQUESTS_H
@@ -6,7 +6,7 @@
 #include "aiokq/fastpath/checksums.h"
 
 /* Maximum number of array elements of an ordinary request, all arrays together. Larger requests
- * are decoded the general way, which yields to other connections; the limit also keeps a hostile
+ * are decoded in the general way, which yields to other connections; the limit also keeps a hostile
  * frame from creating millions of objects. */
 #define AIOKQ_MOST_PARTS 1024
 
@@ -78,7 +78,8 @@ static inline void aiokq_no_tags(aiokq_request *request) {
 }
 
 /* Whether the bytes are one ordinary batch of format 2: no control batch, not transactional, with
- * timestamps of the producer, consistent header fields and a valid CRC. */
+ * timestamps of the producer, a codec up to `newest_codec`, consistent header fields and a valid
+ * CRC. */
 static inline int aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) {
     int attributes, last_delta;
     if (size <= 61 || aiokq_i32(at + 8) != size - 12 || at[16] != 2 || aiokq_i64(at) != 0)

@@ -1,4 +1,4 @@
-# C types and functions of columns.py that other parts use.
+# The C types of columns.py, and the C function of it that cursor.py calls.
 
 from aiokq.fastpath.consume._cursor cimport Cursor
 

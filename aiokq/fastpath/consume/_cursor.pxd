@@ -1,4 +1,4 @@
-# C types and functions of cursor.py that other parts use.
+# The C types of cursor.py, and the C functions of it that other files of the unit call.
 
 cdef class Record:
     cdef readonly object topic

@@ -1,4 +1,4 @@
-# C types of stream.py.
+# The C types of stream.py.
 
 from aiokq.fastpath._shared cimport LoopGuard
 from aiokq.fastpath.consume._cursor cimport Cursor

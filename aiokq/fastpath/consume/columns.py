@@ -257,8 +257,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 break
             taken += cursor.opened_bytes
             payload = cursor.record_end - cursor.record
-            # Memory for all remaining bytes is reserved at once: unless batches are compressed, no
-            # buffer of keys or values has to grow.
+            # Memory for all remaining bytes is reserved at once, so that no buffer of keys or
+            # values has to grow unless batches are compressed.
             ahead = payload + (cursor.size - cursor.at)
             if rows > 0 and (
                 key_used + payload > _MAX_INT32
@@ -269,7 +269,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
-            # A wrong record count must not allocate memory: a record has at least seven bytes.
+            # A wrong record count must not cause a large allocation, so `most` is also limited by
+            # the smallest size of a record, seven bytes.
             most = min(cursor.remaining, payload // 7)
             if want_key:
                 _reserve(keys, key_used, ahead)
@@ -444,7 +445,7 @@ def _binary_views(
     data: _Buffer,
     used: cython.Py_ssize_t,
 ) -> tuple:
-    """Return a column of bytes in Arrow's layout, with the last offset added."""
+    """Add the last offset to a column of bytes, and return the column in Arrow's layout."""
     if cython.compiled:
         _reserve(offsets, 4 * rows, 4)
         _put_int32(offsets.base, rows, used)
@@ -477,7 +478,7 @@ def _put_int64(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlo
 @cython.inline
 @cython.exceptval(check=False)
 def _put_bit(base: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uchar) -> cython.void:
-    """Set bit `at` to `value`; the first bit of each byte clears the other bits of the byte."""
+    """Set bit `at` to `value`; setting the first bit of a byte clears the byte's other bits."""
     if cython.compiled:
         if at & 7 == 0:
             base[at >> 3] = value

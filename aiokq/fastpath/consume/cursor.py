@@ -187,8 +187,8 @@ class Cursor:
     """An iterator over the records of one partition's fetched bytes, in order.
 
     Batches are checked and decompressed when they are reached, and records are created when
-    requested. Keys and values are copies: no record keeps the fetched bytes alive. Control batches,
-    and with read_committed aborted records, are skipped. A truncated last batch is ignored.
+    requested. Keys and values are copies: no record keeps the fetched bytes alive. Control batches
+    are skipped, and with read_committed also aborted records. A truncated last batch is ignored.
 
     Args:
         topic: the topic.
@@ -293,8 +293,8 @@ class Cursor:
         if cython.compiled:
             if self.buffer != cython.NULL:
                 raise RuntimeError("the cursor is already initialized")
-            # The Py_buffer is allocated separately, so that the garbage collector does not see the
-            # reference. The garbage collector would clear the memoryview of a cursor that a
+            # The Py_buffer is allocated separately, which hides its reference from the garbage
+            # collector. Otherwise the collector would clear the memoryview of a cursor that a
             # traceback refers to, and CPython cannot release the buffer of a cleared memoryview.
             held: cython.pointer(Py_buffer) = cython.cast(
                 cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
@@ -326,7 +326,7 @@ class Cursor:
 
     @property
     def partial_batch_bytes(self):
-        """Full size in bytes of the truncated last batch, 17 if unknown; 0 if none was reached."""
+        """Full size of the truncated last batch in bytes, 17 if unknown; 0 before it is reached."""
         return self.partial
 
     @property
@@ -336,7 +336,7 @@ class Cursor:
 
     @property
     def raised(self):
-        """The error that was raised for the next batch; None if there is none.
+        """The error that was raised for the next batch, or None.
 
         Until the batch is skipped, iteration is at its end, and the methods raise the error again.
         """
@@ -366,7 +366,7 @@ class Cursor:
         return record
 
     def next_batch(self):
-        """Return the remaining records of the current batch, or the next batch; [] at the end.
+        """Return the remaining records of the open batch, or else all of the next; [] at the end.
 
         Raises:
             CorruptRecord: as in iteration, after the records before the error were returned.
@@ -405,7 +405,7 @@ class Cursor:
         return next_record(_fork(self, self.stop)) is not None
 
     def fork(self, stop_offset=None):
-        """Return another cursor at the same position, which shares decompressed bytes.
+        """Return another cursor at the same position, which shares the open batch's bytes.
 
         Args:
             stop_offset: the offset at which to stop, if it is before the stop offset of this
@@ -424,10 +424,10 @@ class Cursor:
             _skip_unread(self, corrupt)
 
     def columns(self, names=None, max_bytes=None):
-        """Return all remaining records as columns; see Columns.
+        """Return the remaining records as columns; see Columns.
 
-        Fewer records are returned before a corrupt batch, and if a column would exceed 2 GiB. Call
-        again until `exhausted` is true.
+        The columns end before a corrupt batch, after `max_bytes`, and before a batch with which a
+        column could exceed 2 GiB. Call again until `exhausted` is true.
 
         Args:
             names: the columns; all by default; see COLUMN_NAMES.
@@ -452,7 +452,10 @@ class Cursor:
 
 @cython.cfunc
 def _offset_behind(cursor: Cursor) -> object:
-    """Return the offset after the next batch, from its header; None if the header is invalid."""
+    """Return the offset after the open batch, or else after the next one by its header.
+
+    None means that the header of the next batch is invalid.
+    """
     if cursor.opened:
         return cursor.next_offset
     head = b"" if cursor.sub is not None else bytes(cursor.source[cursor.at : cursor.at + 27])
@@ -598,9 +601,9 @@ def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
 
 @cython.cfunc
 def leave_batch(cursor: Cursor) -> object:
-    """Leave the open batch and move the position to its end offset.
+    """Leave the open batch and move the position to the offset after the batch.
 
-    Compaction may have removed the last records of the batch.
+    The last returned record does not determine that offset: compaction may have removed records.
     """
     cursor.opened = False
     cursor.remaining = 0
@@ -615,7 +618,7 @@ def leave_batch(cursor: Cursor) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def open_next(cursor: Cursor) -> cython.int:
-    """Open the next batch that has a record to return; return 0 if there is none."""
+    """Open the next batch that has a record to return, and return 1; return 0 if there is none."""
     at: cython.Py_ssize_t
     left: cython.Py_ssize_t
     total: cython.Py_ssize_t
@@ -773,7 +776,7 @@ def open_next(cursor: Cursor) -> cython.int:
 
 @cython.cfunc
 def _view(cursor: Cursor, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
-    """Return the bytes from `at` to `end` of the data that is being read."""
+    """Return the bytes from `at` to `end` of the converted batch, if any, else of the source."""
     if cursor.sub is not None:
         return memoryview(cursor.sub)[at:end]
     return cursor.source[at:end]

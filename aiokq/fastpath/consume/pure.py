@@ -44,15 +44,15 @@ def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
 
 
 def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | None]:
-    """Return the open batch's records, in reverse order, and the error after them or None.
+    """Return the open batch's records in reverse order, and the error that follows them or None.
 
-    All records are decoded at once, because a call per record would cost as much as decoding it.
-    Reading a field may run past the end of the record, because only the position after all fields
-    is checked. None stands for a record at or after the stop offset.
+    All records are decoded at once, because a call per record would cost as much as the decoding.
+    Reading a field may run past the end of the record: only the position after the last field is
+    checked. A None in the list stands for a record at or after the stop offset.
 
     Args:
         cursor: a Cursor whose batch was just opened.
-        count: the number of records by the batch header.
+        count: the number of records, from the batch header.
         kind: the class Record.
     """
     data = cursor.inner
@@ -75,7 +75,7 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
     error = None
     try:
         while count:
-            # One-byte and two-byte numbers are decoded in place; `bits` is the value before zigzag.
+            # Varints of one or two bytes are decoded in place; `bits` is still zigzag-encoded.
             bits = data[at]
             if bits < 0x80:
                 at += 1
@@ -215,7 +215,10 @@ def binary_column(
 
 
 def headers_column(rows: Sequence[Pairs]) -> tuple[memoryview | None, ...]:
-    """Return rows of (name, value) pairs as a list of structs; a row without pairs is null."""
+    """Return rows of (name, value) pairs in the layout of Columns.headers.
+
+    A row without pairs is null.
+    """
     offsets = [0]
     names: list[bytes | None] = []
     values: list[bytes | None] = []

@@ -45,9 +45,10 @@ class RecordStream:
         in_hand: whether a record was delivered and the next one was not requested yet.
     """
 
-    # A record that is available costs three slot calls and no object: __anext__ and __await__
-    # return the stream itself, whose am_send (3.11) or tp_iternext returns the record. Only a wait
-    # that may suspend creates an object, _StreamWait, which can be cancelled.
+    # An available record costs three slot calls and no object but the record: __anext__ and
+    # __await__ return the stream itself, whose am_send (Python 3.11) or tp_iternext (later) returns
+    # the record. Only an `await` that may suspend creates an object, a _StreamWait, which can be
+    # cancelled.
     __slots__ = ("busy", "cursor", "guard", "in_hand", "source")
 
     def __init__(self, source, guard=None):
@@ -105,7 +106,7 @@ class RecordStream:
 
 @cython.cfunc
 def _stream_next(stream: RecordStream) -> object:
-    """Return the next available record of this or the next cursor; None if there is none."""
+    """Return the next available record, from this cursor or a later one; None if there is none."""
     record: object
     while True:
         # A cursor that has raised is not read further: the source handles its error.
@@ -186,7 +187,7 @@ def _stream_wait_step(self: _StreamWait) -> object:
 
 @cython.cfunc
 def _leave_stream(self: _StreamWait, error: object) -> object:
-    """Handle the cancellation of a wait. No record was taken for the wait, so none is lost."""
+    """End a wait that is cancelled or closed. No record was taken for it, so none is lost."""
     inner = self.inner
     if inner is not None:
         self.inner = None

@@ -1,6 +1,6 @@
 # The C types of accumulator.py.
 
-# Batches and routes refer to accumulators and accumulators to them: a forward declaration.
+# A forward declaration, because batches and routes refer to accumulators, and these to routes.
 cdef class Accumulator
 
 from aiokq.fastpath._shared cimport LoopGuard

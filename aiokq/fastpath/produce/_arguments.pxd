@@ -1,4 +1,4 @@
-# The C functions of arguments.py for the other parts.
+# The C functions of arguments.py that other files of the unit call.
 
 cdef object as_bytes(object value, object what)
 cdef object plain_headers(object headers)

@@ -1,6 +1,6 @@
-# The C types of batch.py, and its C functions for the other parts.
+# The C types of batch.py, and the C functions of it that other files of the unit call.
 
-# Accumulators refer to batches and batches to accumulators: forward declarations.
+# Forward declarations, because accumulators refer to batches, and batches to accumulators.
 cdef class Batch
 cdef class Slot
 

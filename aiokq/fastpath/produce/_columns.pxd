@@ -1,4 +1,4 @@
-# The C types of columns.py, and its C functions for the other parts.
+# The C types of columns.py, and the C functions of it that other files of the unit call.
 
 from aiokq.fastpath.native cimport int32_t, int64_t, memcpy
 
@@ -39,7 +39,7 @@ cdef Py_ssize_t row_headers_size(RecordColumns columns, Py_ssize_t n) noexcept
 
 # Inline, because they run once per record; columns.py has the uncompiled versions.
 cdef inline bint bit(Part part, Py_ssize_t n) noexcept:
-    """Return whether row `n` has a value; without validity bits every row has."""
+    """Return whether row `n` has a value; without validity bits, every row has one."""
     return part is None or (part.base[n >> 3] >> (n & 7)) & 1
 
 

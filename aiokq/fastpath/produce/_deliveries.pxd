@@ -1,6 +1,6 @@
-# The C types of deliveries.py, and its C functions for the other parts.
+# The C types of deliveries.py, and the C functions of it that other files of the unit call.
 
-# Batches refer to deliveries and deliveries to batches: forward declarations.
+# Forward declarations, because batches refer to deliveries, and deliveries to batches.
 cdef class Delivery
 cdef class Wait
 cdef class Deliveries

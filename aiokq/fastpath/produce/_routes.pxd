@@ -1,6 +1,6 @@
-# The C types of routes.py, and its C functions for the other parts.
+# The C types of routes.py, and the C function of it that accumulator.py calls.
 
-# Accumulators refer to routes and routes to accumulators: a forward declaration.
+# A forward declaration, because accumulators refer to routes, and routes to accumulators.
 cdef class Route
 
 from aiokq.fastpath.produce._accumulator cimport Accumulator

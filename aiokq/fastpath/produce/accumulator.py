@@ -11,7 +11,7 @@ To follow a record that is sent, start at Accumulator.append.
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 # ruff: noqa: SIM108
 
 from __future__ import annotations
@@ -135,18 +135,19 @@ _NO_TOPIC = object()
 @cython.final
 @cython.cclass
 class Accumulator:
-    """Appends records to the open batch of their partition; counts buffer_memory.
+    """Appends records to the open batch of their partition, and counts the bytes of all batches.
 
     Args:
         batch_size: maximum size of a batch of several records, in bytes. A larger record gets a
             batch of its own.
-        buffer_memory: maximum bytes of all batches that are not done.
+        buffer_memory: maximum bytes of all batches that are not done. An append that would exceed
+            it is refused.
         max_record_bytes: maximum size of a batch with a single record, in bytes (max.request.size).
         clock: the clock for timestamps and the ages of batches. For None and SystemClock, the core
             reads the system's clock itself.
-        on_unknown_topic: called with the topic when a record for a topic without metadata
-            begins to wait.
-        on_memory_freed: called when memory was freed while `waiting` is above 0.
+        on_unknown_topic: called with the topic when its first record begins to wait for the
+            topic's metadata.
+        on_memory_freed: called when a batch has freed memory while `waiting` is above 0.
         on_refused: called with a batch that failed in the core: its records had waited for the
             metadata of their topic and named a partition that the topic does not have, or a bug
             ended the batch.
@@ -154,7 +155,7 @@ class Accumulator:
             must not leave the core; returns the error for the records concerned. Without `on_bug`,
             the records fail with the exception itself.
         choose: called with a topic when the partition for records without a key changes; returns
-            the new partition, or -1 for a uniform choice among the available partitions.
+            the new partition, or -1 for a random choice among the available partitions.
         seed: seed of the random choice of a partition for records without a key.
         ignore_keys: whether to partition records with a key like records without a key
             (partitioner.ignore.keys).
@@ -262,8 +263,8 @@ class Accumulator:
         Args:
             topic: the topic's name.
             value: the record's value, copied; None is a tombstone.
-            key: determines the partition, as in Java's client. Records without a key are spread
-                evenly over the partitions.
+            key: determines the partition, as in Java's client. Records without a key go to one
+                partition until they make batch_size bytes, then to another.
             partition: number of the partition; overrides the key.
             timestamp_ms: milliseconds since 1970; the time of the call by default.
             headers: (name, value) pairs.
@@ -277,10 +278,10 @@ class Accumulator:
             UnknownTopicOrPartition: the topic has no such partition.
             InvalidTopic: `topic` is not a valid topic name.
             Closed: the accumulator was closed.
-            TypeError: a key or value that is not bytes-like, a number that is not an int, or
-                headers that are not pairs.
+            TypeError: a topic that is not str, a key or value that is not bytes-like, a number
+                that is not an int, or headers that are not pairs.
             ValueError: a partition or timestamp that is negative or too large.
-            others: an error of the guard's check, which is done first, or a KafkaError that a
+            others: the error of the guard's check, which comes first, or a KafkaError that a
                 callback raised to refuse the record.
         """
         require_loop(self.guard)
@@ -307,8 +308,8 @@ class Accumulator:
     ):
         """Append a record for the waiter that was granted memory.
 
-        Unlike append(), this method ignores that other calls wait for memory. It still raises
-        BufferFull if the memory does not suffice.
+        Unlike append(), this method checks neither the guard nor whether other calls wait for
+        memory. It raises BufferFull only if the memory does not suffice.
         """
         return _append(self, topic, value, key, partition, timestamp_ms, headers)
 
@@ -330,8 +331,8 @@ class Accumulator:
             were accepted.
 
         Raises:
-            The errors of append() except BufferFull; an invalid record is found before any record
-                of the call is accepted.
+            The errors of append(), except BufferFull and those of the guard. The first call finds
+                an invalid record before it accepts any record.
         """
         many: Deliveries
         batch: Batch
@@ -407,8 +408,8 @@ class Accumulator:
             accepted.
 
         Raises:
-            The errors of append() except BufferFull; an invalid row is found before any row of the
-                call is accepted.
+            The errors of append(), except BufferFull and those of the guard. The first call finds
+                an invalid row before it accepts any row.
         """
         rows: RecordColumns
         many: Deliveries
@@ -451,7 +452,9 @@ class Accumulator:
         return self.routes.get(topic)
 
     def set_route(self, topic, partitions, available, owner_factory):
-        """Set the topic's partitions, when they become known, grow in number, or change leaders.
+        """Set the topic's partitions, and return its Route.
+
+        Called when the partitions become known, grow in number, or change leaders.
 
         Records that waited for the metadata are appended to their partitions, in order.
 
@@ -467,7 +470,7 @@ class Accumulator:
         """
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
-        # Also after close(): records that wait for the topic were accepted, and must be delivered.
+        # Allowed after close() too: records that wait for the topic must be delivered.
         route: Route = self.routes.get(topic)
         slot: Slot
         if route is None:
@@ -490,7 +493,10 @@ class Accumulator:
         return route
 
     def forget_route(self, topic):
-        """Forget the topic's metadata: new records wait for it. Open batches keep their owners."""
+        """Forget the topic's metadata, so that new records wait until set_route() is called again.
+
+        Open batches keep their owners.
+        """
         route: Route = self.routes.get(topic)
         if route is not None:
             route.partitions = 0
@@ -504,9 +510,10 @@ class Accumulator:
         return tuple(route.pending) if route is not None else ()
 
     def resolve_pending(self, topic):
-        """Append the records that waited for the topic's metadata; return the number of records.
+        """Append the records that waited for the topic's metadata; return their number.
 
-        The records may exceed buffer_memory, because they were accepted already.
+        The records may exceed buffer_memory, because they were accepted already. The number
+        includes records that failed because the topic does not have their partition.
         """
         route: Route = self.routes.get(topic)
         batch: Batch
@@ -522,14 +529,14 @@ class Accumulator:
             try:
                 _move_pending(self, route, batch)
             except Exception as error:  # noqa: BLE001  reported to the owner
-                # The later batches are moved nevertheless.
+                # The error ends only this batch: the loop moves the other batches.
                 give_up(batch, "resolve_pending", error)
             else:
                 moved += batch.count
         return moved
 
     def fail_pending(self, topic, error):
-        """Fail the records that wait for the topic's metadata; return the number of records."""
+        """Fail the records that wait for the topic's metadata; return their number."""
         route: Route = self.routes.get(topic)
         batch: Batch
         failed: cython.Py_ssize_t = 0
@@ -544,7 +551,9 @@ class Accumulator:
         return failed
 
     def new_batch(self, slot, records, created=None):
-        """Return a batch of `records`, open in no slot; it may exceed buffer_memory.
+        """Return a batch of `records`, which does not become the open batch of `slot`.
+
+        The batch may exceed buffer_memory.
 
         Args:
             slot: the Slot that provides topic and partition of the batch.
@@ -587,7 +596,9 @@ class Accumulator:
         return batch, deliveries
 
     def split(self, batch, payload=None, parts=2):
-        """Split a batch that was too large into smaller ones; the Deliveries follow their records.
+        """Split a batch that the broker found too large, and return the smaller batches.
+
+        Each Delivery follows its record to the new batch.
 
         Args:
             batch: a batch that is not done; it is done afterwards.
@@ -801,8 +812,8 @@ if not cython.compiled:
         if batch.pos + need > batch.capacity:
             return None
         if keyless:
-            # The check of _batch_for(), which counts the varints of length and deltas at their
-            # largest size.
+            # The same check as in _batch_for(). NUMBERS is the largest size of the varints of
+            # length and deltas.
             rest = 2 + len(_SMALL[size]) + size + len(heads)
             if route.sticky_bytes + rest + NUMBERS > accumulator.batch_size:
                 return None
@@ -832,7 +843,7 @@ def _put_pending(
         try:
             accumulator.on_unknown_topic(route.topic)
         except BaseException as error:  # noqa: BLE001  raised, or reported to the owner
-            # The callback has not requested the metadata: the next record calls it again.
+            # The callback has not requested the metadata, so the next record must call it again.
             route.pending = []
             refused_by(batch, "on_unknown_topic", error)
     return batch
@@ -840,12 +851,12 @@ def _put_pending(
 
 @cython.cfunc
 def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
-    """Append the records of a batch that waited for the topic to their partitions.
+    """Append each record of a batch that waited for the topic's metadata to its partition.
 
-    Afterwards each record has an outcome, or is in a batch that will have one.
+    Afterwards, each record has an outcome or is in a batch that will have one.
     """
     there: Batch
-    # The records are decoded first: an error here fails the unchanged batch.
+    # Decoding comes first: if it raises, the batch is unchanged, and resolve_pending() fails it.
     records = batch.records()
     wanted = batch.wanted
     created = batch.created
@@ -912,7 +923,10 @@ def _put(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Encode a record into the slot's open batch, or into a new batch if the open one is full."""
+    """Encode a record into the slot's open batch, or into a new batch if the open one is full.
+
+    `keyless` is the Route if `slot` is its sticky partition, which may change first; else None.
+    """
     batch: Batch
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
@@ -1024,7 +1038,10 @@ def _place_row(
     n: cython.Py_ssize_t,
     now: cython.longlong,
 ) -> Batch:
-    """Append a row of columns like _place(), without Python objects if the topic is known."""
+    """Append a row of columns, as _place() appends a record.
+
+    The compiled core creates no Python objects for the row if the topic's metadata is known.
+    """
     if cython.compiled and route.partitions:
         slot: Slot = route.sticky
         keyless: Route = route
@@ -1125,7 +1142,10 @@ def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ss
 
 @cython.cfunc
 def _headers_size(headers: object) -> cython.Py_ssize_t:
-    """Return the encoded size of plain headers; -1 if they are not tuples of str and bytes."""
+    """Return the encoded size of headers; -1 if they are not (str, bytes or None) tuples in a list.
+
+    A tuple serves as well as a list. The pure core raises an error instead of returning -1.
+    """
     if cython.compiled:
         size: cython.Py_ssize_t
         length: cython.Py_ssize_t = 0
@@ -1232,7 +1252,10 @@ def _batch_for(
 
 @cython.cfunc
 def _switch(accumulator: Accumulator, route: Route, rest: cython.Py_ssize_t) -> Slot:
-    """Choose the next partition for records without a key; close the previous batch if full."""
+    """Choose the next partition for records without a key.
+
+    Closes the open batch of the previous partition if it has no space for the record.
+    """
     slot: Slot = route.sticky
     batch: Batch = slot.batch
     _check_size(accumulator, rest)  # first: a refused record must not close a batch
@@ -1249,8 +1272,8 @@ def _close(slot: Slot, batch: Batch) -> object:
         try:
             slot.owner.batch_full(batch)
         except Exception as error:  # noqa: BLE001  reported to the owner
-            # The records of the batch were accepted, so they fail. The record being appended is not
-            # affected.
+            # The batch's records fail, because they were accepted already. The error is not raised:
+            # it does not concern the record that is being appended.
             give_up(batch, "batch_full", error)
     return None
 
@@ -1269,7 +1292,7 @@ def _check_size(accumulator: Accumulator, rest: cython.Py_ssize_t) -> object:
 def _grow(
     accumulator: Accumulator, batch: Batch, need: cython.Py_ssize_t, force: cython.bint
 ) -> cython.bint:
-    """Make space for `need` bytes in a batch; return False if it would exceed batch_size.
+    """Make space for `need` bytes in a batch; return False if the batch would exceed batch_size.
 
     Raises:
         BufferFull: `force` is false and buffer_memory does not suffice.
@@ -1301,7 +1324,9 @@ def _open(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Open a batch in the slot, with memory for a first record and by the size of the last batch.
+    """Open a batch in the slot, with memory for the first record at least.
+
+    The size of the slot's last batch determines the memory if there is enough.
 
     Raises:
         RecordTooLarge: no batch can hold the record.

@@ -1,6 +1,6 @@
 """Arguments of records: bytes, headers, timestamps and partitions, checked and converted.
 
-The accumulator takes the usual types itself and calls these functions for all others.
+The accumulator handles keys, values and headers of the usual types without these functions.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """

@@ -14,7 +14,10 @@ NO_TIMESTAMP_MICROS = -1000
 
 
 def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> RecordColumns:
-    """Return the rows of a batch as RecordColumns; the buffers are shared.
+    """Return the rows of a batch as RecordColumns.
+
+    The bytes of keys, values and headers are shared with the batch, unless a column is a slice or
+    has 64-bit offsets.
 
     Args:
         kind: the class RecordColumns, compiled or pure, of the producer's core.
@@ -33,7 +36,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
         if not pa.types.is_timestamp(times.type):
             raise TypeError(f"column timestamp must be a timestamp, not {times.type}")
         if times.type.unit != "us":
-            # Coarser units must fit into int64; finer ones are truncated.
+            # Values in a coarser unit must fit into int64; nanoseconds are truncated.
             finer = times.type.unit == "ns"
             times = times.cast(pa.timestamp("us", tz=times.type.tz), safe=not finer)
         times = _without_none(times)
@@ -88,7 +91,7 @@ def _headers(
 
 
 def _without_none(times: pyarrow.Array) -> pyarrow.Array:
-    """Replace -1 ms, Kafka's value for no timestamp, by null: the time of sending.
+    """Replace -1 ms, Kafka's value for no timestamp, by null, which means the time of sending.
 
     `Columns.to_arrow` writes -1 ms for records that were read without a timestamp.
     """
@@ -109,7 +112,7 @@ def _bits(array: pyarrow.Array, bits: pyarrow.Buffer | None) -> memoryview | Non
 
 
 def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
-    """Return a read-only view, which RecordColumns does not copy: Arrow buffers are immutable."""
+    """Return a read-only view: RecordColumns copies keys, values and headers only if writable."""
     return memoryview(b"" if buffer is None else buffer).toreadonly()
 
 

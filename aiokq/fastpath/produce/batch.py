@@ -2,14 +2,14 @@
 
     batches                     Batch
     slots                       Slot: the open batch of a partition
-    memory                      blocks, and the share of buffer_memory of a batch
+    memory                      blocks, and a batch's share of buffer_memory
     the end of a batch          outcomes, and callbacks
     records read back           for a move or a split
 
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Batch:
         partition: number of the partition; -1 while the topic's metadata is unknown.
         slot: the Slot that the batch belongs to.
         count: number of records.
-        created: monotonic seconds of the batch's first append.
+        created: time of the first append, in seconds of the monotonic clock.
         max_timestamp_ms: the largest timestamp of the records.
         error: the error with which the batch failed, or None.
     """
@@ -147,7 +147,7 @@ class Batch:
 
     @property
     def sealed(self):
-        """Whether seal() was called, or the batch is done; a full batch is not sealed by itself."""
+        """Whether seal() was called or the batch is done; being full does not seal a batch."""
         return self.state != OPEN
 
     @property
@@ -162,7 +162,10 @@ class Batch:
 
     @property
     def awaited(self):
-        """Whether every record is awaited; awaiting Deliveries awaits each of their records."""
+        """Whether there are at least as many waits as records.
+
+        A wait for Deliveries counts once for each of their records.
+        """
         wait: Wait
         many: Deliveries
         if self.many is None:
@@ -178,7 +181,7 @@ class Batch:
 
     @property
     def unobserved(self):
-        """The number of failed records whose failure nobody has seen or awaited."""
+        """The number of failed records whose error no caller has received or awaited."""
         if self.state != FAILED:
             return 0
         return self.count - self.observed_count
@@ -204,7 +207,7 @@ class Batch:
         return memoryview(self.block).toreadonly()[HEADER_SIZE : self.pos]
 
     def seal(self, codec=0, compressed=None):
-        """Close the batch to appends; `compressed` replaces the records.
+        """Close the batch to appends; if `compressed` is given, it replaces the records.
 
         Args:
             codec: Kafka's id of the codec, 0 for none.
@@ -212,7 +215,8 @@ class Batch:
 
         Raises:
             RuntimeError: the batch is sealed or done already.
-            ValueError: a codec without bytes, or bytes without a codec.
+            ValueError: a codec without compressed bytes, compressed bytes without a codec, or a
+                codec that is not from 0 to 7.
         """
         if self.state != OPEN:
             raise RuntimeError("the batch is already sealed")
@@ -264,7 +268,8 @@ class Batch:
 
         Args:
             base_offset: the first record's offset, -1 if unknown (acks=0).
-            log_append_time_ms: the timestamp that the topic gave the records, -1 if it did not.
+            log_append_time_ms: the timestamp that the broker gave the records, -1 if the records
+                keep their own.
 
         Returns:
             False if the batch was done before: its outcome does not change.
@@ -450,7 +455,7 @@ def detach(batch: Batch) -> object:
 
 @cython.cfunc
 def _recycle(batch: Batch) -> object:
-    """Free the memory; full-size blocks without other references are kept for the next batch."""
+    """Free the block; the pool keeps a block of batch_size bytes that has no other references."""
     if cython.compiled:
         accumulator: Accumulator = batch.accumulator
         block = batch.block
@@ -577,8 +582,8 @@ def report_bug(accumulator: Accumulator, where: object, error: object) -> object
 def refused_by(batch: Batch, where: object, error: object) -> object:
     """End a batch of one record, because a callback raised `error` for it.
 
-    A KafkaError or an interrupt (not an Exception) refuses the record and is raised. Any other
-    exception is a bug: the record is accepted and fails.
+    A KafkaError refuses the record and is raised, as is an exception like KeyboardInterrupt, which
+    is no Exception. Any other exception is a bug: the record is accepted and fails.
     """
     if isinstance(error, KafkaError) or not isinstance(error, Exception):
         batch.fail(error)
@@ -621,7 +626,7 @@ def report_memory_freed(accumulator: Accumulator) -> object:
 
 
 def _decode_records(data, count, base_timestamp):
-    """Decode records without checks, as they were encoded here; called once per move or split."""
+    """Decode records without checks, because the accumulator encoded them."""
     out = []
     at = 0
     for _ in range(count):

@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py. The compiled core calls some of these functions once per record.
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Part:
 
 @cython.cfunc
 def _part(data: object, size: cython.longlong, what: object) -> Part:
-    """Return a Part with the first `size` bytes of a buffer that is validated only once.
+    """Return a Part with at least the first `size` bytes of a buffer.
 
-    The bytes are copied unless they belong to a bytes object, because memory under a read-only view
-    may still change (toreadonly()).
+    The bytes are copied unless they belong to a bytes object: they are validated only once, and
+    memory under a read-only view (toreadonly()) may still change.
 
     Raises:
         ValueError: the buffer is shorter than `size` bytes.
@@ -69,7 +69,7 @@ def _part(data: object, size: cython.longlong, what: object) -> Part:
 
 @cython.cfunc
 def _contents(data: object) -> Part:
-    """Return a Part with the bytes of keys, values or names, copied from a writable buffer."""
+    """Return a Part with the bytes of keys, values or names, copied only if they are writable."""
     view = memoryview(data).cast("B")
     return _held(view if view.readonly else memoryview(bytes(view)))
 
@@ -163,10 +163,10 @@ class RecordColumns:
 
     def __init__(self, count, *, value, key=None, headers=None, timestamp=None, partition=None):
         items: cython.Py_ssize_t
-        # 32-bit offsets cannot address more rows. The limit also keeps buffer sizes from
-        # overflowing.
         if not isinstance(count, int) or isinstance(count, bool):
             raise TypeError(f"count is an int, not {type(count).__name__}")
+        # 32-bit offsets cannot address 2**31 rows. The limit also keeps the computed sizes of
+        # buffers from overflowing.
         if not 0 <= count < 1 << 31:
             raise ValueError(f"count {count}: must be from 0 to 2**31 - 1 rows")
         self.count = count
@@ -217,7 +217,7 @@ class RecordColumns:
         return self.count
 
     def record(self, index):
-        """Return a row as (key, value, headers, timestamp_ms, partition), None where missing."""
+        """Return a row as (key, value, headers, timestamp_ms, partition), with None for nulls."""
         n: cython.Py_ssize_t
         index = operator.index(index)
         if not 0 <= index < self.count:
@@ -292,8 +292,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # Invalid UTF-8 is replaced, as when a record is read. An error here would be raised after other
-    # rows were accepted.
+    # Invalid UTF-8 is replaced, as when a record is read: an error could come after other rows
+    # were accepted.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None

@@ -7,7 +7,7 @@
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
 # ruff: noqa: SIM110
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Delivery:
     def __iter__(self):
         return self.__await__()
 
-    # Called by the loop only if __await__ returned self: the outcome is known.
+    # `await` calls it only if __await__ returned self, that is, if the outcome is known.
     def __next__(self):
         raise StopIteration(_outcome(self))
 
@@ -310,8 +310,9 @@ def observe(batch: Batch, index: cython.Py_ssize_t) -> object:
 class Wait:
     """One wait for a delivery: the iterator behind `await`, and the future its task suspends on.
 
-    There is one object per pending `await`, so that cancelling a wait does not end another one.
-    asyncio accepts any object with `_asyncio_future_blocking` and these methods as a future.
+    There is one object per pending `await`, so that cancelling one wait does not end the others. A
+    done-callback of a delivery is a Wait too. asyncio accepts any object with
+    `_asyncio_future_blocking` and these methods as a future.
     """
 
     __slots__ = (
@@ -398,7 +399,7 @@ class Wait:
 
 @cython.cfunc
 def _loop_of(batch: Batch) -> object:
-    """Return the loop that waiters are woken on: the loop of the first wait."""
+    """Return the loop on which waiters are woken: the loop of the accumulator's first wait."""
     accumulator: Accumulator = batch.accumulator
     if accumulator.loop is None:
         accumulator.loop = asyncio.get_running_loop()
@@ -452,7 +453,7 @@ def _may_resume(wait: Wait) -> object:
 
 @cython.cfunc
 def _wait_step(wait: Wait) -> object:
-    """Take one step of `await delivery`: return the wait to suspend on, else the outcome."""
+    """Take one step of `await delivery`: return the wait to suspend on, or the outcome if known."""
     if wait.state == WAIT_NEW:
         if _suspend(wait):
             return wait
@@ -463,7 +464,7 @@ def _wait_step(wait: Wait) -> object:
 
 @cython.cfunc
 def _wake_soon(wait: Wait) -> object:
-    """Let the loop wake the task of a wait that was cancelled."""
+    """Let the loop call the callback of a wait that is not suspended, which wakes its task."""
     fn = wait.callback
     wait.callback = None
     if fn is not None:
@@ -482,7 +483,10 @@ def _join(batch: Batch, wait: Wait) -> object:
 
 @cython.cfunc
 def _leave(wait: Wait) -> object:
-    """End a wait; the batch's list is rebuilt without ended waits when it has many of them."""
+    """End a wait.
+
+    The batch's list of waits is rebuilt without the ended ones when it has many of them.
+    """
     batch: Batch
     other: Wait
     if wait.state == WAIT_SUSPENDED or wait.state == WAIT_CALLBACK:
@@ -516,10 +520,10 @@ def rejoin(wait: Wait) -> object:
 @cython.final
 @cython.cclass
 class Wakes:
-    """The callback that the loop calls once after a batch ended; it wakes the waiters in order.
+    """The loop callback that wakes all waiters of a batch, in order, after the batch ended.
 
-    One loop callback serves all waiters, because a loop callback per waiter would cost more than
-    the wake-up itself. The callback of each waiter runs in that waiter's context.
+    A loop callback per waiter would cost more than the wake-up itself. The callback of each waiter
+    runs in that waiter's context.
     """
 
     __slots__ = ("loop", "next", "waiting")
@@ -683,9 +687,10 @@ def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 
 @cython.cfunc
 def records_by_batch(many: Deliveries) -> dict:
-    """Return the number of records in each batch; the first call counts them, later calls do not.
+    """Return the number of records of `many` in each batch.
 
-    Full batches are sent without a call of this function, so nothing is counted for them.
+    The counts are kept until records are added or move to other batches. They cost nothing if all
+    batches become full: a full batch is sent without a call of this function.
     """
     n: cython.Py_ssize_t
     batch: Batch
@@ -703,7 +708,7 @@ def records_by_batch(many: Deliveries) -> dict:
 
 @cython.cfunc
 def forget_counts(many: Deliveries) -> object:
-    """Discard the counts, because records moved to other batches."""
+    """Discard the counts of records_by_batch(), because records moved to other batches."""
     many.counts = None
     return None
 

@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
 
-# hot: benchmarks/micro/core.py. Deliberately flat: a function call per record would cost too much.
+# hot: benchmarks/micro/core.py.
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Route:
         self.cache = {}
 
     def batch_opened(self, batch):
-        """Add a batch of records that have no partition yet."""
+        """Add a batch of records that wait for the metadata to `pending`."""
         self.pending.append(batch)
 
     def batch_full(self, batch):

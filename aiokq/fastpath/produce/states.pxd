@@ -1,4 +1,4 @@
-# The constants of the produce unit in C; states.py has the same, with their meaning.
+# The constants of the produce unit in C; states.py has the same ones and documents them.
 
 cdef enum:
     OPEN

@@ -1,4 +1,4 @@
-# The C functions that set the type slots of this unit's awaitables; see awaiting.h.
+# The C functions that set the type slots of the awaitables of this unit; see awaiting.h.
 
 cdef extern from *:
     """
