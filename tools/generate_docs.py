@@ -19,8 +19,10 @@ from aiokq.broker.config.settings import PROFILES, SETTINGS
 from aiokq.broker.config.settings import broker_settings as settings_of
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
+from aiokq.cli.node_settings import NodeOptions
 from aiokq.cli.record_options import PrintOptions, ProduceOptions, ReadOptions
 from aiokq.cli.reset_options import ResetOptions
+from aiokq.cli.storage_options import FormatChoices
 from aiokq.cluster.settings import ClusterSettings
 from aiokq.consumer.settings import ConsumerSettings
 from aiokq.core.codes import ERROR_CODES
@@ -229,6 +231,7 @@ COMMANDS: tuple[tuple[str, str, tuple[type[Any], ...]], ...] = (
     ("produce", "", (ProduceOptions,)),
     ("consume", "", (ReadOptions, PrintOptions)),
     ("groups reset", "`aiokq groups rewind` has the same options.", (ResetOptions,)),
+    ("storage format", "", (FormatChoices, NodeOptions)),
 )
 """For each command: its name, a note on its classes in the API, and the models of its options."""
 

@@ -36,6 +36,7 @@ from aiokq.cli.partitions import partitions
 from aiokq.cli.produce import produce
 from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
+from aiokq.cli.storage import storage
 from aiokq.cli.topics import topics
 from aiokq.core.errors import KafkaError
 from aiokq.core.nearest_name import nearest_name
@@ -163,6 +164,7 @@ log.command(
     ),
 )(forget_missing)
 app.add_typer(log, name="log")
+app.add_typer(storage, name="storage")
 app.add_typer(spark, name="spark")
 app.add_typer(cluster, name="cluster")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(

@@ -73,6 +73,9 @@ class FormatOptions:
         standalone: the endpoint of the controller's listener, for ``--standalone``: a dynamic
             quorum whose only voter is this node. None for the static voters of
             ``controller.quorum.voters``.
+        metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
+            None for a random id.
+        without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are elsewhere.
         release: value of ``--release-version``; None for the default.
         features: levels by name, of ``--feature``; others get their default.
         scram: the values of ``--add-scram``.
@@ -84,6 +87,8 @@ class FormatOptions:
     directories: tuple[str, ...]
     metadata_directory: str | None = None
     standalone: VotersRecordEndpoint | None = None
+    metadata_directory_id: uuid.UUID | None = None
+    without_voters: bool = False
     release: str | None = None
     features: Mapping[str, int] | None = None
     scram: tuple[str, ...] = ()
@@ -98,11 +103,13 @@ class Formatted:
         levels: levels of the features, by name, those of level 0 included.
         formatted: paths of the directories that were formatted, the metadata directory first.
         kept: paths of those that were formatted before.
+        metadata_directory: path of the directory of the metadata log.
     """
 
     levels: Mapping[str, int]
     formatted: tuple[str, ...]
     kept: tuple[str, ...]
+    metadata_directory: str
 
 
 def random_uuid(random: Random) -> str:
@@ -122,7 +129,7 @@ def format_levels(
     Args:
         release: value of ``--release-version``.
         features: levels that are asked for; the others get their default (``new_levels``).
-        dynamic: whether the voters of the quorum are in the log (``--standalone``).
+        dynamic: whether the voters of the quorum are in the log, not in the configuration.
 
     Raises:
         ConfigError: a release, a feature or a level is unknown, or does not fit the others.
@@ -153,8 +160,9 @@ def format_levels(
         )
     if dynamic and not levels[KRAFT_VERSION]:
         raise ConfigError(
-            "kraft.version cannot be 0 with --standalone: leave the feature out, or set "
-            "controller.quorum.voters and leave --standalone out"
+            "kraft.version cannot be 0 with --standalone, --initial-controllers or "
+            "--no-initial-controllers: leave the feature out, or set controller.quorum.voters and "
+            "leave the option out"
         )
     return {METADATA_VERSION: level, **dict(sorted(levels.items()))}
 
@@ -207,7 +215,9 @@ def format_directories(
     if not options.directories:
         raise ConfigError("there is no log directory to format: set log.dirs")
     levels = format_levels(
-        options.release, options.features or {}, dynamic=options.standalone is not None
+        options.release,
+        options.features or {},
+        dynamic=options.standalone is not None or options.without_voters,
     )
     records = _records(levels, options.scram, random)
     metadata_directory, *others = _distinct(files, options)
@@ -221,6 +231,8 @@ def format_directories(
             "to format only the directories that are not"
         )
     ids = {path: random_id(random) for path in empty}
+    if metadata_directory in ids and options.metadata_directory_id is not None:
+        ids[metadata_directory] = options.metadata_directory_id
     for path in empty:
         with _disk_of(path):
             _make_directory(files, path)
@@ -241,7 +253,7 @@ def format_directories(
         properties = MetaProperties(options.cluster_id, options.node_id, format_uuid(directory_id))
         with _disk_of(path):
             files.write_atomic(f"{path}/{file_names.META_PROPERTIES}", properties.encode())
-    return Formatted(levels, tuple(empty), tuple(kept))
+    return Formatted(levels, tuple(empty), tuple(kept), metadata_directory)
 
 
 @contextmanager

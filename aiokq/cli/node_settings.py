@@ -1,0 +1,133 @@
+"""Settings of a broker's node for commands on its log directories, as `aiokq broker` takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiokq.cli.options import named_values
+from aiokq.core.errors import ConfigError
+from aiokq.core.options import option
+
+if TYPE_CHECKING:
+    from aiokq.broker.config.listeners import Listeners
+    from aiokq.broker.config.settings import BrokerSettings
+
+__all__ = ["Node", "NodeOptions", "checked_listeners", "node_of"]
+
+PANEL = "Node"
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """The node whose directories a command is about."""
+
+    config: Path | None = field(
+        default=None,
+        metadata=option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="The node's properties file, such as Kafka's server.properties.",
+            panel=PANEL,
+        ),
+    )
+    data_dirs: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "--data-dir",
+            metavar="DIR",
+            help="A log directory; repeatable. Default: log.dirs of the settings.",
+            panel=PANEL,
+            show_default=False,
+        ),
+    )
+    node_id: int | None = field(
+        default=None,
+        metadata=option(
+            "--node-id",
+            metavar="N",
+            help="Id of the node. Default: node.id of the settings, else 0.",
+            panel=PANEL,
+            minimum=0,
+        ),
+    )
+    assignments: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the node, which takes precedence over the file; repeatable.",
+            panel=PANEL,
+            show_default=False,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as its settings describe it.
+
+    Attributes:
+        node_id: None if neither an option nor a setting has it.
+        directories: paths of the log directories.
+        metadata_directory: `metadata.log.dir`; None if it is not set.
+    """
+
+    settings: BrokerSettings
+    node_id: int | None
+    directories: tuple[str, ...]
+    metadata_directory: str | None
+
+
+def node_of(given: NodeOptions) -> Node:
+    """Return the node that options and the file of --config describe.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is invalid.
+        typer.BadParameter: a value of --set is malformed.
+    """
+    from aiokq.broker.config.roles import configured_node_id
+    from aiokq.broker.config.settings import broker_settings, log_directories, setting_name
+
+    values: dict[str, object] = {}
+    if given.config is not None:
+        values.update(_from_file(given.config))
+    for name, value in named_values(list(given.assignments), "--set"):
+        plain = setting_name(name)
+        values = {other: text for other, text in values.items() if setting_name(other) != plain}
+        values[name] = value
+    settings = broker_settings(values)
+    return Node(
+        settings,
+        configured_node_id(settings) if given.node_id is None else given.node_id,
+        tuple(given.data_dirs or log_directories(settings)),
+        settings.metadata_log_dir,
+    )
+
+
+def checked_listeners(node: Node) -> Listeners:
+    """Return the listeners of a node that aiokq can run.
+
+    Raises:
+        ConfigError: a setting of the listeners is invalid, or the node is not broker, controller
+            and the only voter; the message says what to do.
+    """
+    from aiokq.broker.config.listeners import configured_listeners
+    from aiokq.broker.config.roles import check_quorum, check_roles
+
+    check_roles(node.settings)
+    listeners = configured_listeners(node.settings)
+    check_quorum(node.settings, listeners, node.node_id)
+    return listeners
+
+
+def _from_file(path: Path) -> dict[str, str]:
+    from aiokq.core.properties import parse_properties
+
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read --config {path}: {reason}") from error
