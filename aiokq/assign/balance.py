@@ -1,9 +1,9 @@
 """Balanced assignment with as few moves as possible, for the sticky assignors.
 
 It has four steps: determine the valid claims; keep partitions with their owners; assign free
-partitions; and, if members subscribe to different topics, move partitions along paths until no
-difference can be reduced. The last step finds the optimum, which Kafka's greedy passes only
-approach.
+partitions; and, if members subscribe to different topics, move partitions along paths from member
+to member (`_Work.level`) until no difference can be reduced. The last step finds the optimum, which
+Kafka's greedy passes only approach.
 
 Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
 for the paths.

@@ -74,7 +74,7 @@ class _Child(Protocol):
 
 
 class Cluster:
-    """A Kafka cluster: one copy of its metadata and one set of connections for all its clients.
+    """A Kafka cluster, with metadata and connections that all its clients share.
 
     ``async with Cluster("host:9092") as cluster:`` waits for the first metadata, at most
     ``bootstrap_timeout_ms``. Producers, consumers and admin clients made from the cluster have

@@ -1,4 +1,4 @@
-"""AcceptedConnection: a client's connection to a server, which handles requests one at a time.
+"""AcceptedConnection: a client's connection to a server; its requests are handled one at a time.
 
 The connection receives the next requests while one is being handled, and stops reading when too
 many requests, or too many bytes of requests, are queued. These limits, and writing only one

@@ -127,7 +127,7 @@ class Connection:
         """Return the newest version of an API that both sides support.
 
         Raises:
-            UnsupportedVersion: both sides have no version in common.
+            UnsupportedVersion: client and broker have no version in common.
         """
         key = request_class.API_KEY
         version = self._versions.get(key)
@@ -142,7 +142,7 @@ class Connection:
         The call examines every field; use `version_for` for messages built for a known version.
 
         Raises:
-            UnsupportedVersion: both sides have no version in common.
+            UnsupportedVersion: client and broker have no version in common.
             FieldNotSupported: no common version has all the fields.
         """
         oldest, newest = common_versions(type(message), self.api_versions, node=self.name)
@@ -189,7 +189,7 @@ class Connection:
 
         Raises:
             ConnectionLost: the connection has ended; nothing was sent.
-            UnsupportedVersion: both sides have no version of this API in common.
+            UnsupportedVersion: client and broker have no version of this API in common.
             ProtocolError: the request cannot be encoded in that version.
         """
         if self.error is not None or self.transport.closing:
@@ -220,7 +220,7 @@ class Connection:
             RequestTimeout: no response within `timeout` seconds.
             ConnectionLost: the connection ended before the response.
             ProtocolError: the request cannot be encoded, or the response cannot be decoded.
-            UnsupportedVersion: both sides have no version of this API in common.
+            UnsupportedVersion: client and broker have no version of this API in common.
         """
         return await self.send(message, timeout=timeout, version=version)
 
@@ -229,7 +229,7 @@ class Connection:
 
         Raises:
             ConnectionLost: the connection has ended; nothing was sent.
-            UnsupportedVersion: both sides have no version of this API in common.
+            UnsupportedVersion: client and broker have no version of this API in common.
             ProtocolError: the request cannot be encoded in that version.
         """
         if self.error is not None or self.transport.closing:

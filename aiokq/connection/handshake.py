@@ -70,7 +70,7 @@ async def open_connection(
 ) -> Connection:
     """Connect to one address and complete the handshake.
 
-    The call may be cancelled. It has no timeout of its own, except for each handshake request.
+    The call may be cancelled. Each request of the handshake has a timeout; the call has none.
 
     Args:
         address: numeric address.

@@ -116,8 +116,8 @@ class ClientProtocol:
         """Remove and return the pending request that a frame answers.
 
         Returns:
-            The request; None for a response to Produce with acks=0, which librdkafka's mock cluster
-            and brokers derived from it send.
+            The request; None for a response to Produce with acks=0. Only librdkafka's mock cluster
+            and brokers derived from it send such responses.
 
         Raises:
             ProtocolError: the frame is too short, no request is pending, or the response belongs to

@@ -1,4 +1,4 @@
-"""Fairness between tasks of one event loop: limits a node's work before other tasks run.
+"""`Turn`: limits the work of a node in one iteration of its event loop, so that other tasks run.
 
 asyncio does not preempt. A client that pipelines requests, a request of many batches, a peer that
 reads as fast as the server sends, or a thousand clients that send one request each would occupy the

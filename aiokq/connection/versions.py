@@ -28,7 +28,7 @@ def common_versions(
         node: the broker, for the error.
 
     Raises:
-        UnsupportedVersion: both sides have no version in common.
+        UnsupportedVersion: client and broker have no version in common.
     """
     found = theirs.get(request_class.API_KEY)
     if found is None:

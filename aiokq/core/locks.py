@@ -1,6 +1,6 @@
 """Lock files that exclude other processes, Apache Kafka included, and other users in this process.
 
-Kafka locks `.lock` with Java's FileChannel.tryLock, which is a POSIX record lock, so this module
+Kafka locks `.lock` with Java's FileChannel.tryLock, which takes a POSIX record lock, so this module
 uses one too. Such a lock does not exclude its own process, and closing *any* descriptor of the file
 in the process releases it. Therefore a registry of this process is checked before the file is
 opened. Tests: tests/unit/core/test_files.py.

@@ -20,7 +20,7 @@ __all__ = ["Outages", "cause_of"]
 FORGOTTEN_AFTER: Final = 600.0
 """Seconds after its latest failure at which an outage is forgotten, without a line about its end.
 
-Pauses between retries are shorter, so the operation is no longer retried.
+Retries pause for less time than this, so the operation is no longer retried then.
 """
 
 

@@ -83,7 +83,7 @@ OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
 }
 """Settings that only some of aiokq's clients have, and how the other clients behave instead.
 
-Kafka has these settings for those other clients, too.
+In Kafka, the other clients have these settings, too.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {

@@ -249,8 +249,8 @@ async def handed_over(
 
     Args:
         gone: returns the error to raise if the loop is not running or stops before the call has
-            ended, or if the call is cancelled on that loop. If the loop stops, the call is still
-            scheduled to be cancelled, which takes effect if the loop runs again.
+            ended, or if the call is cancelled on that loop. If the loop stops, a cancellation of
+            the call is scheduled, and takes effect if the loop runs again.
     """
     outcome: Future[T] = Future()
     running: list[asyncio.Task[T]] = []

@@ -1,7 +1,7 @@
 """AdaptivePartitioning: the next partition for records without a key.
 
-The native core calls `choose` whenever it has appended batch_size bytes of records without a key to
-one partition.
+The native core calls `choose` for the first record without a key, and whenever it has appended
+batch_size bytes of such records to one partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """

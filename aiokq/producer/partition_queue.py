@@ -486,8 +486,8 @@ class PartitionQueue:
         """Resolve broken sequences when no batch is in flight.
 
         If a batch may have been written, it has to be sent again unchanged before any batch is
-        renumbered. The broker acknowledges this batch, or refuses it as out of order, which proves
-        that it was not written. If no batch may have been written, numbering continues.
+        renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
+        proves that it was not written. If no batch may have been written, numbering continues.
 
         Returns:
             The first batch that may have been written; None if there is none.

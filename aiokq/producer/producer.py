@@ -329,7 +329,7 @@ class Producer:
 
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
-            Closed: the producer is not started or closed, or was closed during the call.
+            Closed: the producer is not started, or was closed, possibly during this call.
             others: the errors of `SendNowait`; no record was accepted. With interceptors,
                 serializers or a partitioner, the records before the refused record may have been
                 accepted.
@@ -351,7 +351,7 @@ class Producer:
 
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
-            Closed: the producer is not started or closed, or was closed during the call.
+            Closed: the producer is not started, or was closed, possibly during this call.
             others: the errors of `SendNowait`; no row was accepted. With interceptors, serializers
                 or a partitioner, the rows before the refused row may have been accepted.
         """
@@ -414,7 +414,7 @@ class Producer:
         Raises:
             ConfigError: the batch is empty.
             BufferFull: no memory in buffer_memory became free within max_block_ms.
-            RecordTooLarge: the batch is larger than buffer_memory.
+            RecordTooLarge: the batch is larger than max_request_size or buffer_memory.
             UnknownTopicOrPartition: the topic did not exist within max_block_ms (or
                 delivery_timeout_ms, if that is shorter), or has no such partition.
             ValueError: `partition` is not from 0 to 2**31 - 1.
