@@ -64,8 +64,8 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
     the whole call.
 
     All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
-    They retry after errors that may pass (another controller, leader changes, lost connections) and
-    raise:
+    They retry after errors that may be temporary (another controller, leader changes, lost
+    connections) and raise:
 
     - RequestTimeout: no request succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;

@@ -77,7 +77,7 @@ class FeatureMetadata:
         finalized_features: levels in force in the cluster.
         finalized_features_epoch: offset in the metadata log up to which the broker knows the
             finalized features; None if unknown.
-        supported_features: levels that the broker that responded supports.
+        supported_features: levels that the queried broker supports.
     """
 
     finalized_features: Mapping[str, FinalizedVersionRange]

@@ -260,7 +260,7 @@ async def _partitions(
     named: list[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> list[TopicPartition]:
-    """Return `named` with each topic replaced by its partitions; for None, all with an offset.
+    """Return the partitions that `named` selects; None selects all with a committed offset.
 
     Raises:
         UnknownTopicOrPartition: a topic does not exist.

@@ -20,7 +20,7 @@ class OffsetListing:
     """The offset of a partition.
 
     ``offset`` and ``timestamp_ms`` are -1 if no record is at or after the requested time;
-    ``timestamp_ms`` is also -1 at the ends of the log.
+    ``timestamp_ms`` is also -1 for "earliest" and "latest".
     """
 
     topic_partition: TopicPartition

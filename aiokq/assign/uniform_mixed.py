@@ -3,8 +3,8 @@
 It balances the numbers of partitions of the members, as far as their subscriptions permit.
 
 Source: Kafka ``UniformHeterogeneousAssignmentBuilder.java`` (4.2), with the same order of topics
-and members and the same limit of rounds; two heaps replace Kafka's two ranges. Tests:
-``tests/unit/assign/test_server.py``.
+and members and the same limit of rounds. Two heaps give the most and the least loaded member; Kafka
+keeps two ranges of members. Tests: ``tests/unit/assign/test_server.py``.
 """
 
 from __future__ import annotations

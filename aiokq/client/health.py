@@ -31,7 +31,7 @@ class ClusterHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether a broker is up, no broker or partition fails, and metadata has no error."""
+        """Whether a broker is up, none is down, no partition fails, and metadata has no error."""
         return (
             bool(self.brokers_up)
             and not self.brokers_down

@@ -49,7 +49,8 @@ ANSWER_COST: Final = 16
 """Weight of an answer's byte in a connection's share of a turn; a request's byte has weight 1.
 
 Encoding a large answer takes longer than appending as many bytes: a Metadata answer of 80 KB takes
-12 ms, a Produce request of 512 KB less than 1 ms. Small answers, as to Produce, count for little.
+12 ms, a Produce request of 512 KB less than 1 ms. Small answers, such as those to Produce, count
+for little.
 """
 
 
@@ -196,7 +197,11 @@ class AcceptedConnection:
     # -- called by the server
 
     def check(self, now: float) -> None:
-        """Close the connection if the client is idle, or stalls in a request or last response."""
+        """Close the connection of an idle or stalled client.
+
+        A client is stalled if it has stopped in the middle of a request, or does not read the last
+        response.
+        """
         limits = self._server.limits
         if self.busy or not self.transport.made:  # a TLS handshake has its own timeout
             return

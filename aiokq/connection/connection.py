@@ -243,7 +243,7 @@ class Connection:
         self.transport.write(fragments, size)
 
     async def drain(self) -> None:
-        """If more than 1 MiB of requests is unsent, wait until less than 256 KiB is.
+        """If more than 1 MiB of requests is unsent, wait until at most 256 KiB is unsent.
 
         Raises:
             ConnectionLost: the connection ended.

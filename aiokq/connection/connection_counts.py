@@ -41,7 +41,7 @@ class ConnectionCounts:
         self._quotas.append(quotas)
 
     def refusal(self, listener: str, host: str) -> str | None:
-        """Return the setting that forbids one more connection, with its value; None if none does.
+        """Return the setting, with its value, that forbids one more connection; None if none does.
 
         Args:
             listener: the name of the listener that the client connected to.

@@ -45,8 +45,8 @@ logger = logging.getLogger("aiokq.connection")
 
 R = TypeVar("R", bound="Response")
 
-# After wrong credentials, Kafka's clients may never try again. aiokq retries at this long interval,
-# because the broker may be corrected, and because frequent attempts can lock an account.
+# Java's clients do not retry after wrong credentials. aiokq retries, because the broker may be
+# corrected, and at this long interval, because frequent attempts can lock an account.
 _REFUSED_BACKOFF: Final = 10.0
 
 

@@ -224,7 +224,7 @@ class Server:
         return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the loop's time since which a connection has been idle; None if there is none.
+        """Return the loop's time since which one idle connection has been idle.
 
         See `ConnectionQuotas.idle_since`.
 

@@ -49,7 +49,7 @@ class ServerLimits:
 
 
 class FrameBudget:
-    """Memory for requests, shared by the connections of a server.
+    """Memory for requests, shared by the connections of one or several servers.
 
     When the memory is used up, connections that have received part of a request stop reading,
     except one connection. This connection may exceed the limit by at most one frame, so that one

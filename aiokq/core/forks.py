@@ -46,8 +46,8 @@ def watch_loop(loop: AbstractEventLoop) -> None:
     """Prevent forked children from changing the epoll set of `loop`.
 
     A child that leaves a coroutine of its parent's loop (by ``sys.exit()`` or an exception) runs
-    and closes its copy of the loop. asyncio then removes descriptors from the epoll set, which the
-    parent shares, so that no thread could wake up the parent's loop any more.
+    and closes its copy of the loop. asyncio then removes descriptors from the epoll set. The parent
+    shares this set, so no thread could wake up the parent's loop any more.
     """
     _loops.add(loop)
 

@@ -15,9 +15,9 @@ _SEPARATORS = str.maketrans("", "", "._- ")
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name with the smallest edit distance to `name`, if that distance is small.
 
-    Case and separators (`.`, `_`, `-`) are ignored. One edit is allowed in names of 3 to 5 letters,
-    two up to 11 letters, three in longer names; an edit inserts, deletes or replaces a letter, or
-    swaps two neighbouring letters.
+    Case and separators (`.`, `_`, `-`, space) are ignored. One edit is allowed in names of 3 to 5
+    letters, two up to 11 letters, three in longer names; an edit inserts, deletes or replaces a
+    letter, or swaps two neighbouring letters.
 
     Returns:
         The name as spelt in `known`, the first of several at the same distance; None if no name is
@@ -73,9 +73,10 @@ def _alike(a: str, b: str, most: int) -> int:
 
 
 def _distance(a: str, b: str, limit: int) -> int:
-    """Return the optimal string alignment distance, or any number above `limit` if it is above.
+    """Return the optimal string alignment distance.
 
-    Cells further than `limit` from the diagonal are left out, because they hold more than `limit`.
+    If the distance is above `limit`, any number above `limit` is returned. Cells further than
+    `limit` from the diagonal are left out, because they hold more than `limit`.
     """
     far = limit + 1
     above: list[int] = []

@@ -287,8 +287,7 @@ class ConsumerMember(GroupMember):
         """Move towards the assignment: revoke, take and report partitions.
 
         No partition is taken before the broker has answered the last report of owned partitions.
-        With that report, the broker may have assigned a partition to another member that the
-        assignment known here still gives to this member.
+        Since that report, a partition of the assignment known here may belong to another member.
         """
         unknown = self._assigned.keys() - self._names.keys()
         if unknown:

@@ -46,7 +46,7 @@ class ProducerId(NamedTuple):
 class Stamp(NamedTuple):
     """The producer id, epoch and first sequence number of a batch.
 
-    A broker appends a batch with the same stamp at most once.
+    A broker appends the batch with a given stamp at most once.
     """
 
     producer_id: int

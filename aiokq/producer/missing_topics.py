@@ -97,7 +97,7 @@ class MissingTopics:
         self._lines.end()
 
     async def given_up(self, topic: str) -> None:
-        """Return when close() is to fail the records of a missing topic; wait forever if never.
+        """Wait until close() has to fail the records of a missing topic.
 
         The call returns when responses have reported the topic as unknown for `CONFIRMED_AFTER`
         seconds, and the newest response still does so after `GRACE` more seconds. It does not

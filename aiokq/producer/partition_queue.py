@@ -2,7 +2,7 @@
 
 The queue decides which batch is sent next, and how the response to a batch affects the later
 batches. The queue sends nothing and has no timer: sender.py sends the batches, and queue_timers.py
-calls the queue when something is due.
+calls the queue at the end of a linger, a pause or a delivery timeout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""QueueTimers: the one timer of a producer, which calls each queue when something is due."""
+"""QueueTimers: the one timer of a producer; calls a queue when a linger, pause or deadline ends."""
 
 from __future__ import annotations
 

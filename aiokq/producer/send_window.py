@@ -50,7 +50,7 @@ class SendWindow:
         if self.next is queued:
             self._cursor += 1
         else:
-            self._draining = True  # sent again out of order, to learn whether it was written
+            self._draining = True  # a batch is sent out of order to learn whether it was written
 
     def answered(self, queued: QueuedBatch) -> None:
         """Mark a batch as not in flight: it was answered, or its answer does not matter."""

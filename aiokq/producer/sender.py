@@ -106,7 +106,7 @@ class _InFlight(NamedTuple):
 
 
 class Sender:
-    """Sends batches to one broker, taken from the partition queues that are offered.
+    """Takes batches from the partition queues that it is offered, and sends them to one broker.
 
     Args:
         node: the node of the broker.
