@@ -54,7 +54,7 @@ class CoordinatorRuntime(Generic[S]):
         create_topic: creates the coordinator's topic.
         live_brokers: returns the number of brokers on which replicas can be placed.
         commit_timeout: seconds for which a write waits until other replicas have its records.
-        cold_reads: reads the logs that are loaded.
+        cold_reads: the node's cold reads, for the logs that shards are loaded from.
         background: reports failures of loading and of timers, and gives their backoff.
         on_failure: called with the exception of a bug that stopped background work.
     """
@@ -84,7 +84,7 @@ class CoordinatorRuntime(Generic[S]):
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
         self._awaiting_import: dict[int, Partition] = {}
-        """Partitions led here that are loaded when the modules of shards are imported."""
+        """Partitions led here that will be loaded once the modules of shards are imported."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0
@@ -141,7 +141,8 @@ class CoordinatorRuntime(Generic[S]):
     ) -> R:
         """Run an operation on the key's shard, write its records, and return the response.
 
-        The records are appended as one step, replayed through the shard, and committed on return.
+        The records are appended and replayed through the shard with no await in between; on return
+        they are committed.
 
         Args:
             operation: decides from the current state of the shard which records to write. It must
@@ -187,7 +188,7 @@ class CoordinatorRuntime(Generic[S]):
         """Run a write on every active shard; return the responses or errors by partition.
 
         All shards append before the first response is awaited. Shards that are not loaded are
-        skipped, and have to notice the same change by themselves after they are loaded.
+        skipped: once loaded, they have to find out by themselves what the operation would do.
         """
         answers: dict[int, R | BrokerError] = {}
         begun = []
@@ -344,7 +345,7 @@ class CoordinatorRuntime(Generic[S]):
             context.close()
 
     async def _begin_to_load(self) -> None:
-        """Import the modules of shards, then load the partitions elected meanwhile."""
+        """Import the modules of shards, then load the partitions that wait for the import."""
         task = self._background.task(f"load {self._definition.noun}")
         while not self._closed:
             try:

@@ -32,9 +32,9 @@ class Shard(Protocol):
     A shard has no access to the log or the event loop. For a request, the runtime calls a method of
     the shard, which returns an `Outcome`. The runtime appends the records of the outcome, passes
     each record to `replay`, and then sends the response. `replay` also rebuilds the state when the
-    log is loaded. Durable state must not change anywhere else, unless the outcome has `replay`
-    False. The runtime calls no other method of the shard between an outcome and the replay of its
-    records.
+    log is loaded. Only `replay` and `end_transaction` may change durable state, unless the outcome
+    has `replay` False. The runtime calls no other method of the shard between an outcome and the
+    replay of its records.
     """
 
     def __len__(self) -> int:

@@ -52,7 +52,7 @@ R = TypeVar("R")
 TIMERS_PER_TURN: Final = 64
 """The maximum number of timers run in one event loop iteration.
 
-After the process was paused, all timers may be due.
+The limit matters when the process was paused, because all timers may then be due at once.
 """
 
 RETRY_SECONDS: Final = 0.5
@@ -129,7 +129,7 @@ class ShardContext(Generic[S]):
 
     @property
     def is_unusable(self) -> bool:
-        """Whether the shard's log could not be read, or is offline until the node is restarted."""
+        """Whether the shard's log could not be read, or is offline."""
         return self.state is ShardState.FAILED or self.log.is_offline
 
     def check_active(self) -> None:
@@ -166,7 +166,7 @@ class ShardContext(Generic[S]):
     async def load(self) -> None:
         """Replay the log, then accept requests; retry after transient errors.
 
-        The load is not retried if the log is damaged, or offline until the node restarts.
+        The load is not retried if the log is damaged or offline.
         """
         noun = self._noun
         task = self._background.task(f"load {noun}")

@@ -103,7 +103,7 @@ class ShardLog:
 
     @property
     def is_offline(self) -> bool:
-        """Whether an I/O error prevents appends until the broker is restarted."""
+        """Whether this node does not lead the partition, or cannot use its log."""
         return not self.partition.is_online or self.partition.log.failed
 
     @property

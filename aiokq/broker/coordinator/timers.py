@@ -45,9 +45,9 @@ class _Timer:
 class Timers:
     """The timers of one shard.
 
-    Due timers are taken by deadline, and in the order of scheduling where deadlines are equal, so
-    that a simulation is repeatable. Moving a deadline to a later time, as each heartbeat does,
-    leaves the heap unchanged.
+    Due timers are taken by deadline. The order of timers with equal deadlines depends only on the
+    calls made before, so that a simulation is repeatable. Moving a deadline to a later time, as
+    each heartbeat does, leaves the heap unchanged.
     """
 
     def __init__(self) -> None:

@@ -75,7 +75,7 @@ def admit(
 def admit_own(partition: Partition, header: BatchHeader, leader_epoch: int) -> None:
     """Check that a batch of the broker itself may be appended, as with acks=all.
 
-    So nothing is appended that could not be committed.
+    A batch that could not be committed at present is refused before it is appended.
 
     Args:
         leader_epoch: the leader epoch in which the content of the batch was decided.

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the partitions that each client fetches, and the offsets last sent.
+"""Fetch sessions (KIP-227): each client's partitions, and the offsets last sent to the client.
 
 This module implements the cache of sessions, session epochs and incremental responses. The fetch
 handler reads the logs and waits for data.
@@ -90,7 +90,7 @@ class FetchSession:
     """One session.
 
     Attributes:
-        privileged: whether a follower has the session, not a consumer.
+        privileged: whether the session belongs to a follower; if not, it belongs to a consumer.
         epoch: the session epoch that the next request must have.
         targets: the partitions, in the order in which they are read.
     """
@@ -147,7 +147,7 @@ class FetchContext:
                 continue
             target.tell(data)
             news.append((target, data))
-            # Fairness: the next request reads a partition last if it has returned records now.
+            # Fairness: the next request reads the partitions that returned records now last.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
         return session.session_id, news

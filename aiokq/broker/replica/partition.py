@@ -171,8 +171,7 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas are not changed: as in Kafka, no replica outside them may become
-        leader.
+        The in-sync replicas are not changed. As in Kafka, only they may become leader.
         """
         self._log = None
         self.is_recovering = False
@@ -369,8 +368,8 @@ class Partition:
     ) -> AppendResult:
         """Append batches that ``admit`` or ``admit_own`` accepted.
 
-        Awaits nothing; ``commits`` waits for the commit. The errors of
-        ``log`` and of `PartitionLog.append` are raised.
+        Awaits nothing: on return the batches are in the log, but may not be committed. The errors
+        of ``log`` and of `PartitionLog.append` are raised.
         """
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared)

@@ -80,8 +80,8 @@ class FetchPurgatory:
             timeout: seconds.
 
         Returns:
-            True in these cases; False if the time ran out, the client disconnected or the node
-            closes.
+            True if the bytes are readable or a leadership has changed; False if the time ran out,
+            the client disconnected or the node closes.
         """
         if self._closed:
             return False

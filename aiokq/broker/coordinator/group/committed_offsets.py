@@ -130,7 +130,7 @@ class OffsetStore:
         now_ms: int,
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Return the records that remove expired offsets, and whether these are all offsets.
+        """Return the records that remove expired offsets, and whether no offset then remains.
 
         Args:
             base_ms: the time from which retention counts; None for each commit's own time.

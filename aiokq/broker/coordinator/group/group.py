@@ -92,8 +92,8 @@ class Group(Protocol):
     ) -> None:
         """Refuse a commit unless it is from a current member with the current generation or epoch.
 
-        An empty group also accepts commits without a generation or epoch. A commit of a classic
-        member counts as its heartbeat.
+        An empty group also accepts commits without a generation or epoch. In a classic group, a
+        commit outside a transaction restarts the session of the member, as a heartbeat does.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
@@ -132,7 +132,7 @@ class Group(Protocol):
         ...
 
     def offset_expiry_base(self) -> int | None:
-        """Return the time from which the retention of offsets counts, in milliseconds since 1970.
+        """Return the time from which the retention of offsets counts, in ms since the Unix epoch.
 
         None if it counts from each offset's commit timestamp; -1 if offsets do not expire now.
         """

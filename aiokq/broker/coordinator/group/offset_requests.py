@@ -107,7 +107,9 @@ def fetch(
     exists: bool,
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """Return the requested offsets of a group, or all; the offset is -1 if none is committed.
+    """Return the requested offsets of a group, or all offsets if the request has no topics.
+
+    A requested offset that is not committed is returned as -1.
 
     Args:
         exists: whether the group exists; if not, no offset is committed.

@@ -69,7 +69,10 @@ _reported: set[int] = set()
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Return key and value as Kafka writes them, each after a 16-bit type or version."""
+    """Return key and value as Kafka writes them.
+
+    The key begins with its 16-bit type, the value with its 16-bit version.
+    """
     key, value = record
     encoded_key = encode_prefixed(key, key.MIN_VERSION)
     if value is None:

@@ -251,7 +251,7 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
     ) -> Outcome[OffsetCommitResponse]:
-        """Handle OffsetCommit from a member, or without a generation while the group is empty.
+        """Handle OffsetCommit: from a member or, if the group is empty, without a generation.
 
         Raises:
             BrokerError: as `Group.validate_offset_commit`. If there is no group and the request has
@@ -330,7 +330,8 @@ class GroupShard:
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
         """Handle DescribeGroups of one group.
 
-        A group that is not classic is described as dead, from version 6 on with GROUP_ID_NOT_FOUND.
+        A group that does not exist or is not classic is described as dead, from version 6 on with
+        GROUP_ID_NOT_FOUND.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):

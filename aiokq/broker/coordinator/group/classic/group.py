@@ -120,7 +120,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance.restart_session(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Permit any fetch, because OffsetFetch of classic members carries no generation.
+        """Permit any fetch from a live group: OffsetFetch of classic members has no generation.
 
         Raises:
             GroupIdNotFound: the group is dead.

@@ -46,7 +46,7 @@ class ClassicGroupState:
     Attributes:
         state: the group's place in a rebalance.
         previous_state: the state before the last change.
-        state_timestamp_ms: the time of the last change; None if an old broker wrote the group.
+        state_timestamp_ms: the time of the last change of state; None if unknown.
         generation: the number of the generation, which commits and heartbeats carry.
         protocol_type_or_none: the protocol type of the members; None for a simple group, which
             only has offsets.

@@ -137,7 +137,7 @@ def _join_again(
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
         return _refused(UnknownMemberId, member_id)  # an empty group with a member: a bug
-    # The join may be a retry, because the response for this generation was lost. A leader that
+    # The join may be a retry whose first response, for this generation, was lost. A leader that
     # joins again in a stable group wants a rebalance: only the leader notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)

@@ -77,7 +77,7 @@ def _assign(
     syncing: Deferred[SyncGroupResponse],
     instant: Instant,
 ) -> Outcome[SyncGroupResponse]:
-    """Write the assignments that the leader sent; respond to members when they are written."""
+    """Write the assignments that the leader sent, then respond to the members."""
     given = {one.member_id: one.assignment for one in request.assignments}
     assignment = {member.member_id: given.get(member.member_id, b"") for member in group.roster}
     without = sum(member_id not in given for member_id in assignment)

@@ -159,7 +159,7 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Make a member that has joined the leader; return whether any member has joined."""
+        """Replace a leader that has not joined by a member that has; return False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True

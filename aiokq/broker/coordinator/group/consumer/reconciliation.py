@@ -39,7 +39,7 @@ def reconcile(
     owned: Partitions | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """Return the member after the step; the same object if nothing changes.
+    """Return the member after the step; the result may equal `member`.
 
     Args:
         wanted: the topics that the member subscribes to now. It gets no partitions of other topics,
