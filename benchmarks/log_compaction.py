@@ -4,8 +4,8 @@ A log of keyed records, each key written several times, is cleaned once by aiokq
 process with an idle loop, or with --apache by Apache Kafka's cleaner class in a JVM. A first copy
 of the log is cleaned before, in the same process, to warm up the cleaner. The log's bytes are in
 the page cache, so that the cleaners are measured, not the disk. `megabytes_per_second` counts the
-bytes of the log, which both cleaners read twice. `fill DIR` and `clean DIR` do only one half of the
-work.
+bytes of the log, which both cleaners read twice. `fill DIR` only writes the log, `clean DIR` only
+cleans it.
 """
 
 from __future__ import annotations

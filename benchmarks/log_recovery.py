@@ -1,8 +1,8 @@
 """Time of a log's recovery after a kill: `python -m benchmarks.log_recovery`, JSON lines.
 
-A log of 1 KB records in batches of one size, without indexes and recovery point as after a kill, is
-opened in a process of its own. Its bytes are in the page cache, so that the broker is measured, not
-the disk. `fill DIR` and `recover DIR` do only one half of the work.
+A log of 1 KB records in batches of one size is opened as after a kill, without indexes and recovery
+point. Its bytes are in the page cache, so that the broker is measured, not the disk. `fill DIR`
+only writes the log, `recover DIR` only recovers it.
 """
 
 from __future__ import annotations

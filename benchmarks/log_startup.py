@@ -170,7 +170,8 @@ class Startup:
         Without `fill` before, the start of an empty directory is measured.
 
         Returns:
-            Seconds until it accepts and until it is ready; resident bytes and CPU seconds then.
+            Seconds until it accepts connections and until it is ready; its resident bytes and CPU
+            seconds when it was ready.
         """
         touch(self.broker.memory)
         began = time.perf_counter()
@@ -231,8 +232,8 @@ def _append(client: RawClient, topics: Mapping[str, int], count: int) -> None:
 def _wait_until_ready(client: RawClient, topics: Mapping[str, int]) -> None:
     """Wait until each partition's leader returns its end; metadata may name the leader earlier.
 
-    The broker's CPU time is measured, so the wait asks about one partition only, the last of those
-    without a leader; then about all of these again.
+    The broker's CPU time is measured, so the wait polls one partition only, the last one without a
+    leader. When this partition has a leader, all partitions that had none are queried again.
     """
     deadline = time.monotonic() + READY_SECONDS
     for group in _grouped(topics):

@@ -1,9 +1,10 @@
 """Raw load on a broker from one blocking socket, which itself needs little CPU time.
 
 Produce: one pre-encoded batch of 128 KB (1 KB records), repeated in Produce v7, acks=1, with eight
-requests in flight over four partitions, or as many as given. Hot: Fetch v11 from offset 0 to the
-end, reading batch headers only. Cold: the same after the logs were synced and dropped from the page
-cache. The CPU time of the load itself is reported as well, to show that the broker is measured.
+requests in flight over four partitions; options change the size of the records and the number of
+partitions. Hot: Fetch v11 from offset 0 to the end, reading batch headers only. Cold: the same
+after the logs were synced and dropped from the page cache. The CPU time of the load itself is
+reported as well, to show that the broker is measured and not the load.
 `python -m benchmarks.raw_load --help`; prints JSON.
 """
 
@@ -121,7 +122,7 @@ def create_topic(client: RawClient, topic: str, partitions: int) -> None:
     new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
     response = client.request(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 4)
     assert response.topics[0].error_code in (0, 36), response
-    # A created partition has no leader yet: a broker learns of it a moment later.
+    # A new partition may have no leader yet: a broker learns of the leader a moment later.
     deadline = time.monotonic() + 120
     wanted = {topic: range(partitions)}
     while any(each.error_code for each in end_offsets(client, wanted)[0].partitions):
@@ -138,7 +139,7 @@ def delete_topic(client: RawClient, topic: str) -> None:
 def end_offsets(
     client: RawClient, partitions: Mapping[str, Iterable[int]]
 ) -> list[ListOffsetsTopicResponse]:
-    """Return the ListOffsets response about the end of each partition, by topic.
+    """Return the log end offset, or the error, of each partition, as in a ListOffsets response.
 
     Args:
         partitions: partition numbers by topic.

@@ -1,7 +1,7 @@
-"""Free memory that the system has touched before a measurement needs it.
+"""Touching of free memory before a measurement needs it.
 
-A virtual machine returns free memory to its host within seconds, and the first touch of it then
-costs ten times as much as writing to it: the first measurement would pay for all.
+A virtual machine returns free memory to its host within seconds. The first access to such memory
+then costs ten times as much as a later write, and would count for the first measurement.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import mmap
 from typing import Final
 
 _SPARE: Final = 256 << 20
-"""Further bytes to touch, because the system does not reuse first what was freed last: if only 32
-MB are touched, the page cache gets none of it once it has grown by a GB, and a broker that writes
-uses three times the CPU time.
+"""Bytes to touch beyond those requested. The system does not reuse the memory first that was freed
+last: if only 32 MB were touched, the page cache would get none of them once it has grown by a GB,
+and a broker that writes would use three times the CPU time.
 """
 
 

@@ -12,7 +12,7 @@ _CPU_CLOCK: Final = 2
 
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time that a process has used so far, user and system."""
-    return time.clock_gettime(~pid << 3 | _CPU_CLOCK)  # as clock_getcpuclockid(3) makes the id
+    return time.clock_gettime(~pid << 3 | _CPU_CLOCK)  # the id that clock_getcpuclockid(3) returns
 
 
 def peak_bytes() -> int:

@@ -39,7 +39,7 @@ async def batch_by_batch(cluster: aiokq.Cluster) -> None:
 
 
 async def in_parallel(cluster: aiokq.Cluster) -> None:
-    """Read with four tasks; each partition belongs to exactly one, so keys stay in order."""
+    """Read with four tasks; exactly one task reads each partition, so keys stay in order."""
     counts = [0] * 4
     done = asyncio.Event()
 

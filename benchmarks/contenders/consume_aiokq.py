@@ -49,6 +49,6 @@ async def run(load: Load) -> None:
 if __name__ == "__main__":
     load = arguments()
     if load.shape == "arrow":
-        # The import takes 0.3 s, which belong to no record.
+        # Imported here, because the import takes 0.3 s, which must not be measured.
         import pyarrow  # type: ignore[import-untyped]  # noqa: F401
     (uvloop.run if load.loop == "uvloop" else asyncio.run)(run(load))

@@ -15,7 +15,8 @@ def main() -> None:
     }
     options |= {"enable.auto.commit": False}
     if not load.defaults:
-        # With its defaults it stalls on refills: 231k instead of 930k records/s were measured.
+        # With its defaults, the client stalls when its queue is refilled: 231k instead of 930k
+        # records/s were measured.
         options |= {
             "check.crcs": True,
             "queued.min.messages": 1_000_000,

@@ -1,7 +1,8 @@
 """One group member of one client, which prints its events as JSON lines.
 
-Events: `assigned` (after a rebalance, with the number of partitions), and `record` for the first
-record of each assignment. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+Events: `starting` (before the client is created), `assigned` (after a rebalance, with the number of
+partitions), and `record` for the first record of each assignment. Times are CLOCK_MONOTONIC, which
+all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ async def aiokq_member(options: argparse.Namespace) -> None:
     if options.protocol == "classic":
         settings |= {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
         settings["partition_assignment_strategy"] = [options.assignor]
-    member = aiokq.Consumer  # imported now: the time that takes is not the group's
+    member = aiokq.Consumer  # imported now, so that the time of the import is not measured
     tell("starting")
     async with member(
         options.topic,

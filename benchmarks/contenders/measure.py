@@ -37,7 +37,7 @@ class Load:
 
     @property
     def keys(self) -> list[bytes]:
-        """10-byte keys, as many different ones as a large topic has partitions' worth."""
+        """`KEYS` different keys of 10 bytes each."""
         return [b"key-%06d" % index for index in range(KEYS)]
 
 

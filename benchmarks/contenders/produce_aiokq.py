@@ -17,7 +17,7 @@ CHUNK = 1_000
 
 
 async def enqueue(producer: aiokq.Producer, load: Load, count: int) -> None:
-    """Await buffer memory for each record, then each delivery, a window behind."""
+    """Await buffer memory for each record, and its delivery up to `WINDOW` records later."""
     value, keys, topic = load.value, load.keys, load.topic
     waiting: deque[aiokq.Delivery] = deque()
     for index in range(count):
@@ -83,7 +83,7 @@ async def run(load: Load) -> None:
         if load.buffer_bytes is not None:
             options["buffer_memory"] = load.buffer_bytes
         if load.shape == "tasks":
-            options["linger_when_awaited"] = False  # a service that waits, as by default
+            options["linger_when_awaited"] = False  # the default if linger_ms is not set
     produce = SHAPES[load.shape]
     async with aiokq.Producer(load.bootstrap, **options) as producer:
         await produce(producer, load, 2_000)

@@ -1,7 +1,7 @@
-"""One Spark session that reads and writes by both formats in turns; prints JSON lines.
+"""One Spark session that reads and writes with two formats in turns; prints JSON lines.
 
-The formats are aiokq's source and sink, and Spark's own Kafka connector, on the same topics. CPU
-seconds are the sum of the driver, the JVM and all Python workers.
+The formats are aiokq's source and sink, and Spark's own Kafka connector. Both read the same topics.
+CPU seconds are the sum of the driver, the JVM and all Python workers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def session(cores: int, connector: Path) -> SparkSession:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of all processes of this session of the system, ended ones included."""
+    """Return the CPU time of all processes of this POSIX session, including ended processes."""
     sid, ticks = os.getsid(0), 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -76,9 +76,9 @@ class Bench:
         self.directory = tempfile.mkdtemp(prefix="aiokq-bench-spark-")
 
     def fill(self, topic: str, partitions: int, records: int) -> None:
-        """Create a topic of so many records with 16-byte keys and 100-byte values, evenly spread.
+        """Create a topic with records of 16-byte keys and 100-byte values, evenly spread.
 
-        An existing topic of an earlier session is kept.
+        A topic that an earlier session has created is kept as it is.
         """
 
         async def work() -> None:
@@ -191,7 +191,7 @@ def tell(what: str, format_: str, **figures: object) -> None:
 
 
 def in_turns(rounds: int, what: str, measure: Callable[[str, int], Mapping[str, object]]) -> None:
-    """Measure each format once a round, in turns; the results of a first round are dropped."""
+    """Measure each format once a round, in turns, after a round whose results are dropped."""
     for number in range(-1, rounds):
         for format_ in FORMATS if number % 2 else FORMATS[::-1]:
             before = cpu_seconds()
@@ -229,7 +229,7 @@ def rates(bench: Bench, records: int, rounds: int) -> None:
 
 
 def shapes(bench: Bench, records: int, rounds: int) -> None:
-    """Measure more and more partitions with equal records, and more and more records."""
+    """Measure reads of topics with more and more partitions, and of more and more records."""
     for partitions in PARTITIONS:
         topic, rows = f"partitions-{partitions}", records // 4 // partitions * partitions
         bench.fill(topic, partitions, rows)

@@ -34,7 +34,7 @@ BULK_FRAMES = 1_500
 
 
 class Answers:
-    """A broker that answers ApiVersions and Metadata, accepts Produce, and fetches 1 MB."""
+    """A broker that answers ApiVersions, Metadata and Produce, and answers Fetch with 1 MB."""
 
     def __init__(self, mode: str, path: str) -> None:
         self._mode = mode
@@ -109,7 +109,7 @@ def serve(loop_factory: Callable[[], asyncio.AbstractEventLoop], mode: str, pipe
 
 
 async def measure(port: int, mode: str, pipe: Pipe, label: str) -> None:
-    """Run the client's process."""
+    """Measure and print all rows of one mode, in the client's process."""
 
     def server_cpu() -> float:
         pipe.send("cpu")

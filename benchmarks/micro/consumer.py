@@ -1,9 +1,11 @@
-"""CPU time of fetching in Python, without the records: nanoseconds per record.
+"""CPU time of fetches in the consumer, per fetch and per record.
 
     python -m benchmarks.micro.consumer
 
-A consumer reads from a stub in place of its connection, with prepared responses. The rows show the
-selection of partitions, building and encoding the request, handling the response, and delivery.
+There is no connection: the fetcher gets a prepared response. A fetch consists of the selection of
+partitions, building and encoding the request, decoding and handling the response. In the rows with
+"yes" under "read", it also includes the delivery of the records to the reader. The second table
+shows the delivery of records that are buffered already.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ from benchmarks.contenders.produce_aiokq import SHAPES
 
 PARTITIONS = {"four": 4, "one": 1, "hundred": 100}
 VERSIONS = {0: 9, 3: 12, 18: 4, 22: 4}
-"""The newest versions of Produce, Metadata, ApiVersions and InitProducerId."""
+"""The highest version that the broker supports, by API key (Produce, Metadata, ApiVersions and
+InitProducerId).
+"""
 
 
 class Acknowledger:

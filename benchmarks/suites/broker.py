@@ -20,13 +20,14 @@ MEGABYTES: Final = 1536
 ACTIONS: Final = ("produce", "hot", "delete")
 MEASURED: Final = ACTIONS[:2]
 DELETE_DELAY_MS: Final = "100"
-"""Logs of one measurement leave the page cache before the next ones are written. A growing cache
-needs memory that the host of a virtual machine has to find first, which would be measured instead.
+"""Short, so that the logs of one measurement leave the page cache before the next logs are written.
+Otherwise the cache would grow, and the time that the host of a virtual machine needs to provide
+memory for it would be measured.
 """
 
 PASSES: Final = ("started", "in use")
 """Passes on a broker that was just started, and on the same broker in use: Apache Kafka's code is
-compiled while it runs, and then costs half as much.
+compiled while it runs, and then uses half the CPU time.
 """
 
 COLUMNS: Final = (

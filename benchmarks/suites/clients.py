@@ -58,7 +58,11 @@ class Size:
         return given
 
     def records(self, of_100_bytes: int) -> int:
-        """Return the number of records, in thousands, with at most ten times the bytes."""
+        """Return the number of records in a round, a multiple of 1,000.
+
+        Args:
+            of_100_bytes: the number of records in a round with 100-byte values.
+        """
         share = {100: 1, 1_000: 4, 10_000: 25}[self.value_bytes]
         return max(1, of_100_bytes // share // 1_000) * 1_000
 
@@ -82,7 +86,11 @@ def produce(
     value: Size = SMALL,
     settings: Sequence[bool] = (False, True),
 ) -> list[Section]:
-    """With equal settings on all sides (False), and with each client's own defaults (True)."""
+    """Measure producers.
+
+    Args:
+        settings: False for equal settings of all clients, True for each client's own defaults.
+    """
     sections = []
     for own_defaults in settings:
         common: tuple[str, ...] = ("--topic", f"produce-{own_defaults}{value.suffix}")
@@ -209,7 +217,7 @@ def consume(
 
 
 def against_mock(records: int, rounds: int, progress: Progress) -> list[Section]:
-    # The mock cluster keeps about 170,000 such records a topic, so consuming is bounded there.
+    # The mock cluster keeps about 170,000 such records per topic, so fewer are consumed from it.
     with servers.mock() as server:
         where = "librdkafka's mock cluster"
         sections = produce(server, where, "mock-produce", records, rounds, progress)

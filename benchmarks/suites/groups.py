@@ -120,8 +120,12 @@ def trickle(bootstrap: str) -> Iterator[None]:
 
 
 def take_over(make: str, protocol: str, bootstrap: str, group: str) -> tuple[float, float]:
-    """Seconds until a second member has its first record, and until the first has the second's
-    partitions after that one is killed, session timeout included."""
+    """Return the seconds of the second member's first record, and of the takeover from it.
+
+    The first is the time from the second member's start to its first record. The other is the time
+    from its SIGKILL to the first member's next record after the rebalance; it includes the session
+    timeout.
+    """
     with member(make, protocol, bootstrap, group) as first:
         first.wait("record")
         with member(make, protocol, bootstrap, group) as second:
@@ -130,7 +134,7 @@ def take_over(make: str, protocol: str, bootstrap: str, group: str) -> tuple[flo
             time.sleep(3)
             second.kill()
             killed = time.monotonic()
-        # Sticky or not, it is assigned again, with the partitions of the other member.
+        # Whatever the assignor, the first member now gets the partitions of the second.
         first.wait("assigned", after=killed)
         return joined, first.wait("record", after=killed)["at"] - killed
 
@@ -263,7 +267,7 @@ def _members(server: servers.Server, progress: Callable[[str], None]) -> Section
 
 
 async def _idle_members(server: servers.Server, protocol: str) -> tuple[float, float]:
-    """Return the broker's bytes per member, and its share of one core for all members."""
+    """Return the broker's bytes per member, and the share of one core that all members cost it."""
     import aiokq
 
     settings: dict[str, Any] = {"group_protocol": protocol}

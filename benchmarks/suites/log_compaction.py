@@ -27,11 +27,14 @@ LOGS: Final = (
     ("130 B records, one a batch", 12, ("--record-bytes", "130", "--batch-bytes", "130")),
     ("1 KB records, 16 KB batches, zstd", 48, ("--record-bytes", "1024", "--codec", "zstd")),
 )
-"""Name, megabytes, how it is made."""
+"""The name, the megabytes and the further `fill` options of each log."""
 
 
 def compaction(rounds: int, progress: Callable[[str], None]) -> Section:
-    """One section: a row per log; the same log is cleaned by each, in turn."""
+    """Return a table with a row per log.
+
+    aiokq and Apache Kafka clean the same log in turn, the pure build a smaller log.
+    """
     section = Section(
         "log-compaction",
         "Compaction",

@@ -29,7 +29,7 @@ TARGET_CPU: Final = 5.0
 
 
 class Case(NamedTuple):
-    """A case: what is appended and read."""
+    """The size of the records and the number of partitions of one measurement."""
 
     size: str
     partitions: int
@@ -70,7 +70,10 @@ class Load:
         return [None if rates is None else Rate.median(rates) for rates in found]
 
     def row(self, case: Case, action: str) -> list[str]:
-        """Rates of both, their ratio, CPU of both, how busy the load was with aiokq."""
+        """Return the cells of a row: the rates of both brokers, their ratio, and the CPU of both.
+
+        The last cell is the share of the time that the load was busy with aiokq.
+        """
         ours, theirs = self.rates(case, action)
         assert ours is not None
         busy = f"{100 * ours.load_busy:.0f} %"
@@ -107,7 +110,10 @@ class Load:
 def load(
     megabytes: int | None, rounds: int, progress: Callable[[str], None]
 ) -> tuple[list[Section], list[Target]]:
-    """Both brokers run at once, each idle while the other is loaded."""
+    """Return the tables of appends and fetches, and the targets.
+
+    Both brokers run all the time, and each is idle while the other is under load.
+    """
     megabytes = megabytes or MEGABYTES
     with ExitStack() as stack:
         delay = f"log.segment.delete.delay.ms={DELETE_DELAY_MS}"

@@ -25,7 +25,10 @@ TARGET_GIGABYTES: Final = 1.0
 
 
 def recovery(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[Target]]:
-    """A row per size of batches; the same files are recovered by each, in turn."""
+    """Return a table with a row per batch size, and the targets.
+
+    aiokq and Apache Kafka recover the same files in turn, the pure build smaller files.
+    """
     section = Section(
         "log-recovery",
         "Recovery of a log after a kill",

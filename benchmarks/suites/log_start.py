@@ -22,12 +22,12 @@ MANY_TOPICS: Final[dict[str, int]] = {
     f"{MANY_PARTITIONS:,} partitions of one topic": 1,
     f"{MANY_PARTITIONS:,} topics": MANY_PARTITIONS,
 }
-"""Number of topics of the directories that are measured with aiokq alone: Apache Kafka preallocates
-200 GB of sparse index files for as many partitions.
+"""Number of topics in each directory with `MANY_PARTITIONS`. Only aiokq is measured with these,
+because Apache Kafka would preallocate 200 GB of sparse index files for as many partitions.
 """
 MANY_RECORDS: Final = 1
-"""Records that are appended to each of these partitions at a time: few, because these rows show the
-cost of partitions, not that of recovering records.
+"""Records appended to each of `MANY_PARTITIONS` at a time: few, because these rows show the cost of
+partitions and not that of recovering records.
 """
 TARGET_ACCEPTS: Final = 0.150
 TARGET_READY: Final = 2.0
@@ -39,7 +39,10 @@ KINDS: Final[dict[str, type[AiokqBroker | ApacheBroker]]] = {
 
 
 def start(rounds: int, progress: Callable[[str], None]) -> tuple[Section, list[Target]]:
-    """A row per broker and state of its directory; they take turns."""
+    """Return a table with a row per state of the directory, and the targets.
+
+    The brokers take turns.
+    """
     kinds = KINDS if why_absent() is None else {AIOKQ: KINDS[AIOKQ]}
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     with ExitStack() as stack:

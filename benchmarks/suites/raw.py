@@ -43,7 +43,8 @@ def raw_load(
     """Return the rate of each measured action, in the order given.
 
     Raises:
-        RuntimeError: the broker refused; with its message.
+        RuntimeError: the load failed, for example because the broker returned an error; the message
+            is what the load wrote to stderr.
     """
     command = [sys.executable, "-m", "benchmarks.raw_load", *actions]
     command += ["--bootstrap", server.bootstrap, "--pid", str(server.pid)]

@@ -94,7 +94,8 @@ def _run(
             text=True,
             cwd=ROOT,
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-            # A session of the system of its own, whose CPU time is that of Spark and its workers.
+            # In a POSIX session of its own: its processes are Spark and the Python workers, and
+            # their CPU time is measured.
             start_new_session=True,
         )
         assert process.stdout is not None

@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
     @classmethod
     def share(cls, figure: str, asked: float, measured: float) -> Target:
-        """Return a target of at most a fraction of Apache Kafka's figure."""
+        """Return a target of at most 1/`asked` of Apache Kafka's figure."""
         return cls(
             figure, f"1/{asked:g} of {APACHE}'s", f"1/{measured:.1f}", round(measured, 1) >= asked
         )

@@ -45,7 +45,7 @@ def by_airport_and_day(flown: DataFrame) -> DataFrame:
 
 
 def as_records(delays: DataFrame, *key: str) -> DataFrame:
-    """Return rows as records: the key is the named columns with a slash, the value is JSON."""
+    """Return rows as records: the key is the named columns joined by "/", the value is JSON."""
     from pyspark.sql import functions as f
 
     mean = f.round(f.try_divide("minutes", "arrived"), 1).alias("mean_delay")

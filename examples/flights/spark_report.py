@@ -15,7 +15,7 @@ HOURS = (6, 8, 10, 12, 14, 16, 18, 20)
 
 
 def delays_table(routes: Results) -> Table:
-    """Mean delays of the busiest routes by hours."""
+    """Return the mean delays of the busiest routes by hour."""
     table = Table(
         title="Mean arrival delay in minutes, by the hour of the scheduled departure",
         title_justify="left",

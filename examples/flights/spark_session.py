@@ -85,7 +85,7 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Redirect stderr to the null device while the JVM starts, which inherits it."""
+    """Redirect stderr to the null device; a JVM started in the block inherits it."""
     sys.stderr.flush()
     before = os.dup(2)
     try:
