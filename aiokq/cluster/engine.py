@@ -334,7 +334,7 @@ class ClusterEngine:
         return self.store.events(limit)
 
     def now(self) -> float:
-        """Return the time of the engine's loop, in seconds; after `start`, in any thread."""
+        """Return the loop time in seconds. After `start`, any thread may call this."""
         return self._binding.time()
 
     def new_backoff(self) -> Backoff:

@@ -40,7 +40,7 @@ __all__ = [
 
 @frozen
 class EventKey:
-    """The subject of an event; of several events with one key only the latest is current."""
+    """The subject of an event; of the events with the same key, only the latest is kept."""
 
     family: str
     subject: Hashable

@@ -198,11 +198,11 @@ class MetadataRefresher:
                 self._create.discard(topic)
 
     def missing_for(self, topic: str) -> float | None:
-        """Return the time from the first to the latest of consecutive responses without the topic.
+        """Return for how many seconds all responses have reported the topic as missing.
 
         Returns:
-            Seconds; 0 after one response without the topic. None if the latest response had another
-            result, or if the topic is not in use.
+            The seconds from the first of these responses to the latest; 0 after one response. None
+            if the latest response had another result, or if the topic is not in use.
         """
         first_and_newest = self._missing.get(topic)
         return None if first_and_newest is None else first_and_newest[1] - first_and_newest[0]

@@ -1,8 +1,8 @@
 """`RecoveryMonitor`, a task that watches failed partitions and brokers until they recover.
 
 While a partition or broker has failed, the task requests metadata. It then asks each leader that
-the metadata names to confirm that it leads the partition; only the leader's own answer ends the
-failure. While nothing has failed, the task sleeps.
+the metadata names for confirmation; only the leader's own answer ends the failure. While nothing
+has failed, the task sleeps.
 
 Source: kafka4net's PartitionRecoveryMonitor.
 """

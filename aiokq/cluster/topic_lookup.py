@@ -77,9 +77,9 @@ class TopicLookup:
             engine.refresher.unexpect(name)
 
     def missing_for(self, name: str) -> float | None:
-        """Return the seconds from the first to the latest consecutive response without the topic.
+        """Return for how many seconds all responses have reported the topic as missing.
 
-        None if the latest response had another result, or if the topic is not in use.
+        See `MetadataRefresher.missing_for`.
         """
         return self._engine.refresher.missing_for(name)
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("aiokq.consumer")
 
 
 class _OpenBatch(NamedTuple):
-    """An unacknowledged batch, and its first unacknowledged offset."""
+    """A batch that is not acknowledged completely, and its first unacknowledged offset."""
 
     batch: RecordBatch[Record]
     open_from: int

@@ -34,8 +34,8 @@ class RecordBatch(Generic[R]):
 
     An exception of a deserializer concerns one record. Iterating further, or starting a new
     iteration, continues after that record. If `records` raised the exception, the next access
-    leaves the record out. If the next batch is requested instead, this batch ends before the
-    remaining records, and they are delivered as the next batch.
+    leaves that record out. If the next batch is requested instead, this batch ends before the
+    remaining records, and they are delivered in the next batches.
 
     Records that an iteration returned before the error count as delivered. `list(batch)` and
     comprehensions lose them, because the unfinished list is discarded. Append to a list in a loop,

@@ -232,7 +232,7 @@ class BrokerFetcher:
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
-        """Return the seconds to wait for the next due partition, at most `most`; None for ever."""
+        """Return the seconds until the next partition is due, at most `most`; None for no limit."""
         if not self._delayed:
             return most
         soonest = min(self._delayed.values()) - now
@@ -321,7 +321,7 @@ class BrokerFetcher:
 
     async def _failed(self, error: KafkaError) -> None:
         if isinstance(error, Closed):
-            self._connection = None  # another node with the same id has replaced this one
+            self._connection = None  # the node was closed: another with this id has replaced it
         self.session.lost()
         self.last_error = error
         pause = self._backoff.next()

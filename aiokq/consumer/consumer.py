@@ -258,7 +258,7 @@ class Consumer:
         over it for its records. It contains at most the data that one fetch returns for a partition
         (`max_partition_fetch_bytes`, or one batch of the log if that is larger). The position moves
         to the end of a batch when the batch is delivered. If reading a batch stops at an error, the
-        position is the offset at which reading stopped. The next batch then contains the remaining
+        position is the offset at which reading stopped. The next batches then contain the remaining
         records, unless the application continues to read the same batch.
 
         Each step raises the errors of `getone`, except `Closed`: the loop ends when the consumer is
@@ -388,7 +388,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are read now."""
+        """Return the assigned partitions, including paused ones."""
         return self._positions.partitions
 
     def pause(self, *partitions: Partition) -> None:

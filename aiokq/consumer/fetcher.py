@@ -222,7 +222,7 @@ class Fetcher:
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
-        """Decompress in the executor if decompression would block the event loop for long."""
+        """Decompress large batches in the executor, so that they do not block the event loop."""
         size = 0
         room = MOST_BYTES
         for topic in response.responses:

@@ -194,7 +194,7 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Start all lookups that are due; return the loop time of the next, or None without one."""
+        """Start all lookups that are due; return the loop time of the next lookup; None if none."""
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)

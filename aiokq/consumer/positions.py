@@ -70,8 +70,8 @@ class PartitionState:
             first.
         paused: whether the user has paused the partition, which is then neither delivered nor
             fetched.
-        withheld: whether the group has paused the partition, while the partition is taken or
-            revoked.
+        withheld: whether delivery and fetching are stopped because the group is assigning or
+            revoking the partition.
         queued_bytes: size in bytes of the chunks, without the chunk that is being read.
         held: offset of the first delivered record that is not finished; None if all are finished,
             or if the record source tracks that record.

@@ -47,7 +47,9 @@ class EndTransactionMarker:
 
 
 def read_control_type(key: Buffer | None) -> int:
-    """Return the number of a control record's type from its key; a new type has an unknown number.
+    """Return the number of a control record's type, read from the record's key.
+
+    A number that ``ControlType`` does not have is returned, too: newer brokers may write new types.
 
     Raises:
         CorruptRecord: the key is missing, too short, or has a negative version.

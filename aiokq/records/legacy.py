@@ -209,7 +209,7 @@ def upconvert(
     """Return the v0/v1 entries in ``data`` as one uncompressed v2 batch with the same offsets.
 
     A v2 batch has one timestamp type. It is LogAppendTime if all messages have that type and the
-    same timestamp, as the messages of one wrapper do; else it is CreateTime. To keep the type of
+    same timestamp, as in a wrapper with LogAppendTime; else it is CreateTime. To keep the type of
     each message, a caller converts entry by entry.
 
     Args:

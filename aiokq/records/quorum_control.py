@@ -39,7 +39,7 @@ QuorumControlRecord: TypeAlias = (
     | KRaftVersionRecord
     | VotersRecord
 )
-"""The value of a control record; its field ``version`` is the version that it is written in."""
+"""The value of a control record; the field ``version`` says in which version it is written."""
 
 _CLASSES: Final[Mapping[int, type[QuorumControlRecord]]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,

@@ -183,8 +183,8 @@ def encode_batch(
     Args:
         crc32c: computes the checksum; with None the CRC is 0, for batches whose reader does not
             verify it.
-        base_offset: the batch's base offset, at most the offset of the first record; None for that
-            offset.
+        base_offset: the batch's base offset, at most the offset of the first record; None for the
+            offset of the first record.
         timestamp_type: with LOG_APPEND_TIME, the largest timestamp applies to all records.
         attributes: additional attribute bits, such as transactional or control.
 

@@ -30,7 +30,8 @@ class DataLoss(KafkaError):
     """Records may have been deleted before they were read, and ``failOnDataLoss`` is true.
 
     Attributes:
-        reason: Spark's name of the case, such as ``START_OFFSET_RESET``.
+        reason: name of the case, such as ``START_OFFSET_RESET``; Spark's name if Spark has the
+            case.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:

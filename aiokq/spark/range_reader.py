@@ -42,7 +42,7 @@ RANGE_BYTES: Final = 4 * FETCH_BYTES
 AHEAD_BYTES: Final = 16 * FETCH_BYTES
 """Bytes of all ranges of a task, fetched but not decoded, at which fetching pauses.
 
-Fetching of the range that the task is reading does not pause.
+Fetching of the range that the task is reading does not pause at this limit.
 """
 END_OF_LOG_WAIT_MS: Final = 500
 """Milliseconds that a broker may hold a fetch at the end of its log."""

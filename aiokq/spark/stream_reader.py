@@ -166,7 +166,7 @@ class UnlimitedStreamReader(_StreamReader):
         return self._begun
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of a batch; after a restart, its end is the first known position."""
+        """Return the tasks of a batch, and keep the end of the batch as the query's position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
             # The end of a first batch without rows carries the start of the query. When this end is

@@ -96,7 +96,7 @@ class LoopThread:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of uvloop if it is installed, else of asyncio; only this thread runs it."""
+    """Return a loop of uvloop if it is installed, else of asyncio, for the library's thread."""
     try:
         import uvloop
     except ImportError:

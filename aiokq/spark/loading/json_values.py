@@ -127,7 +127,7 @@ def _of(kind: type) -> Convert:
 _WIDEST: Final = 20
 """Exponent above which a Decimal fits no integer type.
 
-The integer division of a Decimal raises an error if the result has more than 28 digits.
+Larger values are refused before their integer division, which raises an error above 28 digits.
 """
 
 

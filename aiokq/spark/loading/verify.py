@@ -74,8 +74,8 @@ def verify_load(
     """Compare the rows of a target with its manifests, and the manifests with the log.
 
     Args:
-        to: the target. It and the other arguments are given as for the load; options without an
-            argument here are stored in the target.
+        to: the target. This and the other arguments are given as for the load; all other options
+            of the load are read from the target.
         dead_letter: directory of dead letters; default: as for the load.
         checkpoint: checkpoint of the load; default: within the target. If it does not exist, the
             loss of the newest batch together with its manifest is not noticed.
