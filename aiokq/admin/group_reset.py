@@ -178,7 +178,7 @@ def _checked(
     to: ResetToLike | Mapping[TopicPartition, ResetToLike],
     partitions: Iterable[str | TopicPartition] | None,
 ) -> list[str | TopicPartition] | None:
-    """Validate the given partitions before any request is sent; return them, or None for all."""
+    """Validate targets and partitions before any request; return the partitions, None for all."""
     if not isinstance(to, Mapping):
         ResetTo.of(to)
     elif partitions is not None:

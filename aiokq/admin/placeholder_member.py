@@ -53,13 +53,16 @@ SESSION: Final = 10.0
 """Session timeout in seconds, after which this member is removed if its process has died."""
 
 BEAT: Final = 0.25
-"""Seconds between heartbeats: by them, this member notices that another member has rejoined."""
+"""Seconds between heartbeats; a response to one shows that another member has rejoined."""
 
 LOOK: Final = 0.02
 """Seconds between checks whether the coordinator has processed the join."""
 
 GOODBYE: Final = 2.0
-"""Timeout of the LeaveGroup request in seconds; if it fails, the session of the member expires."""
+"""Timeout of the LeaveGroup request in seconds.
+
+If the request fails, the coordinator removes the member when its session expires.
+"""
 
 NAMED_SINCE: Final = 4
 """First version of JoinGroup that returns a member id before the join (KIP-394)."""

@@ -53,7 +53,10 @@ forbids it.
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""The first and the longest pause after an error of accept(), in seconds; each error doubles it."""
+"""The first and the longest pause after an error of accept(), in seconds.
+
+Each error doubles the pause.
+"""
 
 _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""

@@ -264,7 +264,10 @@ class NoNode(KafkaError, LookupError):
 
 
 class NoOffsetForPartition(KafkaError):
-    """A partition has no position, and `auto_offset_reset` is "none": seek(), or set it."""
+    """A partition has no position, and `auto_offset_reset` is "none".
+
+    Call seek() for the partition, or change the setting.
+    """
 
     def __init__(self, message: str = "", **context: Unpack[ErrorContext]) -> None:
         super().__init__(

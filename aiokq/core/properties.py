@@ -1,7 +1,7 @@
 """Reader and writer of Java's property files.
 
-Used by the client's `from_properties`, the broker's `--config` and Kafka's `meta.properties`, so it
-must not import heavy modules. Source: java.util.Properties.load.
+It is used for the client's `from_properties`, the broker's `--config` and Kafka's
+`meta.properties`, so this module must not import heavy modules. Source: java.util.Properties.load.
 """
 
 from __future__ import annotations

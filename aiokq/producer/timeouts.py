@@ -16,7 +16,7 @@ __all__ = ["ProducerTimeouts", "fitted"]
 logger = logging.getLogger("aiokq.producer")
 
 LEAST_REQUEST_TIMEOUT_MS: Final = 100
-"""The least derived timeout of Produce requests: brokers need time to replicate."""
+"""The shortest timeout that is derived for Produce requests: brokers need time to replicate."""
 
 
 @frozen

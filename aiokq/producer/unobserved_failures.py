@@ -19,7 +19,10 @@ the partitions are kept.
 """
 
 MAX_DETAILS = 100
-"""The most errors in the DeliveryFailed of a flush; the error of `send_many` has all outcomes."""
+"""Maximum number of errors in the DeliveryFailed of a flush.
+
+The DeliveryFailed of `send_many` has the outcomes of all records.
+"""
 
 
 class UnobservedFailures:
