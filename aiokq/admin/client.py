@@ -206,7 +206,7 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
                 InvalidReplicationFactor, PolicyViolation ...).
 
         Returns:
-            The created topics, by name.
+            Results by topic name.
         """
         engine = self._check(timeout)
         items = (

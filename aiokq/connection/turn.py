@@ -28,7 +28,7 @@ REQUESTS_PER_TURN: Final = 64
 """Requests that a node begins in one iteration of the event loop."""
 
 BATCHES_PER_REQUEST: Final = 16
-"""Appended batches that count as one more request.
+"""Number of appended batches that count as one more request.
 
 A Produce request of 4 MB may contain 50,000 small batches.
 """
@@ -62,7 +62,7 @@ class Turn:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def spend(self, requests: int) -> bool:
-        """Count requests, or finished work that counts as much, in this iteration.
+        """Count requests, or finished work that counts like requests, in this iteration.
 
         Returns:
             Whether the limit is exceeded, so that the caller must await ``next`` before it begins
