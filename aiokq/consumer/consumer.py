@@ -65,13 +65,14 @@ class Consumer:
     first waits, or in the first task after it has read its current chunk of fetched records.
     `async for` ends when `close()` is called.
 
-    An error of one partition is raised once; reading then continues with the other partitions. A
-    partition with an error that is not retriable, such as a corrupt batch, waits for `seek()`;
-    `position()` returns the offset at which reading stopped. A record for which a deserializer
-    raises an error counts as delivered, and reading continues after it; the exception has the
-    record as received in its attribute `record`. If a subscribed topic does not exist, the consumer
-    logs a warning and waits for the topic. For an assigned partition that does not exist,
-    `UnknownTopicOrPartition` is raised every `default_api_timeout_ms`.
+    An error of one partition is raised once; reading then continues with the other partitions. If
+    the next batch of a partition cannot be read, for example because it is corrupt, the partition
+    waits for `seek()`; `position()` returns the offset at which reading stopped. After an
+    authorization error, the consumer tries again. A record for which a deserializer raises an error
+    counts as delivered, and reading continues after it; the exception has the record as received in
+    its attribute `record`. If a subscribed topic does not exist, the consumer logs a warning and
+    waits for the topic. For an assigned partition that does not exist, `UnknownTopicOrPartition` is
+    raised every `default_api_timeout_ms`.
 
     With a `group_id` the partitions are shared among the members of the group, and reading starts
     at the group's committed offsets. In a rebalance, an eager assignor (the default) revokes all

@@ -111,7 +111,8 @@ class RecordSource:
             raise RuntimeError(TWO_READERS)
         self._asked += 1
         if self.reader_guard.doubtful and self.reader_guard.check():
-            self._since_turn = TURN_BYTES  # the older reader must see that the newer reader waits
+            # Give the event loop a turn, in which an older reader that is still in its loop raises.
+            self._since_turn = TURN_BYTES
         self._finish_current()
         self._unfinished.finish_all()
         self._raise_if_any()

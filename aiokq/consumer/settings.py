@@ -25,7 +25,10 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 
 class ConsumerSettings(ConsumerRules, ClusterSettings):
-    """The settings of a consumer. Those that exist in Kafka have Kafka's names, units and defaults.
+    """The settings of a consumer.
+
+    Settings that exist in Kafka have Kafka's names, units and defaults; `ClusterSettings` names the
+    exceptions.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
