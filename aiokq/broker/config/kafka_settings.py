@@ -15,7 +15,7 @@ from aiokq.broker.config.setting import Setting, SettingValue
 from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
 
-__all__ = ["accept"]
+__all__ = ["accept", "is_of_kafka", "is_sensitive", "kafka_type"]
 
 
 class _Only(NamedTuple):
@@ -67,6 +67,15 @@ _LIMITED: Final[dict[str, _Only]] = {
 }
 
 _REBALANCE_PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
+
+_LISTENER_PREFIX: Final = "listener.name."
+
+DYNAMIC_ONLY: Final = {
+    "follower.replication.throttled.rate": "long",
+    "leader.replication.throttled.rate": "long",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "long",
+}
+"""Settings by type that Kafka takes as dynamic settings only, not from the configuration file."""
 
 _PER_LISTENER: Final = (
     "connections.max.reauth.ms",
@@ -126,6 +135,34 @@ def _advice(name: str) -> str | None:
         if name.startswith(prefix):
             return advice
     return _ELSEWHERE.get(name)
+
+
+def is_of_kafka(name: str) -> bool:
+    """Tell whether Kafka 4.2 knows a broker setting, also one with the prefix of a listener."""
+    if name in DYNAMIC_ONLY:
+        return True
+    if name.startswith(_LISTENER_PREFIX):
+        return _is_of_kafka(_base_name(name), of_listener=True) or name.endswith(".max.connections")
+    return _is_of_kafka(name, of_listener=False)
+
+
+def kafka_type(name: str) -> str | None:
+    """Return Kafka's type of a broker setting; None if Kafka does not know the setting."""
+    base = _base_name(name) if name.startswith(_LISTENER_PREFIX) else name
+    kind = KAFKA_SETTING_TYPES.get(base) or DYNAMIC_ONLY.get(base)
+    if kind is None and ".sasl." in base:
+        kind = KAFKA_SETTING_TYPES.get("sasl." + base.partition(".sasl.")[2])
+    return kind
+
+
+def is_sensitive(name: str) -> bool:
+    """Tell whether the value of a setting may be a secret; as in Kafka, that of an unknown may."""
+    return kafka_type(name) in (None, "password")
+
+
+def _base_name(name: str) -> str:
+    """Return the name of a listener's setting without `listener.name.NAME.`."""
+    return name[len(_LISTENER_PREFIX) :].partition(".")[2]
 
 
 def _is_of_kafka(name: str, *, of_listener: bool) -> bool:

@@ -1,15 +1,15 @@
-"""Incremental changes of the settings of a topic or group (KIP-339)."""
+"""Incremental changes of the settings of a topic, a group or a broker (KIP-339)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aiokq.broker.config.settings import BrokerSettings
+from aiokq.broker.config.settings import SETTINGS, BrokerSettings
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest
 
-__all__ = ["DELETE", "SET", "changed_configs"]
+__all__ = ["DELETE", "SET", "changed_broker_configs", "changed_configs"]
 
 SET: Final = 0
 DELETE: Final = 1
@@ -24,7 +24,7 @@ def changed_configs(
     changes: Sequence[tuple[str, int, str | None]],
     settings: BrokerSettings,
 ) -> dict[str, str]:
-    """Return `configs` after `changes`, each a tuple of name, operation and value.
+    """Return the settings of a topic or group after `changes`: tuples of name, operation and value.
 
     APPEND and SUBTRACT change a list; if the list is not set, they change its default.
 
@@ -32,6 +32,40 @@ def changed_configs(
         InvalidRequest: a setting is changed twice, a value is missing, or an operation is unknown.
         InvalidConfiguration: APPEND or SUBTRACT for a setting that is unknown or not a list.
     """
+
+    def list_of(name: str) -> str | None:
+        row = TOPIC_CONFIGS.get(name)
+        if row is None or row.kind != "list":
+            return None
+        return config_text(log_config(configs, settings), name)
+
+    return _changed(configs, changes, list_of)
+
+
+def changed_broker_configs(
+    configs: Mapping[str, str], changes: Sequence[tuple[str, int, str | None]]
+) -> dict[str, str]:
+    """Return the dynamic settings of a broker, or of all, after `changes`, as `changed_configs`.
+
+    As in Kafka, APPEND and SUBTRACT change the default, not the static value, if a list has no
+    dynamic value.
+    """
+
+    def list_of(name: str) -> str | None:
+        row = SETTINGS.get(name)
+        if row is None or row.kind != "list":
+            return None
+        return configs.get(name) or str(row.default or "")
+
+    return _changed(configs, changes, list_of)
+
+
+def _changed(
+    configs: Mapping[str, str],
+    changes: Sequence[tuple[str, int, str | None]],
+    list_of: Callable[[str], str | None],
+) -> dict[str, str]:
+    """Return `configs` after `changes`; `list_of` returns the value of a list, or None."""
     names = set()
     for name, _, _ in changes:
         if name in names:
@@ -47,13 +81,12 @@ def changed_configs(
         if operation == SET:
             changed[name] = value
         elif operation in (APPEND, SUBTRACT):
-            row = TOPIC_CONFIGS.get(name)
-            if row is None or row.kind != "list":
+            present = list_of(name)
+            if present is None:
                 raise InvalidConfiguration(
                     f"Can't {_WORDS[operation]} to key {name} because its type is not LIST."
                 )
-            present = config_text(log_config(configs, settings), name).split(",")
-            changed[name] = ",".join(_change(present, value.split(","), operation))
+            changed[name] = ",".join(_change(present.split(","), value.split(","), operation))
         else:
             raise InvalidRequest(f"unknown operation {operation} on setting {name}")
     return changed

@@ -30,6 +30,7 @@ __all__ = [
     "METADATA_VERSION",
     "METADATA_VERSIONS",
     "MINIMUM_METADATA_VERSION",
+    "NO_EPOCH_BUMP_ON_SHRINK",
     "SCRAM_CREDENTIALS",
     "SHARE_VERSION",
     "STREAMS_VERSION",
@@ -56,6 +57,9 @@ LATEST_METADATA_VERSION: Final = 29
 
 DEFAULT_METADATA_VERSION: Final = 25
 """The level of metadata.version of new directories: any Kafka 4 can open them."""
+
+NO_EPOCH_BUMP_ON_SHRINK: Final = 12
+"""The level of metadata.version from which a leader epoch stays when in-sync replicas leave."""
 
 SCRAM_CREDENTIALS: Final = 11
 METADATA_TRANSACTIONS: Final = 13

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from aiokq.wire.struct import Message
 
 __all__ = [
+    "MIN_INSYNC_REPLICAS",
     "bootstrap_records",
     "feature_records",
     "leadership_records",
@@ -67,6 +68,7 @@ ABORT_REASON: Final = "Controller failover"
 """The texts that Kafka's controller writes."""
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+"""The setting that applies to the whole cluster while eligible leader replicas are on."""
 
 LOST: Final = uuid.UUID(int=2)
 """The directory of a replica whose directory does not exist any more."""

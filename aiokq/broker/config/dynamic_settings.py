@@ -1,0 +1,240 @@
+"""The broker's settings that can change while it runs: names, checks, and the values in effect.
+
+A dynamic value of this broker comes before one of all brokers, and both before the static value
+with which the broker was started. Kafka knows more dynamic names; those are refused here, because
+the broker does not use them, or reads them only at its start.
+
+Source: Kafka ``DynamicBrokerConfig.scala``, ``LogCleaner.java``, ``SocketServer.scala``; KIP-226.
+Tests: ``tests/unit/broker/config/test_dynamic_settings.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from aiokq.broker.config.listeners import limits_of_hosts
+from aiokq.broker.config.setting import SettingValue
+from aiokq.broker.config.settings import SETTINGS, BrokerSettings, setting_name
+from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
+
+__all__ = [
+    "DYNAMIC_SETTINGS",
+    "DynamicSettings",
+    "Effective",
+    "check_effective",
+    "effective_settings",
+    "is_dynamic",
+    "parse_dynamic",
+]
+
+logger = logging.getLogger("aiokq.broker")
+
+DYNAMIC_SETTINGS: Final = frozenset(
+    (
+        # defaults of topic settings
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.preallocate",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        # the cleaner
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        # connections
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        # producers
+        "producer.id.expiration.ms",
+    )
+)
+"""Kafka's names of the settings that can change, besides `listener.name.NAME.max.connections`."""
+
+_LISTENER_PREFIX: Final = "listener.name."
+_LISTENER_SUFFIX: Final = ".max.connections"
+_CLEANER_THREADS: Final = "log.cleaner.threads"
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def is_dynamic(name: str) -> bool:
+    """Tell whether a setting can change while the broker runs."""
+    return name in DYNAMIC_SETTINGS or _listener(name) is not None
+
+
+def _listener(name: str) -> str | None:
+    """Return the listener of `listener.name.NAME.max.connections`, in capitals; None for others."""
+    if not (name.startswith(_LISTENER_PREFIX) and name.endswith(_LISTENER_SUFFIX)):
+        return None
+    listener = name[len(_LISTENER_PREFIX) : -len(_LISTENER_SUFFIX)]
+    return listener.upper() if listener and "." not in listener else None
+
+
+def parse_dynamic(name: str, text: str) -> SettingValue:
+    """Return the typed value of a dynamic setting.
+
+    Raises:
+        ConfigError: the value is of the wrong type, out of range, or empty.
+    """
+    row = SETTINGS[_LISTENER_SUFFIX[1:]].renamed(name) if _listener(name) else SETTINGS[name]
+    value = row.parse(text)
+    if value is None:
+        raise ConfigError(f"{name} must not be empty")
+    if name == _OVERRIDES:
+        limits_of_hosts(BrokerSettings(max_connections_per_ip_overrides=value))
+    if name == "compression.gzip.level" and value == 0:
+        raise ConfigError(f"{name} must be 1 to 9, or -1, not 0")
+    if name == _CLEANER_THREADS and value == 0:
+        raise ConfigError("Log cleaner threads should be at least 1")
+    return value
+
+
+class Effective(NamedTuple):
+    """The settings in effect, and the dynamic values that are not.
+
+    Attributes:
+        refused: the reason why a stored value has no effect, by name.
+    """
+
+    settings: BrokerSettings
+    cluster: Mapping[str, str]
+    own: Mapping[str, str]
+    refused: Mapping[str, str]
+
+
+def effective_settings(
+    static: BrokerSettings, cluster: Mapping[str, str], own: Mapping[str, str]
+) -> Effective:
+    """Return the settings that result from static and dynamic values.
+
+    Values that cannot take effect are left out, so that a broker with such values can start; they
+    may come from Apache Kafka.
+
+    Args:
+        static: the settings with which the broker was started.
+        cluster: dynamic settings of all brokers, by Kafka's names.
+        own: dynamic settings of this broker.
+    """
+    fields: dict[str, object] = {}
+    listeners = dict(static.listener_max_connections)
+    refused: dict[str, str] = {}
+    used: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for configs, valid in zip((cluster, own), used, strict=True):
+        for name, text in configs.items():
+            if not is_dynamic(name):
+                refused[name] = "this broker does not use it, or reads it at its start"
+                continue
+            try:
+                value = parse_dynamic(name, text)
+            except ConfigError as error:
+                refused[name] = error.message
+                continue
+            valid[name] = text
+            listener = _listener(name)
+            if listener is None:
+                fields[SETTINGS[name].field] = value
+            else:
+                assert isinstance(value, int)
+                listeners[listener] = value
+    if any(used):
+        fields["listener_max_connections"] = tuple(listeners.items())
+        static = BrokerSettings(**{**vars(static), **fields})
+    return Effective(static, *used, refused)
+
+
+def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
+    """Check a change of settings for limits that depend on the values before it.
+
+    Raises:
+        ConfigError: the number of cleaner threads would less than halve, or more than double.
+    """
+    threads, now = after.log_cleaner_threads, before.log_cleaner_threads
+    if threads < now // 2:
+        raise ConfigError(
+            f"Log cleaner threads cannot be reduced to less than half the current value {now}"
+        )
+    if threads > now * 2:
+        raise ConfigError(
+            f"Log cleaner threads cannot be increased to more than double the current value {now}"
+        )
+
+
+class DynamicSettings:
+    """The settings in effect on a node. Used from the node's loop only.
+
+    The publisher calls ``apply``; whoever uses a setting that may change reads `current` each time,
+    or adds a listener.
+
+    Attributes:
+        static: the settings with which the node was started.
+        current: the settings in effect.
+        cluster: dynamic settings of all brokers that are valid here, by Kafka's names.
+        own: dynamic settings of this broker that are valid here.
+        stored_cluster, stored_own: the same, and those without effect here.
+        listeners: called with the names of settings after their values in effect have changed.
+    """
+
+    def __init__(self, static: BrokerSettings) -> None:
+        self.static = self.current = static
+        self.cluster = self.own = _NONE
+        self.stored_cluster = self.stored_own = _NONE
+        self.listeners: list[Callable[[frozenset[str]], None]] = []
+
+    def apply(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
+        """Replace the dynamic settings; return the names whose values in effect have changed."""
+        known = {**self.stored_cluster, **self.stored_own}
+        self.stored_cluster, self.stored_own = dict(cluster), dict(own)
+        before = self.current
+        self.current, self.cluster, self.own, refused = effective_settings(
+            self.static, cluster, own
+        )
+        for name, reason in refused.items():
+            if known.get(name) != {**cluster, **own}[name]:
+                logger.warning("dynamic setting has no effect: setting=%s reason=%s", name, reason)
+        changed = _changed(before, self.current)
+        if changed:
+            logger.info("dynamic settings changed: settings=%s", ",".join(sorted(changed)))
+            for listener in self.listeners:
+                listener(changed)
+        return changed
+
+
+def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:
+    if before is after:
+        return frozenset()
+    names = {name for name in DYNAMIC_SETTINGS if before.value_of(name) != after.value_of(name)}
+    were, are = dict(before.listener_max_connections), dict(after.listener_max_connections)
+    for listener in were.keys() | are.keys():
+        if were.get(listener) != are.get(listener):
+            names.add(setting_name(f"{_LISTENER_PREFIX}{listener}{_LISTENER_SUFFIX}"))
+    return frozenset(names)
