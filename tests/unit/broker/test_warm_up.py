@@ -30,6 +30,17 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.config.roles",
     "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
+    "aiokq.broker.config.dynamic_settings",  # for APIs that are not served yet
+    *(
+        f"aiokq.broker.metadata.{name}"
+        for name in (
+            "broker_configs",
+            "eligible_replicas",
+            "feature_updates",
+            "partition_changes",
+            "unregistration",
+        )
+    ),
     *(  # Kafka's metadata log: read at a takeover, and not written by a broker yet
         f"aiokq.broker.metadata.{name}"
         for name in (
