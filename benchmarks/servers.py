@@ -1,4 +1,4 @@
-"""The servers of the benchmarks, each a process of its own bound to one core."""
+"""The servers of the benchmarks, each in a process of its own."""
 
 from __future__ import annotations
 

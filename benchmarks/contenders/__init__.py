@@ -1,1 +1,1 @@
-"""One program per client and direction; each prints its measurements as one JSON object."""
+"""Programs that use one client in one way each; they print their measurements as JSON."""

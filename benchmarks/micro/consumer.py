@@ -3,9 +3,9 @@
     python -m benchmarks.micro.consumer
 
 There is no connection: the fetcher gets a prepared response. A fetch consists of the selection of
-partitions, building and encoding the request, decoding and handling the response. In the rows with
-"yes" under "read", it also includes the delivery of the records to the reader. The second table
-shows the delivery of records that are buffered already.
+partitions, the building and encoding of the request, and the decoding and handling of the response.
+In the rows with "yes" under "read", it also includes the delivery of the records to the reader. The
+second table shows the delivery of records that are buffered already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The printed report of the Spark job: a table, the counts, and the path of the plot."""
+"""The printed report of the Spark job: a table of delays, and the counts of the steps."""
 
 from __future__ import annotations
 

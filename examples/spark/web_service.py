@@ -1,7 +1,7 @@
 """A web service that awaits Spark queries: `python examples/spark/web_service.py`.
 
-`/top?limit=3` is a Spark query over a topic. `/health` is answered at once while Spark works. A
-client that disconnects cancels its query. The program also runs its own clients.
+`/top?limit=3` is a Spark query over a topic; it is cancelled if it takes longer than two minutes.
+`/health` is answered immediately, even while Spark works. The program also runs its own clients.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class CoordinatorRuntime(Generic[S]):
         """Run a write on every active shard; return the responses or errors by partition.
 
         All shards append before the first response is awaited. Shards that are not loaded are
-        skipped: once loaded, they have to find out by themselves what the operation would do.
+        skipped, so their state must stay correct without the write.
         """
         answers: dict[int, R | BrokerError] = {}
         begun = []

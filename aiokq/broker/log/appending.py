@@ -233,8 +233,9 @@ def prepare_append(
 ) -> PreparedAppend:
     """Check the batches of an append and convert them to the form that the topic stores.
 
-    It does not use the log, so it may run in an executor. It reads all records if the topic is
-    compacted, if the codec changes, or if the header is not enough to check the timestamp limits.
+    This function does not use the log, so it may run in an executor. All records are read if the
+    topic is compacted, if the codec changes, or if the header is not enough to check the timestamp
+    limits.
 
     Args:
         data: the batches, one after the other; bytes after the last header's batch are ignored.

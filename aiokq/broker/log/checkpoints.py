@@ -68,8 +68,8 @@ class Checkpoint:
     def lower(self, partition: TopicPartition, offset: int) -> None:
         """Lower the offset of a partition to ``offset`` if it is higher. In any thread.
 
-        The file, too, has no higher offset on return: the loop may have noted the lower offset
-        already while the file still contained the higher offset.
+        On return the file has no higher offset either, even if the loop had noted a lower offset
+        before and not written it yet.
 
         Raises:
             OSError: the disk failed.

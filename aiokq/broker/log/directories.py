@@ -178,7 +178,8 @@ class LogDirectories:
 
         Raises:
             KafkaStorage: a partition has records in two directories: Apache Kafka was killed while
-                it moved the partition, or the directory was copied. The operator has to choose.
+                it moved the partition, or the directory was copied. The operator has to choose one
+                of the two logs.
         """
         for directory in self.online:
             try:

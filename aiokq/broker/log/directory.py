@@ -291,7 +291,7 @@ class LogDirectory:
             if topic_id is not None and not says_so:
                 write_partition_metadata(self._files, directory, topic_id)
             self.checkpoints.forget_behind(partition, log.log_end_offset)
-            # After a kill, an existing directory also counts as new: its name may not be synced.
+            # After a kill, an existing directory also counts as new: its name may be unsynced.
             self._settle_durability(log, is_new=not exists or not self.clean)
         except OSError as error:
             is_creation = is_new or not exists or not (says_so or self._may_be_written(partition))
@@ -358,7 +358,7 @@ class LogDirectory:
         before it compacts them, so a power cut cannot remove them.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
-        # A log without a policy was found on disk; it may have been compacted.
+        # A log without a cleanup.policy was found on disk; it may have been compacted.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
             return GAPS_ANYWHERE

@@ -31,7 +31,7 @@ class Durability:
             a sync that an earlier policy required has not ended.
         policy_end: no record before this offset waits for a sync that the policy required. Kept up
             to date only while ``may_wait`` is true.
-        is_new: whether the name of the log's directory may not be durable yet.
+        is_new: whether a power cut may still remove the name of the log's directory.
     """
 
     __slots__ = (

@@ -1,8 +1,8 @@
 """Removal of deleted files after a delay, `file.delete.delay.ms`.
 
 The deleted files have been renamed, and only responses in progress still read them. When the node
-stops, all files that wait for their delay are removed at once. Files that a killed node leaves are
-removed at the next start.
+stops, all files that wait for their delay are removed immediately. Files that a killed node leaves
+are removed at the next start.
 
 Source: Kafka ``LocalLog.deleteSegmentFiles``, ``LogManager.deleteLogs``.
 Tests: ``tests/unit/broker/log/test_file_deletion.py``.

@@ -165,7 +165,7 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end at or before ``start_offset``, and write the file.
 
-        The oldest remaining epoch then begins at ``start_offset``.
+        An epoch that began earlier and ends later begins at ``start_offset`` from then on.
         """
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:

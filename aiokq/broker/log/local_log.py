@@ -357,7 +357,7 @@ class LocalLog(ABC):
         """Remove the files of segments that were removed from the log.
 
         Raises:
-            OSError: the disk failed; the next start removes them.
+            OSError: the disk failed; the next start removes the remaining files.
         """
         for segment in self.take_removed():
             segment.remove_renamed(file_names.DELETED)
@@ -401,7 +401,7 @@ class LocalLog(ABC):
         The snapshot of the log end and the indexes of the newest segment are not synced, because
         that would take three times as long. If a power cut damages them, the next start detects
         the damage and rebuilds them from the log. The snapshot at the base offset of the newest
-        segment is synced, because the records before it may be deleted.
+        segment is synced, because the records before that offset may be deleted.
         """
         self._segments.active.seal()
         self.take_snapshot()

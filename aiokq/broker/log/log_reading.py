@@ -44,9 +44,9 @@ class ReadableLog(LocalLog):
     """The records of one partition, as readers see them.
 
     Attributes:
-        high_watermark: the offset before which all records are committed. The replica advances it;
-            the log uses it as the limit of reads, deletion and compaction, and sets it only with
-            its own offsets (ADR 9).
+        high_watermark: the offset before which all records are committed. The replica advances it.
+            The log uses it as the limit of reads, deletion and compaction, and changes it only when
+            the log is opened, truncated or restarted, so that it lies inside the log (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:

@@ -83,7 +83,7 @@ def snapshot_log(
             if suffix == file_names.LOG:
                 size = segment.size
             elif suffix == file_names.SNAPSHOT and segment.base_offset == log.log_end_offset:
-                continue  # ``producers`` becomes this file
+                continue  # the copy gets ``producers`` as this file
             elif files.exists(source):
                 size = files.stat_size(source)
             else:

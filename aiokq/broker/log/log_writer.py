@@ -1,7 +1,8 @@
 """Appends to the newest segment of a log, and the roll to a new segment.
 
-A write takes effect completely or not at all: after a failed write its bytes are cut off, at once
-or by the recovery at the next start. Producers and leader epochs are handled by ``partition_log``.
+A write takes effect completely or not at all: after a failed write its bytes are cut off,
+immediately or by the recovery at the next start. Producers and leader epochs are handled by
+``partition_log``.
 
 Source: Kafka ``LocalLog.java``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """

@@ -35,7 +35,8 @@ class OpenSegment(Protocol):
 class OpenFiles:
     """The segments of a log directory whose files are open, the most recently used last.
 
-    Used in any thread: one thread at a time uses a log, but a shutdown closes several logs at once.
+    Used in any thread: only one thread at a time uses a log, but several threads close logs at a
+    shutdown.
     """
 
     __slots__ = ("__weakref__", "_created", "_limit", "_lock", "_segments")

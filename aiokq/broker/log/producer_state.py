@@ -28,7 +28,7 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""The most batches that an idempotent producer has in flight; a retry of any is recognized."""
+"""The most batches that an idempotent producer has in flight; retries of all are recognized."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -282,7 +282,7 @@ class ProducerState:
         """Take over facts from ``before``, the state before a truncation, that are not on disk.
 
         These are the time when each producer was last seen, the completed transactions whose
-        markers may not be committed, and the producers whose remaining batches were compacted away.
+        markers may be uncommitted, and the producers whose remaining batches were compacted away.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]

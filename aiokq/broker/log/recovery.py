@@ -4,7 +4,7 @@ The functions block, because they may read every byte. Existing logs are opened 
 steps:
 
 1. Leftovers of an interrupted cleaning are finished or removed.
-2. After an unclean shutdown each batch that may not be durable is checked (CRC, rising offsets).
+2. After an unclean shutdown each batch that is not known to be durable is checked (CRC, offsets).
    The log is cut at the first bad batch, or where a segment ends before the next one begins. The
    removed bytes are kept in ``.corrupt-`` files if any of them may have been acknowledged.
 3. Indexes that do not match their segment are rebuilt.
@@ -359,7 +359,7 @@ class _Loader:
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
             if after is not None and not segment.indexes_fit():
-                # rebuilt here, because the first read of the index would be on the loop
+                # rebuilt here, so that the first read of the index does not have to wait for that
                 segment.rebuild_indexes()
         self._load_transactions(segments)
         return segments

@@ -64,7 +64,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files`` from now on; that of a new segment is open now."""
+        """Count the ``.log`` in ``open_files`` whenever it is reopened, and now if it is open."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files
@@ -84,7 +84,7 @@ class SegmentFiles:
         The file is not closed here, because responses may still be sent from it. The last of them
         closes it.
         """
-        self._forget_file()  # first: once `_file` is None, another thread may reopen the file
+        self._forget_file()  # first, because another thread may reopen the file if `_file` is None
         self._file = None
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """The reads of one segment: lookups by offset, size or time, with its sparse indexes.
 
 Nothing here writes. On a loop no read waits for the disk: if data is not in memory, the read raises
-``ColdRead``, and the repeated read uses the loaded data. Headers in the page cache are read at
-once. Indexes are always loaded off the loop, because even the check of a large index takes too
-long.
+``ColdRead``, and the repeated read uses the loaded data. Headers in the page cache are read
+immediately. Indexes are always loaded off the loop, because even the check of a large index takes
+too long.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``,
 ``tests/unit/broker/log/test_cold_reads.py``.
@@ -189,7 +189,7 @@ class ReadableSegment(SegmentFiles):
         return self._peeked
 
     def largest_timestamp_ms(self) -> int:
-        """Return the largest timestamp, for retention.
+        """Return the largest timestamp, for retention and compaction.
 
         If no record has a timestamp, return the time of the last write.
         """
@@ -197,7 +197,7 @@ class ReadableSegment(SegmentFiles):
         return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch; -1 if it has no timestamps."""
+        """Return the largest timestamp of the first batch; -1 if there is none."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
@@ -289,7 +289,7 @@ class ReadableSegment(SegmentFiles):
     def copy(self) -> Self:
         """Return a segment of the same files without loaded indexes, for reads that may block.
 
-        Indexes are loaded from files, which may not exist yet for the active segment.
+        The copy loads its indexes from the files; the active segment may have no index files yet.
         """
         copy = type(self)(
             self._files,

@@ -201,7 +201,7 @@ class Segments:
         """Replace adjacent segments with ``cleaned``, and rename the files of the originals.
 
         Raises:
-            OSError: not all originals could be renamed. Readers use the new segment, and a recovery
+            OSError: an original could not be renamed. Readers use the new segment, and a recovery
                 removes the originals.
         """
         self._ends.clear()

@@ -36,7 +36,10 @@ class StrayDirectories:
         self._random = random
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Rename a directory that belongs to no topic, durably, as Kafka does; return its path."""
+        """Rename a directory that belongs to no topic, as Kafka does; return the new path.
+
+        The new name is durable on return.
+        """
         renamed = self.rename(partition, file_names.STRAY_DIRECTORY)
         self._files.sync_dir(self._path)
         return renamed

@@ -217,7 +217,7 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
     if outside:
         raise InvalidTimestamps(f"one or more timestamps are outside {earliest}..{latest}", outside)
     if header.max_timestamp_ms > latest:
-        # Kafka corrects such a header. Here it is refused, because its client is broken.
+        # Kafka corrects such a header. aiokq refuses the batch, because its client is broken.
         raise InvalidRecord(
             f"largest timestamp in the batch header is {header.max_timestamp_ms}, but the "
             f"largest timestamp of the records is {largest}"

@@ -1,6 +1,6 @@
 """The commits of one partition: appends that are not committed, and requests that wait for them.
 
-``Partition`` advances the high watermark; this module waits for it.
+``Partition`` advances the high watermark; this module lets requests wait for that.
 
 Source: Kafka ``DelayedProduce.scala``, ``Partition.checkEnoughReplicasReachOffset``.
 Tests: ``tests/unit/broker/replica/test_commits.py``.

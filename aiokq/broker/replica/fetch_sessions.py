@@ -147,7 +147,7 @@ class FetchContext:
                 continue
             target.tell(data)
             news.append((target, data))
-            # Fairness: the next request reads the partitions that returned records now last.
+            # Fairness: a partition that returned records is read last by the next request.
             if data.records and session.targets.pop(target.key, None) is not None:
                 session.targets[target.key] = target
         return session.session_id, news

@@ -300,7 +300,7 @@ class Partition:
         self.commits.wake()
 
     def commits_late(self, acks: int) -> bool:
-        """Whether an append with these ``acks`` may not be acknowledged at once."""
+        """Whether the acknowledgement of an append with these ``acks`` may have to wait."""
         # hot: benchmarks/micro/produce.py; the property `log` is not used, because it is a call
         log = self._log
         if log is None or self.unavailable is not None:
@@ -368,8 +368,8 @@ class Partition:
     ) -> AppendResult:
         """Append batches that ``admit`` or ``admit_own`` accepted.
 
-        Awaits nothing: on return the batches are in the log, but may not be committed. The errors
-        of ``log`` and of `PartitionLog.append` are raised.
+        Awaits nothing: on return the batches are in the log, but are not necessarily committed. The
+        errors of ``log`` and of `PartitionLog.append` are raised.
         """
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared)

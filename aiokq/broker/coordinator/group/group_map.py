@@ -119,7 +119,7 @@ class GroupMap:
         return ConsumerGroup(group_id, self._consumer_context)
 
     def put(self, group: Group) -> None:
-        """Add a classic group, whose state changes before its records are written."""
+        """Add a classic group, before its records are written; `undo_put` undoes that."""
         self.by_id[group.group_id] = group
 
     def undo_put(self, group: Group, replaced: Group | None) -> None:
@@ -129,11 +129,11 @@ class GroupMap:
             self.by_id[group_id] = replaced
 
     def begin_upgrade(self, group: ConsumerGroup) -> None:
-        """Prepare the replay of this group's first records, which adds the group to the map."""
+        """Keep a new group until the replay of its first record adds it to the map."""
         self._upgrading[group.group_id] = group
 
     def end_upgrade(self, group_id: str) -> None:
-        """End `begin_upgrade`, after the group's records were written or could not be written."""
+        """Drop the group that `begin_upgrade` kept, if the map does not have it by now."""
         self._upgrading.pop(group_id, None)
 
     # --- replay

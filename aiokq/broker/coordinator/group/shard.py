@@ -81,7 +81,8 @@ _JOIN_EPOCH: Final = 0
 class GroupShard:
     """A `Shard`: the groups of one partition.
 
-    Methods that handle requests return an `Outcome`, or raise the `BrokerError` for the client.
+    Methods that handle requests return an `Outcome` or, if they write nothing, the response. They
+    raise the `BrokerError` that the client gets.
 
     Args:
         timeouts: timeouts of individual groups; None if all groups have the broker's timeouts.

@@ -1,8 +1,8 @@
 """The transactions that a cleaning meets while it reads a log from its beginning.
 
-The records of an aborted transaction are removed at once. The cleaning that removes them keeps the
-abort marker, because a consumer that has begun to read the transaction needs it. When a later
-cleaning finds no batches of the transaction, it gives the marker a delete horizon.
+The first cleaning that reads an aborted transaction removes its records but keeps the abort marker,
+because a consumer that has begun to read the transaction needs the marker. When a later cleaning
+finds no batches of the transaction, it gives the marker a delete horizon.
 
 Source: Kafka ``CleanedTransactionMetadata``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
 """
@@ -72,7 +72,10 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """Return and forget the transactions whose abort markers were kept; for the index."""
+        """Return the aborted transactions whose markers were kept since the last call.
+
+        The caller adds them to the transaction index.
+        """
         kept, self._kept = self._kept, []
         return kept
 

@@ -241,8 +241,8 @@ class GroupRewriter:
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether an empty batch has to replace a removed marker.
 
-        It has to if the marker ends the group, or if the marker has the latest epoch of a producer
-        without batches: the log would lose that epoch with the marker.
+        This is so if the marker ends the group of segments, or if it has the latest epoch of a
+        producer without batches: the log would lose that epoch with the marker.
         """
         if header.next_offset == self._upper:
             return True

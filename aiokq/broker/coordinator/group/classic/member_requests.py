@@ -115,7 +115,7 @@ def _assign(
 def heartbeat(
     group: ClassicGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Handle Heartbeat: restart the session timeout; respond REBALANCE_IN_PROGRESS in a rebalance.
+    """Handle Heartbeat: restart the session. REBALANCE_IN_PROGRESS requests a new join.
 
     Raises:
         BrokerError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or

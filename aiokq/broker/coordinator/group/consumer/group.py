@@ -79,7 +79,7 @@ class ConsumerGroup:
         self.image = GroupImage(group_id)
         self.timers = MemberTimers(group_id, context, self._fence)
         self._topics_version = -1
-        """Latest `TopicView.version` applied to the group's records; -1 after the load."""
+        """The `TopicView.version` for which the group is up to date; -1 if unknown."""
 
     # --- properties
 
@@ -176,7 +176,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # heartbeat responses request a classic member to join again
+            return  # such a member revokes partitions when it joins again
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -137,9 +137,9 @@ class ConsumerMember:
     ) -> ConsumerMember:
         """Return the member after a step; its current epoch becomes the previous epoch.
 
-        This also applies if the epoch stays the same. If the member kept an older previous epoch, a
-        delayed request of that epoch would be accepted as a retry, and partitions assigned since,
-        which the request does not list, would count as revoked.
+        The previous epoch is replaced even if the epoch stays the same. If the member kept an older
+        previous epoch, a delayed request of that epoch would be accepted as a retry. Partitions
+        assigned since then, which that request does not list, would count as revoked.
         """
         return dataclasses.replace(
             self,

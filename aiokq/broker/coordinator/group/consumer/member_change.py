@@ -3,7 +3,7 @@
 It reads the image of the group and changes nothing: the records take effect when they are replayed.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Kafka resolves regular
-expressions in another thread, at most every ten seconds. Here they are resolved at once, and again
+expressions in another thread, at most every ten seconds. aiokq resolves them immediately, and again
 whenever topics have changed, because matching takes microseconds.
 """
 
@@ -66,7 +66,7 @@ class MemberChange:
         member: the member once the records are replayed.
         reconciled: whether the member's epoch, state or partitions changed.
         subscription_changed: whether the member's subscription changed.
-        epoch: the epoch of the group.
+        epoch: the group epoch after the steps so far.
         topics_version: the `TopicView.version` on which the change is based.
     """
 

@@ -104,7 +104,7 @@ def _subscription(member: ClassicMember, protocol_name: str | None) -> bytes:
     """Return the member's subscription for the elected protocol, or else for its first protocol.
 
     Before the first election there is no elected protocol. A member that joined after the last
-    election may not support the elected protocol.
+    election may have no subscription for the elected protocol.
     """
     for protocol in member.protocols:
         if protocol.name == protocol_name:
