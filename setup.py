@@ -90,8 +90,8 @@ class BuildExt(build_ext):
             if REQUIRED:
                 raise
             warn(error)
-            # A wheel gets all files in this directory; an editable install gets the files that
-            # run() lists.
+            # A wheel gets all files in build_lib. An editable install gets those of the extensions
+            # in self.extensions.
             for extension in self.extensions:
                 built = Path(self.build_lib, self.get_ext_filename(extension.name))
                 built.unlink(missing_ok=True)

@@ -139,7 +139,7 @@ def render_overrides(source: Source) -> str:
         "",
         "",
         f"class {name}({parent.title() + 'Overrides' if parent else 'TypedDict'}, total=False):",
-        f'    """Keywords a constructor takes instead of {source.tree.name}."""',
+        f'    """Keywords that a constructor takes instead of {source.tree.name}."""',
         "",
     ]
     for field, kind in fields:
@@ -216,7 +216,7 @@ def render_values(source: Source) -> str:
         "",
         "    @property",
         f"    def settings(self) -> {model}:",
-        '        """The same as a settings model; asking for it imports pydantic."""',
+        '        """The values as a settings model; the first use imports pydantic."""',
         "        return self._as(self.model())",
     ]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """install_wheel.py DIR: build sdist and wheel, and install the wheel into a venv at DIR.
 
-Users get the sdist and the wheel: they must build, install, and contain the compiled core and the
-type stubs. Building the wheel from the sdist shows that the sdist is complete, and keeps files of
+The sdist must build, and the wheel must install and contain the compiled core and the type stubs.
+Building the wheel from the sdist shows that the sdist is complete, and keeps files of
 an older build in the source tree out of the wheel.
 """
 

@@ -9,4 +9,4 @@ from aiokq.cluster.overrides import ClusterOverrides
 
 
 class AdminOverrides(ClusterOverrides, total=False):
-    """Keywords a constructor takes instead of AdminSettings."""
+    """Keywords that a constructor takes instead of AdminSettings."""

@@ -24,5 +24,5 @@ class AdminValues(ClusterValues):
 
     @property
     def settings(self) -> AdminSettings:
-        """The same as a settings model; asking for it imports pydantic."""
+        """The values as a settings model; the first use imports pydantic."""
         return self._as(self.model())

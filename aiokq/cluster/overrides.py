@@ -15,7 +15,7 @@ from aiokq.cluster.settings import SecurityProtocol
 
 
 class ClusterOverrides(TypedDict, total=False):
-    """Keywords a constructor takes instead of ClusterSettings."""
+    """Keywords that a constructor takes instead of ClusterSettings."""
 
     bootstrap_servers: str | Sequence[str]
     """Addresses of brokers to find the cluster: 'host:port', several separated by commas or in a

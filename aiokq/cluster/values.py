@@ -117,5 +117,5 @@ class ClusterValues(ClusterRules, Values):
 
     @property
     def settings(self) -> ClusterSettings:
-        """The same as a settings model; asking for it imports pydantic."""
+        """The values as a settings model; the first use imports pydantic."""
         return self._as(self.model())

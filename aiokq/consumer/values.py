@@ -110,5 +110,5 @@ class ConsumerValues(ConsumerRules, ClusterValues):
 
     @property
     def settings(self) -> ConsumerSettings:
-        """The same as a settings model; asking for it imports pydantic."""
+        """The values as a settings model; the first use imports pydantic."""
         return self._as(self.model())

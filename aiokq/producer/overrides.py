@@ -17,7 +17,7 @@ from aiokq.producer.settings import CompressionType
 
 
 class ProducerOverrides(ClusterOverrides, total=False):
-    """Keywords a constructor takes instead of ProducerSettings."""
+    """Keywords that a constructor takes instead of ProducerSettings."""
 
     acks: Literal[0, 1, -1, "all"]
     """Which replicas must have a record before it counts as delivered: none (0: it was written

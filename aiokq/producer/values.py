@@ -129,5 +129,5 @@ class ProducerValues(ProducerRules, ClusterValues):
 
     @property
     def settings(self) -> ProducerSettings:
-        """The same as a settings model; asking for it imports pydantic."""
+        """The values as a settings model; the first use imports pydantic."""
         return self._as(self.model())

@@ -13,11 +13,11 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
     Source: `AddOffsetsToTxnRequest.json`.
     """
@@ -29,10 +29,10 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     FLEXIBLE_SINCE = 3
 
     transactional_id: str = string()
-    """The transactional id corresponding to the transaction."""
+    """The transactional id of the transaction."""
 
     producer_id: int = i64()
-    """Current producer id in use by the transactional id."""
+    """The producer id that the transactional id uses now."""
 
     producer_epoch: int = i16()
     """Current epoch associated with the producer id."""
@@ -44,20 +44,20 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):
     """Response to `AddOffsetsToTxnRequest`.
 
-    Starting in version 1, on quota violation brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
     Source: `AddOffsetsToTxnResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """Duration in milliseconds for which the request was throttled due to a quota violation, or
-    zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

@@ -37,18 +37,16 @@ class AddPartitionsToTxnTransaction(Struct):
     """
 
     transactional_id: str = string(since=4)
-    """The transactional id corresponding to the transaction."""
+    """The transactional id of the transaction."""
 
     producer_id: int = i64(since=4)
-    """Current producer id in use by the transactional id."""
+    """The producer id that the transactional id uses now."""
 
     producer_epoch: int = i16(since=4)
     """Current epoch associated with the producer id."""
 
     verify_only: bool = boolean(since=4)
-    """Boolean to signify if we want to check if the partition is in the transaction rather than
-    add it.
-    """
+    """Whether to check that the partitions are in the transaction, instead of adding them."""
 
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, since=4)
     """The partitions to add to the transaction."""
@@ -59,17 +57,16 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds VerifyOnly field to check if partitions are already in transaction and adds
-    support to batch multiple transactions.
+    Version 4 adds the field VerifyOnly, with which a broker checks whether partitions are in the
+    transaction already, and several transactions in one request.
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Versions 3 and below will be exclusively used by clients and versions 4 and above will be
-    used by brokers.
+    Clients use versions up to 3, and brokers use version 4 and later ones.
 
     Source: `AddPartitionsToTxnRequest.json`.
     """
@@ -86,10 +83,10 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """List of transactions to add partitions to."""
 
     v3_and_below_transactional_id: str = string(until=3)
-    """The transactional id corresponding to the transaction."""
+    """The transactional id of the transaction."""
 
     v3_and_below_producer_id: int = i64(until=3)
-    """Current producer id in use by the transactional id."""
+    """The producer id that the transactional id uses now."""
 
     v3_and_below_producer_epoch: int = i16(until=3)
     """Current epoch associated with the producer id."""
@@ -134,7 +131,7 @@ class AddPartitionsToTxnResult(Struct):
     """
 
     transactional_id: str = string(since=4)
-    """The transactional id corresponding to the transaction."""
+    """The transactional id of the transaction."""
 
     topic_results: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, since=4
@@ -145,31 +142,31 @@ class AddPartitionsToTxnResult(Struct):
 class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
     """Response to `AddPartitionsToTxnRequest`.
 
-    Starting in version 1, on quota violation brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds support to batch multiple transactions and a top level error code.
+    Version 4 adds several transactions in one response, and a top-level error code.
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
     Source: `AddPartitionsToTxnResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """Duration in milliseconds for which the request was throttled due to a quota violation, or
-    zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16(since=4, ignorable=True)
-    """The response top level error code."""
+    """The top-level error code."""
 
     results_by_transaction: list[AddPartitionsToTxnResult] = array(
         AddPartitionsToTxnResult, since=4
     )
-    """Results categorized by transactional ID."""
+    """The results by transactional id."""
 
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, until=3

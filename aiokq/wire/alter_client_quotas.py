@@ -25,7 +25,7 @@ class AlterClientQuotasEntityData(Struct):
     """The entity type."""
 
     entity_name: str | None = string(nullable_since=0)
-    """The name of the entity, or null if the default."""
+    """The name of the entity, or null for the default."""
 
 
 class AlterClientQuotasOpData(Struct):
@@ -38,10 +38,10 @@ class AlterClientQuotasOpData(Struct):
     """The quota configuration key."""
 
     value: float = f64()
-    """The value to set, otherwise ignored if the value is to be removed."""
+    """The value to set; ignored if `remove` is true."""
 
     remove: bool = boolean()
-    """Whether the quota configuration value should be removed, otherwise set."""
+    """Whether to remove the quota instead of setting it."""
 
 
 class AlterClientQuotasEntryData(Struct):
@@ -75,7 +75,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     """The quota configuration entries to alter."""
 
     validate_only: bool = boolean()
-    """Whether the alteration should be validated, but not performed."""
+    """Whether to validate the request without changing anything."""
 
 
 class AlterClientQuotasResponseEntryData(Struct):
@@ -85,10 +85,10 @@ class AlterClientQuotasResponseEntryData(Struct):
     """
 
     error_code: int = i16()
-    """The error code, or `0` if the quota alteration succeeded."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The error message, or `null` if the quota alteration succeeded."""
+    """The error message, or null if there was no error."""
 
     entity: list[AlterClientQuotasEntityData] = array(AlterClientQuotasEntityData)
     """The quota entity to alter."""
@@ -103,8 +103,8 @@ class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)

@@ -63,7 +63,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     """The updates for each resource."""
 
     validate_only: bool = boolean()
-    """True if we should validate the request, but not change the configurations."""
+    """Whether to validate the request without changing anything."""
 
 
 class AlterConfigsResourceResponse(Struct):
@@ -88,7 +88,7 @@ class AlterConfigsResourceResponse(Struct):
 class AlterConfigsResponse(Response, request=AlterConfigsRequest):
     """Response to `AlterConfigsRequest`.
 
-    Starting in version 1, on quota violation brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 enables flexible versions.
 
@@ -96,8 +96,8 @@ class AlterConfigsResponse(Response, request=AlterConfigsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """Duration in milliseconds for which the request was throttled due to a quota violation, or
-    zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -46,8 +46,7 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     """Request of the AlterPartitionReassignments API.
 
-    Version 1 adds the ability to allow/disallow changing the replication factor as part of
-    the request.
+    Version 1 adds AllowReplicationFactorChange.
 
     Source: `AlterPartitionReassignmentsRequest.json`.
     """
@@ -62,9 +61,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
     """The time in ms to wait for the request to complete."""
 
     allow_replication_factor_change: bool = boolean(since=1, default=True)
-    """The option indicating whether changing the replication factor of any given partition as
-    part of this request is a valid move.
-    """
+    """Whether the request may change the replication factor of a partition."""
 
     topics: list[ReassignableTopic] = array(ReassignableTopic)
     """The topics to reassign."""
@@ -97,27 +94,24 @@ class ReassignableTopicResponse(Struct):
     """The topic name."""
 
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
-    """The responses to partitions to reassign."""
+    """The result for each partition."""
 
 
 class AlterPartitionReassignmentsResponse(Response, request=AlterPartitionReassignmentsRequest):
     """Response to `AlterPartitionReassignmentsRequest`.
 
-    Version 1 adds the ability to allow/disallow changing the replication factor as part of
-    the request.
+    Version 1 adds AllowReplicationFactorChange.
 
     Source: `AlterPartitionReassignmentsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
-    """The option indicating whether changing the replication factor of any given partition as
-    part of the request was allowed.
-    """
+    """Whether the request was allowed to change the replication factor of a partition."""
 
     error_code: int = i16()
     """The top-level error code, or 0 if there was no error."""
@@ -126,4 +120,4 @@ class AlterPartitionReassignmentsResponse(Response, request=AlterPartitionReassi
     """The top-level error message, or null if there was no error."""
 
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
-    """The responses to topics to reassign."""
+    """The result for each topic."""

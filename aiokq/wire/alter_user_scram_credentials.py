@@ -65,7 +65,7 @@ class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsRespons
     """The SCRAM credentials to remove."""
 
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
-    """The SCRAM credentials to update/insert."""
+    """The SCRAM credentials to insert or update."""
 
 
 class AlterUserScramCredentialsResult(Struct):
@@ -92,9 +92,9 @@ class AlterUserScramCredentialsResponse(Response, request=AlterUserScramCredenti
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)
-    """The results for deletions and alterations, one per affected user."""
+    """The results, one per user."""

@@ -17,13 +17,13 @@ __all__ = [
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """Request of the ApiVersions API.
 
-    Versions 0 through 2 of ApiVersionsRequest are the same.
+    Versions 0 to 2 are the same.
 
     Version 3 is the first flexible version and adds ClientSoftwareName and
     ClientSoftwareVersion.
 
-    Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion in the response
-    from being 0.
+    From version 4 on, the response may have supported features with a minimum version of 0
+    (KAFKA-17011).
 
     Source: `ApiVersionsRequest.json`.
     """
@@ -48,7 +48,7 @@ class ApiVersion(Struct):
     """
 
     api_key: int = i16()
-    """The API index."""
+    """The key of the API."""
 
     min_version: int = i16()
     """The minimum supported version, inclusive."""
@@ -83,27 +83,27 @@ class FinalizedFeatureKey(Struct):
     """The name of the feature."""
 
     max_version_level: int = i16(since=3)
-    """The cluster-wide finalized max version level for the feature."""
+    """The highest finalized level of the feature in the cluster."""
 
     min_version_level: int = i16(since=3)
-    """The cluster-wide finalized min version level for the feature."""
+    """The lowest finalized level of the feature in the cluster."""
 
 
 class ApiVersionsResponse(Response, request=ApiVersionsRequest):
     """Response to `ApiVersionsRequest`.
 
-    Version 1 adds throttle time to the response.
+    Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Version 3 is the first flexible version. Tagged fields are only supported in the body but
-    not in the header. The length of the header must not change in order to guarantee the
-    backward compatibility.
+    Version 3 is the first flexible version. Its header has no tagged fields: a client sends the
+    request before it knows the broker's versions, so the size of the response header must not
+    change.
 
-    Starting from Apache Kafka 2.4 (KIP-511), ApiKeys field is populated with the supported
-    versions of the ApiVersionsRequest when an UNSUPPORTED_VERSION error is returned.
+    From Apache Kafka 2.4 on (KIP-511), a response with the error UNSUPPORTED_VERSION has the
+    supported versions of ApiVersions in ApiKeys.
 
-    Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion from being 0.
+    From version 4 on, supported features may have a minimum version of 0 (KAFKA-17011).
 
     Source: `ApiVersionsResponse.json`.
     """
@@ -115,28 +115,24 @@ class ApiVersionsResponse(Response, request=ApiVersionsRequest):
     """The APIs supported by the broker."""
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     supported_features: list[SupportedFeatureKey] = array(
         SupportedFeatureKey, since=3, tag=0, ignorable=True
     )
-    """Features supported by the broker. Note: in v0-v3, features with MinSupportedVersion = 0
-    are omitted.
+    """The features that the broker supports. Up to version 3, those with a minimum version of 0
+    are left out.
     """
 
     finalized_features_epoch: int = i64(since=3, default=-1, tag=1, ignorable=True)
-    """The monotonically increasing epoch for the finalized features information. Valid values
-    are >= 0. A value of -1 is special and represents unknown epoch.
-    """
+    """The epoch of the finalized features, which increases with each change; -1 if unknown."""
 
     finalized_features: list[FinalizedFeatureKey] = array(
         FinalizedFeatureKey, since=3, tag=2, ignorable=True
     )
-    """List of cluster-wide finalized features. The information is valid only if
-    FinalizedFeaturesEpoch >= 0.
-    """
+    """The finalized features of the cluster; valid only if `finalized_features_epoch` is not -1."""
 
     zk_migration_ready: bool = boolean(since=3, tag=3, ignorable=True)
-    """Set by a KRaft controller if the required configurations for ZK migration are present."""
+    """Whether a KRaft controller has the configurations for the migration from ZooKeeper."""

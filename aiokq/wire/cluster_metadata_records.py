@@ -31,9 +31,8 @@ __all__ = [
 class FeatureLevelRecord(Message):
     """Metadata record that sets the level of a feature.
 
-    Note: New metadata logs and snapshots begin with a FeatureLevelRecord which specifies the
-    metadata level that is required to read them. The version of that record cannot advance
-    beyond 0, for backwards compatibility reasons.
+    A metadata log or snapshot begins with a FeatureLevelRecord that has the metadata version
+    required to read the rest. Its version must stay 0, so that every Kafka version can read it.
 
     Source: `FeatureLevelRecord.json`.
     """
@@ -48,9 +47,7 @@ class FeatureLevelRecord(Message):
     """The feature name."""
 
     feature_level: int = i16()
-    """The current finalized feature level of this feature for the cluster, a value of 0 means
-    feature not supported.
-    """
+    """The finalized level of the feature in the cluster; 0 if the feature is not supported."""
 
 
 class TopicRecord(Message):
@@ -75,9 +72,9 @@ class TopicRecord(Message):
 class PartitionRecord(Message):
     """Metadata record that creates a partition.
 
-    Version 1 adds Directories for KIP-858.
+    Version 1 adds Directories (KIP-858).
 
-    Version 2 implements Eligible Leader Replicas and LastKnownElr as described in KIP-966.
+    Version 2 adds EligibleLeaderReplicas and LastKnownElr (KIP-966).
 
     Source: `PartitionRecord.json`.
     """
@@ -95,16 +92,16 @@ class PartitionRecord(Message):
     """The unique ID of this topic."""
 
     replicas: list[int] = array(i32)
-    """The replicas of this partition, sorted by preferred order."""
+    """The replicas of this partition, the preferred leader first."""
 
     isr: list[int] = array(i32)
     """The in-sync replicas of this partition."""
 
     removing_replicas: list[int] = array(i32)
-    """The replicas that we are in the process of removing."""
+    """The replicas that are being removed."""
 
     adding_replicas: list[int] = array(i32)
-    """The replicas that we are in the process of adding."""
+    """The replicas that are being added."""
 
     leader: int = i32(default=-1)
     """The lead replica, or -1 if there is no leader."""
@@ -116,12 +113,10 @@ class PartitionRecord(Message):
     """The epoch of the partition leader."""
 
     partition_epoch: int = i32(default=-1)
-    """An epoch that gets incremented each time we change anything in the partition."""
+    """An epoch that increases with each change of the partition."""
 
     directories: list[uuid.UUID] = array(uuid_, since=1)
-    """The log directory hosting each replica, sorted in the same exact order as the Replicas
-    field.
-    """
+    """The log directory of each replica, in the order of `replicas`."""
 
     eligible_leader_replicas: list[int] | None = array(
         i32, since=2, nullable_since=2, default=None, tag=1
@@ -135,9 +130,9 @@ class PartitionRecord(Message):
 class PartitionChangeRecord(Message):
     """Metadata record that changes the state of a partition.
 
-    Version 1 adds Directories for KIP-858.
+    Version 1 adds Directories (KIP-858).
 
-    Version 2 implements Eligible Leader Replicas and LastKnownElr as described in KIP-966.
+    Version 2 adds EligibleLeaderReplicas and LastKnownElr (KIP-966).
 
     Source: `PartitionChangeRecord.json`.
     """
@@ -170,15 +165,16 @@ class PartitionChangeRecord(Message):
     """null if the adding replicas didn't change; the new adding replicas otherwise."""
 
     leader_recovery_state: int = i8(default=-1, tag=5)
-    """-1 if it didn't change; 0 if the leader was elected from the ISR or recovered from an
-    unclean election; 1 if the leader that was elected using unclean leader election and it is
-    still recovering.
+    """-1 if it didn't change; 0 if the leader was elected from the ISR or has recovered from an
+    unclean election; 1 if the leader was elected by an unclean election and is still
+    recovering.
     """
 
     directories: list[uuid.UUID] | None = array(
         uuid_, since=1, nullable_since=1, default=None, tag=8
     )
-    """null if the log dirs didn't change; the new log directory for each replica otherwise."""
+    """null if the log directories didn't change; otherwise the new log directory of each replica.
+    """
 
     eligible_leader_replicas: list[int] | None = array(
         i32, since=2, nullable_since=2, default=None, tag=6
@@ -202,7 +198,7 @@ class RemoveTopicRecord(Message):
     RECORD_TYPE = 9
 
     topic_id: uuid.UUID = uuid_()
-    """The topic to remove. All associated partitions will be removed as well."""
+    """The topic to remove, with all its partitions."""
 
 
 class ConfigRecord(Message):
@@ -227,7 +223,7 @@ class ConfigRecord(Message):
     """The name of the configuration key."""
 
     value: str | None = string(nullable_since=0)
-    """The value of the configuration, or null if the it should be deleted."""
+    """The value of the configuration, or null to delete the configuration."""
 
 
 class ProducerIdsRecord(Message):
@@ -249,9 +245,7 @@ class ProducerIdsRecord(Message):
     """The epoch of the requesting broker."""
 
     next_producer_id: int = i64()
-    """The next producerId that will be assigned (i.e. the first producerId in the next assigned
-    block).
-    """
+    """The next producer id to assign: the first one of the next block."""
 
 
 class BeginTransactionRecord(Message):
@@ -267,7 +261,7 @@ class BeginTransactionRecord(Message):
     RECORD_TYPE = 23
 
     name: str | None = string(nullable_since=0, default=None, tag=0)
-    """An optional textual description of this transaction."""
+    """A name for the transaction, or null."""
 
 
 class EndTransactionRecord(Message):
@@ -296,7 +290,7 @@ class AbortTransactionRecord(Message):
     RECORD_TYPE = 25
 
     reason: str | None = string(nullable_since=0, default=None, tag=0)
-    """An optional textual description of why the transaction was aborted."""
+    """The reason for the abort, or null."""
 
 
 class ClearElrRecord(Message):
@@ -312,7 +306,7 @@ class ClearElrRecord(Message):
     RECORD_TYPE = 28
 
     topic_name: str = string()
-    """The name of the topic to clear ELRs for, or empty if all ELRs should be cleared."""
+    """The topic whose eligible leader replicas are cleared; the empty string for all topics."""
 
 
 class NoOpRecord(Message):
@@ -331,10 +325,9 @@ class NoOpRecord(Message):
 class ZkMigrationStateRecord(Message):
     """Metadata record of the migration from ZooKeeper; Kafka 4 reads it and ignores it.
 
-    In 3.4, the defined values are: 0 (None), 1 (PreMigration), 2 (Migration), 3 (PostMigration).
-    In 3.5, the values for PreMigration and Migration were swapped: 0 (None), 2 (PreMigration),
-    1 (Migration), 3 (PostMigration). This was done to work around the fact that we never wrote
-    Migration or PostMigration records in 3.4.
+    In Kafka 3.4, the states are 0 (None), 1 (PreMigration), 2 (Migration) and 3 (PostMigration).
+    Kafka 3.5 swapped two numbers: 1 is Migration and 2 is PreMigration. The reason is that Kafka
+    3.4 never wrote Migration or PostMigration records.
 
     Source: `ZkMigrationStateRecord.json`.
     """

@@ -2,7 +2,7 @@
 
 The generated source avoids calls for single fields. A run of fixed-width fields, together with the
 length prefix or the count of tagged fields after it, becomes one call of a precompiled
-`struct.Struct`. An array of integers becomes one pack or unpack. Nested structs are inlined, and
+`struct.Struct`. An array of integers takes one pack or unpack call. Nested structs are inlined, and
 decoded record data stays a view of the frame. The source is compiled on first use (about a
 millisecond) and registered with `linecache`, so that tracebacks and debuggers show it.
 

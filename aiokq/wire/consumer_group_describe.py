@@ -20,8 +20,7 @@ __all__ = [
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """Request of the ConsumerGroupDescribe API.
 
-    Version 1 adds MemberType field to ConsumerGroupDescribeResponse (KIP-1099). For
-    ConsumerGroupDescribeRequest, version 1 is same as version 0.
+    Version 1 is the same as version 0; the response has the new field MemberType (KIP-1099).
 
     Source: `ConsumerGroupDescribeRequest.json`.
     """
@@ -36,7 +35,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """The ids of the groups to describe."""
 
     include_authorized_operations: bool = boolean()
-    """Whether to include authorized operations."""
+    """Whether the response should have the authorized operations."""
 
 
 class ConsumerGroupDescribeTopicPartitions(Struct):
@@ -65,7 +64,7 @@ class ConsumerGroupDescribeAssignment(Struct):
     topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = array(
         ConsumerGroupDescribeTopicPartitions
     )
-    """The assigned topic-partitions to the member."""
+    """The partitions assigned to the member."""
 
 
 class ConsumerGroupDescribeMember(Struct):
@@ -96,7 +95,7 @@ class ConsumerGroupDescribeMember(Struct):
     """The subscribed topic names."""
 
     subscribed_topic_regex: str | None = string(nullable_since=0, default=None)
-    """the subscribed topic regex otherwise or null of not provided."""
+    """The regular expression of the subscribed topics, or null."""
 
     assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
     """The current assignment."""
@@ -105,7 +104,7 @@ class ConsumerGroupDescribeMember(Struct):
     """The target assignment."""
 
     member_type: int = i8(since=1, default=-1, ignorable=True)
-    """-1 for unknown. 0 for classic member. +1 for consumer member."""
+    """The protocol of the member: 0 for classic, 1 for consumer, -1 if unknown."""
 
 
 class ConsumerGroupDescribedGroup(Struct):
@@ -115,7 +114,7 @@ class ConsumerGroupDescribedGroup(Struct):
     """
 
     error_code: int = i16()
-    """The describe error, or 0 if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
     """The top-level error message, or null if there was no error."""
@@ -124,7 +123,7 @@ class ConsumerGroupDescribedGroup(Struct):
     """The group ID string."""
 
     group_state: str = string()
-    """The group state string, or the empty string."""
+    """The state of the group, or the empty string."""
 
     group_epoch: int = i32()
     """The group epoch."""
@@ -139,24 +138,23 @@ class ConsumerGroupDescribedGroup(Struct):
     """The members."""
 
     authorized_operations: int = i32(default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this group."""
+    """The operations on the group that the client may do, one bit per operation."""
 
 
 class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeRequest):
     """Response to `ConsumerGroupDescribeRequest`.
 
-    Version 1 adds MemberType field (KIP-1099). Supported errors: - GROUP_AUTHORIZATION_FAILED
-    (version 0+) - NOT_COORDINATOR (version 0+) - COORDINATOR_NOT_AVAILABLE (version 0+) -
-    COORDINATOR_LOAD_IN_PROGRESS (version 0+) - INVALID_REQUEST (version 0+) -
-    INVALID_GROUP_ID (version 0+) - GROUP_ID_NOT_FOUND (version 0+) -
-    TOPIC_AUTHORIZATION_FAILED (version 0+).
+    Version 1 adds MemberType field (KIP-1099). The errors are GROUP_AUTHORIZATION_FAILED (version
+    0+), NOT_COORDINATOR (version 0+), COORDINATOR_NOT_AVAILABLE (version 0+),
+    COORDINATOR_LOAD_IN_PROGRESS (version 0+), INVALID_REQUEST (version 0+), INVALID_GROUP_ID
+    (version 0+), GROUP_ID_NOT_FOUND (version 0+), TOPIC_AUTHORIZATION_FAILED (version 0+).
 
     Source: `ConsumerGroupDescribeResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     groups: list[ConsumerGroupDescribedGroup] = array(ConsumerGroupDescribedGroup)

@@ -68,7 +68,7 @@ class ConsumerGroupMetadataValue(Message):
 class ConsumerGroupPartitionMetadataKey(Message):
     """Key of the record of the partitions of a consumer group's topics.
 
-    This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
+    From Kafka 4.1 on, ConsumerGroupMetadataValue.metadata_hash replaces this record (KIP-1101).
 
     Source: `ConsumerGroupPartitionMetadataKey.json`.
     """
@@ -111,15 +111,15 @@ class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
     """The number of partitions of the topic."""
 
     partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
-    """Deprecated: this field is not used after 4.0. Partitions mapped to a set of racks. If the
-    rack information is unavailable for all the partitions, an empty list is stored.
+    """The racks of each partition; empty if no partition has known racks. Not used after Kafka
+    4.0.
     """
 
 
 class ConsumerGroupPartitionMetadataValue(Message):
     """Value of the record with a consumer group's partition metadata.
 
-    This message is replaced by ConsumerGroupMetadataValue#MetadataHash in 4.1 (KIP-1101).
+    From Kafka 4.1 on, ConsumerGroupMetadataValue.metadata_hash replaces this record (KIP-1101).
 
     Source: `ConsumerGroupPartitionMetadataValue.json`.
     """
@@ -214,14 +214,13 @@ class ConsumerGroupMemberMetadataValue(Message):
     """The rebalance timeout, in milliseconds."""
 
     server_assignor: str | None = string(nullable_since=0)
-    """The server assignor to use; or null if not used."""
+    """The server-side assignor to use, or null."""
 
     classic_member_metadata: ClassicMemberMetadata | None = struct(
         ClassicMemberMetadata, nullable_since=0, tag=0
     )
-    """The classic member metadata which includes the supported protocols of the consumer if it
-    uses the classic protocol. The metadata is null if the consumer uses the consumer
-    protocol.
+    """The protocols that the consumer supports, if it uses the classic protocol; null if it uses
+    the consumer protocol.
     """
 
 
@@ -353,12 +352,12 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
     """The current member epoch that is expected from the member in the heartbeat request."""
 
     previous_member_epoch: int = i32()
-    """If the last epoch bump is lost before reaching the member, the member will retry with the
-    previous epoch.
+    """The member epoch before the current one. A member that has not received the current epoch
+    sends this one.
     """
 
     state: int = i8()
-    """The member state. See MemberState for the possible values."""
+    """The state of the member, a number of Kafka's MemberState."""
 
     assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentTopicPartitions] = array(
         ConsumerGroupCurrentMemberAssignmentTopicPartitions

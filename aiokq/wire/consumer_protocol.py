@@ -29,19 +29,14 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 class ConsumerProtocolSubscription(Message):
     """Subscription of a member, as sent in JoinGroup.
 
-    Subscription part of the Consumer Protocol.
+    A newer version is read as the newest known one. Therefore versions only append fields: they
+    never remove or reorder any.
 
-    The current implementation assumes that future versions will not break compatibility. When
-    it encounters a newer version, it parses it using the current format. This basically means
-    that new versions cannot remove or reorder any of the existing fields.
+    Version 1 adds OwnedPartitions, which tells the assignor the partitions that each member owns.
 
-    Version 1 added the "OwnedPartitions" field to allow assigner know what partitions each
-    member owned.
+    Version 2 adds GenerationId, which shows whether the owned partitions are out of date.
 
-    Version 2 added a new field "GenerationId" to indicate if the member has out-of-date
-    ownedPartitions.
-
-    Version 3 adds rack id to enable rack-aware assignment.
+    Version 3 adds the rack id, for rack-aware assignment.
 
     Source: `ConsumerProtocolSubscription.json`.
     """
@@ -54,7 +49,7 @@ class ConsumerProtocolSubscription(Message):
     """The topics that the member wants to consume."""
 
     user_data: bytes | None = bytes_(nullable_since=0, default=None)
-    """User data that will be passed back to the consumer."""
+    """Data of the assignor, passed on unchanged."""
 
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = array(
         ConsumerProtocolSubscriptionTopicPartition, since=1, ignorable=True
@@ -84,15 +79,12 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 class ConsumerProtocolAssignment(Message):
     """Assignment of a member, as sent in SyncGroup.
 
-    Assignment part of the Consumer Protocol.
+    A newer version is read as the newest known one. Therefore versions only append fields: they
+    never remove or reorder any.
 
-    The current implementation assumes that future versions will not break compatibility. When
-    it encounters a newer version, it parses it using the current format. This basically means
-    that new versions cannot remove or reorder any of the existing fields.
+    Version 2 is the same as version 1; ConsumerProtocolSubscription has the new field GenerationId.
 
-    Version 2 is to support a new field "GenerationId" in ConsumerProtocolSubscription.
-
-    Version 3 adds rack id to ConsumerProtocolSubscription.
+    Version 3 is the same as version 2; ConsumerProtocolSubscription has the new rack id.
 
     Source: `ConsumerProtocolAssignment.json`.
     """

@@ -39,13 +39,13 @@ class AclCreation(Struct):
 class CreateAclsRequest(Request["CreateAclsResponse"]):
     """Request of the CreateAcls API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 adds resource pattern type.
+    Version 1 adds the pattern type of the resource.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `CreateAclsRequest.json`.
     """
@@ -57,7 +57,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
     FLEXIBLE_SINCE = 2
 
     creations: list[AclCreation] = array(AclCreation)
-    """The ACLs that we want to create."""
+    """The ACLs to create."""
 
 
 class AclCreationResult(Struct):
@@ -76,20 +76,20 @@ class AclCreationResult(Struct):
 class CreateAclsResponse(Response, request=CreateAclsRequest):
     """Response to `CreateAclsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `CreateAclsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     results: list[AclCreationResult] = array(AclCreationResult)

@@ -47,10 +47,10 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds flexible version support.
+    Version 2 is the first flexible version.
 
-    Version 3 is identical to version 2 but may return a THROTTLING_QUOTA_EXCEEDED error in
-    the response if the partitions creation is throttled (KIP-599).
+    Version 3 is the same as version 2, but the response may have the error
+    THROTTLING_QUOTA_EXCEEDED, if the creation of partitions is throttled (KIP-599).
 
     Source: `CreatePartitionsRequest.json`.
     """
@@ -62,13 +62,13 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     FLEXIBLE_SINCE = 2
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
-    """Each topic that we want to create new partitions inside."""
+    """The topics that get more partitions."""
 
     timeout_ms: int = i32()
     """The time in ms to wait for the partitions to be created."""
 
     validate_only: bool = boolean()
-    """If true, then validate the request, but don't actually increase the number of partitions."""
+    """Whether to validate the request without changing anything."""
 
 
 class CreatePartitionsTopicResult(Struct):
@@ -90,19 +90,19 @@ class CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(Response, request=CreatePartitionsRequest):
     """Response to `CreatePartitionsRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 adds flexible version support.
+    Version 2 is the first flexible version.
 
-    Version 3 is identical to version 2 but may return a THROTTLING_QUOTA_EXCEEDED error in
-    the response if the partitions creation is throttled (KIP-599).
+    Version 3 is the same as version 2, but the response may have the error
+    THROTTLING_QUOTA_EXCEEDED, if the creation of partitions is throttled (KIP-599).
 
     Source: `CreatePartitionsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

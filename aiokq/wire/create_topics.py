@@ -54,17 +54,15 @@ class CreatableTopic(Struct):
     """The topic name."""
 
     num_partitions: int = i32()
-    """The number of partitions to create in the topic, or -1 if we are either specifying a
-    manual partition assignment or using the default partitions.
-    """
+    """The number of partitions, or -1 for the broker's default or if `assignments` is given."""
 
     replication_factor: int = i16()
-    """The number of replicas to create for each partition in the topic, or -1 if we are either
-    specifying a manual partition assignment or using the default replication factor.
+    """The number of replicas of each partition, or -1 for the broker's default or if `assignments`
+    is given.
     """
 
     assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
-    """The manual partition assignment, or the empty array if we are using automatic assignment."""
+    """The brokers of each partition, or the empty array to let the controller choose them."""
 
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
     """The custom topic configurations to set."""
@@ -73,19 +71,19 @@ class CreatableTopic(Struct):
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """Request of the CreateTopics API.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
     Version 1 adds validateOnly.
 
-    Version 4 makes partitions/replicationFactor optional even when assignments are not
-    present (KIP-464).
+    From version 4 on, partition count and replication factor may be left out even if there are no
+    assignments (KIP-464).
 
     Version 5 is the first flexible version.
 
-    Version 5 also returns topic configs in the response (KIP-525).
+    Version 5 adds the topic configs to the response (KIP-525).
 
-    Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in
-    the response if the topics creation is throttled (KIP-599).
+    Version 6 is the same as version 5, but the response may have the error
+    THROTTLING_QUOTA_EXCEEDED, if the creation of topics is throttled (KIP-599).
 
     Version 7 is the same as version 6.
 
@@ -102,10 +100,10 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """The topics to create."""
 
     timeout_ms: int = i32(default=60000)
-    """How long to wait in milliseconds before timing out the request."""
+    """How long the broker waits for the request to complete, in milliseconds."""
 
     validate_only: bool = boolean(since=1)
-    """If true, check that the topics can be created as specified, but don't create anything."""
+    """Whether to validate the request without creating the topics."""
 
 
 class CreatableTopicConfigs(Struct):
@@ -149,7 +147,7 @@ class CreatableTopicResult(Struct):
     """The error message, or null if there was no error."""
 
     topic_config_error_code: int = i16(since=5, tag=0, ignorable=True)
-    """Optional topic config error returned if configs are not returned in the response."""
+    """The error code for which the response has no configs, or 0."""
 
     num_partitions: int = i32(since=5, default=-1, ignorable=True)
     """Number of partitions of the topic."""
@@ -166,33 +164,33 @@ class CreatableTopicResult(Struct):
 class CreateTopicsResponse(Response, request=CreateTopicsRequest):
     """Response to `CreateTopicsRequest`.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
     Version 1 adds a per-topic error message string.
 
     Version 2 adds the throttle time.
 
-    Starting in version 3, on quota violation, brokers send out responses before throttling.
+    From version 3 on, a broker that throttles a client sends the response first.
 
-    Version 4 makes partitions/replicationFactor optional even when assignments are not
-    present (KIP-464).
+    From version 4 on, partition count and replication factor may be left out even if there are no
+    assignments (KIP-464).
 
     Version 5 is the first flexible version.
 
-    Version 5 also returns topic configs in the response (KIP-525).
+    Version 5 adds the topic configs to the response (KIP-525).
 
-    Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in
-    the response if the topics creation is throttled (KIP-599).
+    Version 6 is the same as version 5, but the response may have the error
+    THROTTLING_QUOTA_EXCEEDED, if the creation of topics is throttled (KIP-599).
 
-    Version 7 returns the topic ID of the newly created topic if creation is successful.
+    Version 7 adds the topic id to the response.
 
     Source: `CreateTopicsResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
-    """Results for each topic we tried to create."""
+    """The result for each topic."""

@@ -45,13 +45,13 @@ class DeleteAclsFilter(Struct):
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     """Request of the DeleteAcls API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 adds the pattern type.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds the user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `DeleteAclsRequest.json`.
     """
@@ -119,22 +119,22 @@ class DeleteAclsFilterResult(Struct):
 class DeleteAclsResponse(Response, request=DeleteAclsRequest):
     """Response to `DeleteAclsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 adds the resource pattern type.
+    Version 1 adds the pattern type of the resource.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds the user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `DeleteAclsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

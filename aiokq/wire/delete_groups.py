@@ -44,7 +44,7 @@ class DeletableGroupResult(Struct):
 class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
     """Response to `DeleteGroupsRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 is the first flexible version.
 
@@ -52,8 +52,8 @@ class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

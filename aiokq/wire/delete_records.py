@@ -25,7 +25,7 @@ class DeleteRecordsPartition(Struct):
     """The partition index."""
 
     offset: int = i64()
-    """The deletion offset. -1 means that records should be truncated to the high watermark."""
+    """Records before this offset are deleted; -1 stands for the high watermark."""
 
 
 class DeleteRecordsTopic(Struct):
@@ -38,7 +38,7 @@ class DeleteRecordsTopic(Struct):
     """The topic name."""
 
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
-    """Each partition that we want to delete records from."""
+    """The partitions to delete records from."""
 
 
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
@@ -58,7 +58,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     FLEXIBLE_SINCE = 2
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
-    """Each topic that we want to delete records from."""
+    """The topics to delete records from."""
 
     timeout_ms: int = i32()
     """How long to wait for the deletion to complete, in milliseconds."""
@@ -74,7 +74,7 @@ class DeleteRecordsPartitionResult(Struct):
     """The partition index."""
 
     low_watermark: int = i64()
-    """The partition low water mark."""
+    """The log start offset of the partition after the deletion, or -1 after an error."""
 
     error_code: int = i16()
     """The deletion error code, or 0 if the deletion succeeded."""
@@ -90,13 +90,13 @@ class DeleteRecordsTopicResult(Struct):
     """The topic name."""
 
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
-    """Each partition that we wanted to delete records from."""
+    """The result for each partition."""
 
 
 class DeleteRecordsResponse(Response, request=DeleteRecordsRequest):
     """Response to `DeleteRecordsRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 is the first flexible version.
 
@@ -104,9 +104,9 @@ class DeleteRecordsResponse(Response, request=DeleteRecordsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
-    """Each topic that we wanted to delete records from."""
+    """The result for each topic."""

@@ -31,16 +31,17 @@ class DeleteTopicState(Struct):
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Request of the DeleteTopics API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Versions 0, 1, 2, and 3 are the same.
+    Versions 0 to 3 are the same.
 
     Version 4 is the first flexible version.
 
-    Version 5 adds ErrorMessage in the response and may return a THROTTLING_QUOTA_EXCEEDED
-    error in the response if the topics deletion is throttled (KIP-599).
+    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED, if the
+    deletion of topics is throttled (KIP-599).
 
-    Version 6 reorganizes topics, adds topic IDs and allows topic names to be null.
+    Version 6 replaces the topic names by structs with a topic id or a name; one of them is null or
+    zero.
 
     Source: `DeleteTopicsRequest.json`.
     """
@@ -83,30 +84,30 @@ class DeletableTopicResult(Struct):
 class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
     """Response to `DeleteTopicsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Starting in version 3, a TOPIC_DELETION_DISABLED error code may be returned.
+    Version 3 adds the error code TOPIC_DELETION_DISABLED.
 
     Version 4 is the first flexible version.
 
-    Version 5 adds ErrorMessage in the response and may return a THROTTLING_QUOTA_EXCEEDED
-    error in the response if the topics deletion is throttled (KIP-599).
+    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED, if the
+    deletion of topics is throttled (KIP-599).
 
-    Version 6 adds topic ID to responses. An UNSUPPORTED_VERSION error code will be returned
-    when attempting to delete using topic IDs when IBP < 2.8. UNKNOWN_TOPIC_ID error code will
-    be returned when IBP is at least 2.8, but the topic ID was not found.
+    Version 6 adds the topic id. A topic id that does not exist gets the error UNKNOWN_TOPIC_ID; a
+    broker whose inter.broker.protocol.version is below 2.8 answers UNSUPPORTED_VERSION to any topic
+    id.
 
     Source: `DeleteTopicsResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
-    """The results for each topic we tried to delete."""
+    """The result for each topic."""

@@ -11,13 +11,13 @@ __all__ = ["AclDescription", "DescribeAclsRequest", "DescribeAclsResource", "Des
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """Request of the DescribeAcls API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 adds resource pattern type.
+    Version 1 adds the pattern type of the resource.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `DescribeAclsRequest.json`.
     """
@@ -91,22 +91,22 @@ class DescribeAclsResource(Struct):
 class DescribeAclsResponse(Response, request=DescribeAclsRequest):
     """Response to `DescribeAclsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 adds PatternType.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 enables flexible versions.
 
-    Version 3 adds user resource type.
+    Version 3 adds the resource type USER.
 
     Source: `DescribeAclsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

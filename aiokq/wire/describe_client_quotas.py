@@ -25,10 +25,10 @@ class ComponentData(Struct):
     """The entity type that the filter component applies to."""
 
     match_type: int = i8()
-    """How to match the entity {0 = exact name, 1 = default name, 2 = any specified name}."""
+    """How to match the entity: 0 = exact name, 1 = default name, 2 = any specified name."""
 
     match: str | None = string(nullable_since=0)
-    """The string to match against, or null if unused for the match type."""
+    """The name to match, or null if the match type needs none."""
 
 
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
@@ -49,7 +49,7 @@ class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     """Filter components to apply to quota entities."""
 
     strict: bool = boolean()
-    """Whether the match is strict, i.e. should exclude entities with unspecified entity types."""
+    """Whether to leave out entities with further entity types, which no component names."""
 
 
 class DescribeClientQuotasEntityData(Struct):
@@ -62,7 +62,7 @@ class DescribeClientQuotasEntityData(Struct):
     """The entity type."""
 
     entity_name: str | None = string(nullable_since=0)
-    """The entity name, or null if the default."""
+    """The name of the entity, or null for the default."""
 
 
 class DescribeClientQuotasValueData(Struct):
@@ -100,15 +100,15 @@ class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
-    """The error code, or `0` if the quota description succeeded."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The error message, or `null` if the quota description succeeded."""
+    """The error message, or null if there was no error."""
 
     entries: list[DescribeClientQuotasEntryData] | None = array(
         DescribeClientQuotasEntryData, nullable_since=0

@@ -11,9 +11,9 @@ __all__ = ["DescribeClusterBroker", "DescribeClusterRequest", "DescribeClusterRe
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """Request of the DescribeCluster API.
 
-    Version 1 adds EndpointType for KIP-919 support.
+    Version 1 adds EndpointType (KIP-919).
 
-    Version 2 adds IncludeFencedBrokers for KIP-1073 support.
+    Version 2 adds IncludeFencedBrokers (KIP-1073).
 
     Source: `DescribeClusterRequest.json`.
     """
@@ -25,13 +25,13 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     FLEXIBLE_SINCE = 0
 
     include_cluster_authorized_operations: bool = boolean()
-    """Whether to include cluster authorized operations."""
+    """Whether the response should have the authorized operations of the cluster."""
 
     endpoint_type: int = i8(since=1, default=1)
-    """The endpoint type to describe. 1=brokers, 2=controllers."""
+    """The endpoints to describe: 1 = brokers, 2 = controllers."""
 
     include_fenced_brokers: bool = boolean(since=2)
-    """Whether to include fenced brokers when listing brokers."""
+    """Whether the response should have fenced brokers."""
 
 
 class DescribeClusterBroker(Struct):
@@ -59,17 +59,17 @@ class DescribeClusterBroker(Struct):
 class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """Response to `DescribeClusterRequest`.
 
-    Version 1 adds the EndpointType field, and makes MISMATCHED_ENDPOINT_TYPE and
-    UNSUPPORTED_ENDPOINT_TYPE valid top-level response error codes.
+    Version 1 adds EndpointType, and the top-level error codes MISMATCHED_ENDPOINT_TYPE and
+    UNSUPPORTED_ENDPOINT_TYPE.
 
-    Version 2 adds IsFenced field to Brokers for KIP-1073 support.
+    Version 2 adds IsFenced to the brokers (KIP-1073).
 
     Source: `DescribeClusterResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
@@ -79,18 +79,18 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """The top-level error message, or null if there was no error."""
 
     endpoint_type: int = i8(since=1, default=1)
-    """The endpoint type that was described. 1=brokers, 2=controllers."""
+    """The endpoints that are described: 1 = brokers, 2 = controllers."""
 
     cluster_id: str = string()
     """The cluster ID that responding broker belongs to."""
 
     controller_id: int = i32(default=-1)
-    """The ID of the controller. When handled by a controller, returns the current voter leader
-    ID. When handled by a broker, returns a random alive broker ID as a fallback.
+    """The id of the controller. A controller answers with the id of the active controller, a
+    broker with that of any live broker.
     """
 
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
     """Each broker in the response."""
 
     cluster_authorized_operations: int = i32(default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this cluster."""
+    """The operations on the cluster that the client may do, one bit per operation."""

@@ -34,7 +34,7 @@ class DescribeConfigsResource(Struct):
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """Request of the DescribeConfigs API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 adds IncludeSynonyms and removes IsDefault.
 
@@ -52,13 +52,13 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     FLEXIBLE_SINCE = 4
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
-    """The resources whose configurations we want to describe."""
+    """The resources whose configurations to describe."""
 
     include_synonyms: bool = boolean(since=1)
     """True if we should include all synonyms."""
 
     include_documentation: bool = boolean(since=3)
-    """True if we should include configuration documentation."""
+    """Whether the response should have the documentation of each configuration."""
 
 
 class DescribeConfigsSynonym(Struct):
@@ -105,8 +105,8 @@ class DescribeConfigsResourceResult(Struct):
     """The synonyms for this configuration key."""
 
     config_type: int = i8(since=3, ignorable=True)
-    """The configuration data type. Type can be one of the following values - BOOLEAN, STRING,
-    INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD.
+    """The number of the configuration's type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST,
+    CLASS or PASSWORD.
     """
 
     documentation: str | None = string(since=3, nullable_since=0, ignorable=True)
@@ -120,10 +120,10 @@ class DescribeConfigsResult(Struct):
     """
 
     error_code: int = i16()
-    """The error code, or 0 if we were able to successfully describe the configurations."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The error message, or null if we were able to successfully describe the configurations."""
+    """The error message, or null if there was no error."""
 
     resource_type: int = i8()
     """The resource type."""
@@ -138,11 +138,11 @@ class DescribeConfigsResult(Struct):
 class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
     """Response to `DescribeConfigsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 adds ConfigSource and the synonyms.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
     Version 4 enables flexible versions.
 
@@ -150,8 +150,8 @@ class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -18,13 +18,13 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
 
     Versions 1 and 2 are the same as version 0.
 
-    Starting in version 3, authorized operations can be requested.
+    Version 3 adds IncludeAuthorizedOperations.
 
-    Starting in version 4, the response will include group.instance.id info for members.
+    From version 4 on, the response has the group.instance.id of each member.
 
     Version 5 is the first flexible version.
 
-    Version 6 returns error code GROUP_ID_NOT_FOUND if the group ID is not found (KIP-1043).
+    From version 6 on, a group that does not exist gets the error GROUP_ID_NOT_FOUND (KIP-1043).
 
     Source: `DescribeGroupsRequest.json`.
     """
@@ -39,7 +39,7 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """The names of the groups to describe."""
 
     include_authorized_operations: bool = boolean(since=3)
-    """Whether to include authorized operations."""
+    """Whether the response should have the authorized operations."""
 
 
 class DescribedGroupMember(Struct):
@@ -52,16 +52,16 @@ class DescribedGroupMember(Struct):
     """The member id."""
 
     group_instance_id: str | None = string(since=4, nullable_since=4, default=None, ignorable=True)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     client_id: str = string()
-    """The client ID used in the member's latest join group request."""
+    """The client id of the member's latest JoinGroup request."""
 
     client_host: str = string()
     """The client host."""
 
     member_metadata: bytes = bytes_()
-    """The metadata corresponding to the current group protocol in use."""
+    """The member's metadata for the protocol that the group uses."""
 
     member_assignment: bytes = bytes_()
     """The current assignment provided by the group leader."""
@@ -74,16 +74,16 @@ class DescribedGroup(Struct):
     """
 
     error_code: int = i16()
-    """The describe error, or 0 if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(since=6, nullable_since=6, default=None)
-    """The describe error message, or null if there was no error."""
+    """The error message, or null if there was no error."""
 
     group_id: str = string()
     """The group ID string."""
 
     group_state: str = string()
-    """The group state string, or the empty string."""
+    """The state of the group, or the empty string."""
 
     protocol_type: str = string()
     """The group protocol type, or the empty string."""
@@ -95,31 +95,30 @@ class DescribedGroup(Struct):
     """The group members."""
 
     authorized_operations: int = i32(since=3, default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this group."""
+    """The operations on the group that the client may do, one bit per operation."""
 
 
 class DescribeGroupsResponse(Response, request=DescribeGroupsRequest):
     """Response to `DescribeGroupsRequest`.
 
-    Version 1 added throttle time.
+    Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Starting in version 3, brokers can send authorized operations.
+    Version 3 adds the authorized operations.
 
-    Starting in version 4, the response will optionally include group.instance.id info for
-    members.
+    Version 4 adds the group.instance.id of each member, which may be null.
 
     Version 5 is the first flexible version.
 
-    Version 6 returns error code GROUP_ID_NOT_FOUND if the group ID is not found (KIP-1043).
+    From version 6 on, a group that does not exist gets the error GROUP_ID_NOT_FOUND (KIP-1043).
 
     Source: `DescribeGroupsResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -31,15 +31,15 @@ class DescribableLogDirTopic(Struct):
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """Request of the DescribeLogDirs API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 is the same as version 0.
 
     Version 2 is the first flexible version.
 
-    Version 3 is the same as version 2 (new field in response).
+    Version 3 is the same as version 2; the response has a new field.
 
-    Version 4 is the same as version 2 (new fields in response).
+    Version 4 is the same as version 2; the response has new fields.
 
     Source: `DescribeLogDirsRequest.json`.
     """
@@ -51,7 +51,7 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     FLEXIBLE_SINCE = 2
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
-    """Each topic that we want to describe log directories for, or null for all topics."""
+    """The topics whose logs to describe, or null for all topics."""
 
 
 class DescribeLogDirsPartition(Struct):
@@ -67,14 +67,12 @@ class DescribeLogDirsPartition(Struct):
     """The size of the log segments in this partition in bytes."""
 
     offset_lag: int = i64()
-    """The lag of the log's LEO w.r.t. partition's HW (if it is the current log for the
-    partition) or current replica's LEO (if it is the future log for the partition).
+    """How far the end of the log is behind, in offsets: behind the high watermark, or for a future
+    log behind the end of the current log.
     """
 
     is_future_key: bool = boolean()
-    """True if this log is created by AlterReplicaLogDirsRequest and will replace the current log
-    of the replica in the future.
-    """
+    """Whether AlterReplicaLogDirs created this log to replace the current log of the replica."""
 
 
 class DescribeLogDirsTopic(Struct):
@@ -106,22 +104,18 @@ class DescribeLogDirsResult(Struct):
     """The topics."""
 
     total_bytes: int = i64(since=4, default=-1, ignorable=True)
-    """The total size in bytes of the volume the log directory is in. This value does not include
-    the size of data stored in remote storage.
-    """
+    """The size in bytes of the volume with the log directory, without remote storage."""
 
     usable_bytes: int = i64(since=4, default=-1, ignorable=True)
-    """The usable size in bytes of the volume the log directory is in. This value does not
-    include the size of data stored in remote storage.
-    """
+    """The free bytes of the volume with the log directory, without remote storage."""
 
 
 class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
     """Response to `DescribeLogDirsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 is the first flexible version.
 
@@ -133,8 +127,8 @@ class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16(since=3, ignorable=True)

@@ -66,7 +66,7 @@ class ProducerState(Struct):
     """The current epoch of the producer group."""
 
     current_txn_start_offset: int = i64(default=-1)
-    """The current transaction start offset of the producer."""
+    """The offset at which the producer's open transaction starts, or -1."""
 
 
 class DescribeProducersPartitionResponse(Struct):
@@ -108,8 +108,8 @@ class DescribeProducersResponse(Response, request=DescribeProducersRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)

@@ -46,9 +46,9 @@ class DescribeQuorumTopicData(Struct):
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """Request of the DescribeQuorum API.
 
-    Version 1 adds additional fields in the response. The request is unchanged (KIP-836).
+    Version 1 is the same as version 0; the response has new fields (KIP-836).
 
-    Version 2 adds additional fields in the response. The request is unchanged (KIP-853).
+    Version 2 is the same as version 1; the response has new fields (KIP-853).
 
     Source: `DescribeQuorumRequest.json`.
     """
@@ -168,22 +168,22 @@ class DescribeQuorumNode(Struct):
 class DescribeQuorumResponse(Response, request=DescribeQuorumRequest):
     """Response to `DescribeQuorumRequest`.
 
-    Version 1 adds LastFetchTimeStamp and LastCaughtUpTimestamp in ReplicaState (KIP-836).
+    Version 1 adds LastFetchTimestamp and LastCaughtUpTimestamp to ReplicaState (KIP-836).
 
-    Version 2 adds ErrorMessage, Nodes, ErrorMessage in PartitionData, ReplicaDirectoryId in
-    ReplicaState (KIP-853).
+    Version 2 adds Nodes, an ErrorMessage for the response and for each partition, and the
+    ReplicaDirectoryId of each replica (KIP-853).
 
     Source: `DescribeQuorumResponse.json`.
     """
 
     error_code: int = i16()
-    """The top level error code."""
+    """The top-level error code."""
 
     error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
     """The error message, or null if there was no error."""
 
     topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
-    """The response from the describe quorum API."""
+    """The result for each topic."""
 
     nodes: list[DescribeQuorumNode] = array(DescribeQuorumNode, since=2)
     """The nodes in the quorum."""

@@ -34,7 +34,7 @@ class Cursor(Struct):
     """
 
     topic_name: str = string()
-    """The name for the first topic to process."""
+    """The topic to begin with."""
 
     partition_index: int = i32()
     """The partition index to start with."""
@@ -59,7 +59,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
     """The maximum number of partitions included in the response."""
 
     cursor: Cursor | None = struct(Cursor, nullable_since=0)
-    """The first topic and partition index to fetch details for."""
+    """The topic and partition at which the response should begin, or null."""
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
@@ -88,7 +88,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """The set of nodes that are in sync with the leader for this partition."""
 
     eligible_leader_replicas: list[int] | None = array(i32, nullable_since=0, default=None)
-    """The new eligible leader replicas otherwise."""
+    """The eligible leader replicas of this partition, or null."""
 
     last_known_elr: list[int] | None = array(i32, nullable_since=0, default=None)
     """The last known ELR."""
@@ -122,7 +122,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """Each partition in the topic."""
 
     topic_authorized_operations: int = i32(default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this topic."""
+    """The operations on the topic that the client may do, one bit per operation."""
 
 
 class DescribeTopicPartitionsResponse(Response, request=DescribeTopicPartitionsRequest):
@@ -132,12 +132,12 @@ class DescribeTopicPartitionsResponse(Response, request=DescribeTopicPartitionsR
     """
 
     throttle_time_ms: int = i32(ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     """Each topic in the response."""
 
     next_cursor: Cursor | None = struct(Cursor, nullable_since=0)
-    """The next topic and partition index to fetch details for."""
+    """The topic and partition at which the next request should begin, or null."""

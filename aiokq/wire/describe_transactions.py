@@ -26,9 +26,7 @@ class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     FLEXIBLE_SINCE = 0
 
     transactional_ids: list[str] = array(string)
-    """Array of transactionalIds to include in describe results. If empty, then no results will
-    be returned.
-    """
+    """The transactional ids to describe; none if empty."""
 
 
 class DescribeTransactionsTopicData(Struct):
@@ -63,7 +61,8 @@ class DescribeTransactionsTransactionState(Struct):
     """The timeout in milliseconds for the transaction."""
 
     transaction_start_time_ms: int = i64()
-    """The start time of the transaction in milliseconds."""
+    """When the transaction was started, in milliseconds since the Unix epoch; -1 if there is none.
+    """
 
     producer_id: int = i64()
     """The current producer id associated with the transaction."""
@@ -72,9 +71,8 @@ class DescribeTransactionsTransactionState(Struct):
     """The current epoch associated with the producer id."""
 
     topics: list[DescribeTransactionsTopicData] = array(DescribeTransactionsTopicData)
-    """The set of partitions included in the current transaction (if active). When a transaction
-    is preparing to commit or abort, this will include only partitions which do not have
-    markers.
+    """The partitions of the transaction. While the transaction is being committed or aborted,
+    these are the partitions that have no marker yet.
     """
 
 
@@ -85,8 +83,8 @@ class DescribeTransactionsResponse(Response, request=DescribeTransactionsRequest
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     transaction_states: list[DescribeTransactionsTransactionState] = array(

@@ -80,8 +80,8 @@ class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCr
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
@@ -91,4 +91,4 @@ class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCr
     """The message-level error message, if any."""
 
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
-    """The results for descriptions, one per user."""
+    """The results, one per user."""

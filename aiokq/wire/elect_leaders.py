@@ -30,7 +30,7 @@ class ElectLeadersTopicPartitions(Struct):
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """Request of the ElectLeaders API.
 
-    Version 1 implements multiple leader election types, as described by KIP-460.
+    Version 1 adds ElectionType (KIP-460).
 
     Version 2 is the first flexible version.
 
@@ -44,14 +44,14 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     FLEXIBLE_SINCE = 2
 
     election_type: int = i8(since=1)
-    """Type of elections to conduct for the partition. A value of '0' elects the preferred
-    replica. A value of '1' elects the first live replica if there are no in-sync replica.
+    """The type of election: 0 elects the preferred replica, 1 elects the first live replica if no
+    replica is in sync.
     """
 
     topic_partitions: list[ElectLeadersTopicPartitions] | None = array(
         ElectLeadersTopicPartitions, nullable_since=0
     )
-    """The topic partitions to elect leaders."""
+    """The partitions to elect leaders for."""
 
     timeout_ms: int = i32(default=60000)
     """The time in ms to wait for the election to complete."""
@@ -97,14 +97,13 @@ class ElectLeadersResponse(Response, request=ElectLeadersRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16(since=1)
-    """The top level response error code."""
+    """The top-level error code."""
 
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
-    """The election results, or an empty array if the requester did not have permission and the
-    request asks for all partitions.
+    """The results; empty if the request asks for all partitions and the client has no permission.
     """

@@ -13,13 +13,13 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 5 enables bumping epoch on every transaction (KIP-890 Part 2).
+    From version 5 on, each transaction ends with a new producer epoch (KIP-890, part 2).
 
     Source: `EndTxnRequest.json`.
     """
@@ -46,23 +46,23 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 class EndTxnResponse(Response, request=EndTxnRequest):
     """Response to `EndTxnRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 adds the support for new error code PRODUCER_FENCED.
+    Version 2 adds the error code PRODUCER_FENCED.
 
     Version 3 enables flexible versions.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 5 enables bumping epoch on every transaction (KIP-890 Part 2), so producer ID and
-    epoch are included in the response.
+    From version 5 on, each transaction ends with a new producer epoch (KIP-890, part 2), so the
+    response has producer id and epoch.
 
     Source: `EndTxnResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

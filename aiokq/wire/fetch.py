@@ -34,7 +34,7 @@ class FetchReplicaState(Struct):
     """The replica ID of the follower, or -1 if this request is from a consumer."""
 
     replica_epoch: int = i64(since=15, default=-1)
-    """The epoch of this follower, or -1 if not available."""
+    """The broker epoch of the follower, or -1 if not available."""
 
 
 class FetchPartition(Struct):
@@ -56,21 +56,19 @@ class FetchPartition(Struct):
     """The epoch of the last fetched record or -1 if there is none."""
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
-    """The earliest available offset of the follower replica. The field is only used when the
-    request is sent by the follower.
-    """
+    """The log start offset of the follower; -1 in requests of clients."""
 
     partition_max_bytes: int = i32()
-    """The maximum bytes to fetch from this partition. See KIP-74 for cases where this limit may
-    not be honored.
+    """The maximum bytes to fetch from this partition. The first batch of the response is sent even
+    if it is larger (KIP-74).
     """
 
     replica_directory_id: uuid.UUID = uuid_(since=17, tag=0, ignorable=True)
     """The directory id of the follower fetching."""
 
     high_watermark: int = i64(since=18, default=9223372036854775807, tag=1, ignorable=True)
-    """The high-watermark known by the replica. -1 if the high-watermark is not known and
-    9223372036854775807 if the feature is not supported.
+    """The high watermark that the follower knows; -1 if unknown, and 2**63 - 1 if the follower
+    does not support the field.
     """
 
 
@@ -103,56 +101,53 @@ class ForgottenTopic(Struct):
     """The unique topic ID."""
 
     partitions: list[int] = array(i32, since=7)
-    """The partitions indexes to forget."""
+    """The partition indexes to forget."""
 
 
 class FetchRequest(Request["FetchResponse"]):
     """Request of the Fetch API.
 
-    Versions 0-3 were removed in Apache Kafka 4.0, Version 4 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 4.
 
     Version 1 is the same as version 0.
 
-    Starting in Version 2, the requester must be able to handle Kafka Log Message format
-    version 1.
+    From version 2 on, the client must be able to read message format 1.
 
-    Version 3 adds MaxBytes. Starting in version 3, the partition ordering in the request is
-    now relevant. Partitions will be processed in the order they appear in the request.
+    Version 3 adds MaxBytes. From this version on, the broker reads the partitions in the order of
+    the request.
 
-    Version 4 adds IsolationLevel. Starting in version 4, the requestor must be able to handle
-    Kafka log message format version 2.
+    Version 4 adds IsolationLevel. From this version on, the client must be able to read message
+    format 2.
 
-    Version 5 adds LogStartOffset to indicate the earliest available offset of partition data
-    that can be consumed.
+    Version 5 adds LogStartOffset, the earliest offset that can be read.
 
     Version 6 is the same as version 5.
 
-    Version 7 adds incremental fetch request support.
+    Version 7 adds fetch sessions (KIP-227).
 
     Version 8 is the same as version 7.
 
-    Version 9 adds CurrentLeaderEpoch, as described in KIP-320.
+    Version 9 adds CurrentLeaderEpoch (KIP-320).
 
-    Version 10 indicates that we can use the ZStd compression algorithm, as described in
-    KIP-110.
+    A client that sends version 10 or a later one can read batches compressed with zstd (KIP-110).
 
-    Version 12 adds flexible versions support as well as epoch validation through the
-    `LastFetchedEpoch` field.
+    Version 12 is the first flexible version. It adds LastFetchedEpoch, with which the broker finds
+    out whether the logs diverge.
 
-    Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID
-    error code.
+    Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
+    (KIP-516).
 
-    Version 14 is the same as version 13 but it also receives a new error called
-    OffsetMovedToTieredStorageException(KIP-405).
+    Version 14 is the same as version 13, but the response may have the error
+    OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405).
 
-    Version 15 adds the ReplicaState which includes new field ReplicaEpoch and the ReplicaId.
-    Also, deprecate the old ReplicaId field and set its default value to -1. (KIP-903).
+    Version 15 adds ReplicaState, which has ReplicaId and the new ReplicaEpoch. It replaces the
+    former field ReplicaId (KIP-903).
 
     Version 16 is the same as version 15 (KIP-951).
 
-    Version 17 adds directory id support from KIP-853.
+    Version 17 adds the directory id of the follower (KIP-853).
 
-    Version 18 adds high-watermark from KIP-1166.
+    Version 18 adds the high watermark that the follower knows (KIP-1166).
 
     Source: `FetchRequest.json`.
     """
@@ -166,15 +161,13 @@ class FetchRequest(Request["FetchResponse"]):
     cluster_id: str | None = string(
         since=12, nullable_since=12, default=None, tag=0, ignorable=True
     )
-    """The clusterId if known. This is used to validate metadata fetches prior to broker
-    registration.
-    """
+    """The id of the cluster, or null if unknown; checked when the metadata log is fetched."""
 
     replica_id: int = i32(until=14, default=-1)
-    """The broker ID of the follower, of -1 if this request is from a consumer."""
+    """The broker id of the follower, or -1 if the request is from a consumer."""
 
     replica_state: FetchReplicaState | None = struct(FetchReplicaState, since=15, tag=1)
-    """The state of the replica in the follower."""
+    """The id and epoch of the follower that sends the request."""
 
     max_wait_ms: int = i32()
     """The maximum time to wait for `min_bytes`, in milliseconds."""
@@ -183,15 +176,14 @@ class FetchRequest(Request["FetchResponse"]):
     """The minimum bytes to accumulate in the response."""
 
     max_bytes: int = i32(since=3, default=2147483647, ignorable=True)
-    """The maximum bytes to fetch. See KIP-74 for cases where this limit may not be honored."""
+    """The maximum bytes to fetch. The first batch of the response is sent even if it is larger
+    (KIP-74).
+    """
 
     isolation_level: int = i8(since=4, ignorable=True)
-    """This setting controls the visibility of transactional records. Using READ_UNCOMMITTED
-    (isolation_level = 0) makes all records visible. With READ_COMMITTED (isolation_level =
-    1), non-transactional and COMMITTED transactional records are visible. To be more
-    concrete, READ_COMMITTED returns all data from offsets smaller than the current LSO (last
-    stable offset), and enables the inclusion of the list of aborted transactions in the
-    result, which allows consumers to discard ABORTED transactional records.
+    """Which records of transactions are returned: 0 (READ_UNCOMMITTED) for all records; 1
+    (READ_COMMITTED) for records before the last stable offset, with the aborted transactions
+    whose records the client must skip.
     """
 
     session_id: int = i32(since=7, ignorable=True)
@@ -278,26 +270,24 @@ class FetchPartitionData(Struct):
     """The current high water mark."""
 
     last_stable_offset: int = i64(since=4, default=-1, ignorable=True)
-    """The last stable offset (or LSO) of the partition. This is the last offset such that the
-    state of all transactional records prior to this offset have been decided (ABORTED or
-    COMMITTED).
+    """The last stable offset of the partition: all transactions with records before it are
+    committed or aborted.
     """
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
     """The current log start offset."""
 
     diverging_epoch: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, since=12, tag=0)
-    """In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the
-    request, this field indicates the largest epoch and its end offset such that subsequent
-    records are known to diverge.
+    """If the log of the follower diverges from the leader's: the largest leader epoch up to which
+    the two may agree, and its end offset in the leader's log.
     """
 
     current_leader: FetchLeaderIdAndEpoch | None = struct(FetchLeaderIdAndEpoch, since=12, tag=1)
     """The current leader of the partition."""
 
     snapshot_id: SnapshotId | None = struct(SnapshotId, since=12, tag=2)
-    """In the case of fetching an offset less than the LogStartOffset, this is the end offset and
-    epoch that should be used in the FetchSnapshot request.
+    """The snapshot to fetch with FetchSnapshot, if the fetch offset is before the log start
+    offset.
     """
 
     aborted_transactions: list[AbortedTransaction] | None = array(
@@ -306,7 +296,7 @@ class FetchPartitionData(Struct):
     """The aborted transactions."""
 
     preferred_read_replica: int = i32(since=11, default=-1)
-    """The preferred read replica for the consumer to use on its next fetch request."""
+    """The replica from which the consumer should fetch next, or -1 for the leader."""
 
     records: Records = records()
     """Record batches. The first may begin before the requested offset, and the last may be cut off.
@@ -353,52 +343,50 @@ class FetchNodeEndpoint(Struct):
 class FetchResponse(Response, request=FetchRequest):
     """Response to `FetchRequest`.
 
-    Versions 0-3 were removed in Apache Kafka 4.0, Version 4 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 4.
 
-    Version 1 adds throttle time. Version 2 and 3 are the same as version 1.
+    Version 1 adds the throttle time. Versions 2 and 3 are the same as version 1.
 
-    Version 4 adds features for transactional consumption.
+    Version 4 adds the last stable offset and the aborted transactions.
 
-    Version 5 adds LogStartOffset to indicate the earliest available offset of partition data
-    that can be consumed.
+    Version 5 adds LogStartOffset, the earliest offset that can be read.
 
-    Starting in version 6, we may return KAFKA_STORAGE_ERROR as an error code.
+    Version 6 adds the error code KAFKA_STORAGE_ERROR.
 
-    Version 7 adds incremental fetch request support.
+    Version 7 adds fetch sessions (KIP-227).
 
-    Starting in version 8, on quota violation, brokers send out responses before throttling.
+    From version 8 on, a broker that throttles a client sends the response first.
 
     Version 9 is the same as version 8.
 
-    Version 10 indicates that the response data can use the ZStd compression algorithm, as
-    described in KIP-110.
+    From version 10 on, batches may be compressed with zstd (KIP-110).
 
-    Version 12 adds support for flexible versions, epoch detection through the
-    `TruncationOffset` field, and leader discovery through the `CurrentLeader` field.
+    Version 12 is the first flexible version. It adds DivergingEpoch, which tells a follower where
+    its log diverges, and CurrentLeader.
 
-    Version 13 replaces the topic name field with topic ID (KIP-516).
+    Version 13 replaces the topic name by the topic id (KIP-516).
 
-    Version 14 is the same as version 13 but it also receives a new error called
-    OffsetMovedToTieredStorageException (KIP-405).
+    Version 14 is the same as version 13, with the new error code OFFSET_MOVED_TO_TIERED_STORAGE
+    (KIP-405).
 
     Version 15 is the same as version 14 (KIP-903).
 
-    Version 16 adds the 'NodeEndpoints' field (KIP-951).
+    Version 16 adds NodeEndpoints (KIP-951).
 
-    Version 17 no changes to the response (KIP-853).
+    Version 17 is the same as version 16 (KIP-853).
 
-    Version 18 no changes to the response (KIP-1166).
+    Version 18 is the same as version 17 (KIP-1166).
 
     Source: `FetchResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16(since=7, ignorable=True)
-    """The top level response error code."""
+    """The top-level error code."""
 
     session_id: int = i32(since=7)
     """The fetch session ID, or 0 if this is not part of a fetch session."""
@@ -407,6 +395,6 @@ class FetchResponse(Response, request=FetchRequest):
     """The response topics."""
 
     node_endpoints: list[FetchNodeEndpoint] = array(FetchNodeEndpoint, since=16, tag=0)
-    """Endpoints for all current-leaders enumerated in PartitionData, with errors
-    NOT_LEADER_OR_FOLLOWER & FENCED_LEADER_EPOCH.
+    """The endpoints of the leaders in `current_leader` of partitions with the error
+    NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH.
     """

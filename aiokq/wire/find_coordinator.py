@@ -17,12 +17,13 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds support for batching via CoordinatorKeys (KIP-699).
+    Version 4 replaces the key by CoordinatorKeys, so that one request can ask for several
+    coordinators (KIP-699).
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 6 adds support for share groups (KIP-932). For key type SHARE (2), the coordinator
-    key format is "groupId:topicId:partition".
+    Version 6 adds the key type SHARE (2), whose keys have the format "groupId:topicId:partition"
+    (KIP-932).
 
     Source: `FindCoordinatorRequest.json`.
     """
@@ -37,7 +38,7 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """The coordinator key."""
 
     key_type: int = i8(since=1)
-    """The coordinator key type. (group, transaction, share)."""
+    """The type of the key: 0 for a group, 1 for a transactional id, 2 for a share group."""
 
     coordinator_keys: list[str] = array(string, since=4)
     """The coordinator keys."""
@@ -71,24 +72,24 @@ class Coordinator(Struct):
 class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
     """Response to `FindCoordinatorRequest`.
 
-    Version 1 adds throttle time and error messages.
+    Version 1 adds the throttle time and the error message.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
     Version 3 is the first flexible version.
 
-    Version 4 adds support for batching via Coordinators (KIP-699).
+    Version 4 adds Coordinators, with a result for each key of the request (KIP-699).
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 6 adds support for share groups (KIP-932).
+    Version 6 is the same as version 5; the request has the new key type SHARE (KIP-932).
 
     Source: `FindCoordinatorResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16(until=3)

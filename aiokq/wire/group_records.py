@@ -84,9 +84,8 @@ class OffsetCommitKey(Message):
 class OffsetCommitValue(Message):
     """Value of the record of a committed offset.
 
-    Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
-    this record backward compatible. We suggest to add/remove only tagged fields to maintain
-    backward compatibility.
+    Version 4 is the first flexible version. Later changes should only add or remove tagged fields,
+    because an older Kafka cannot read a newer version (KIP-915).
 
     Source: `OffsetCommitValue.json`.
     """
@@ -167,9 +166,8 @@ class MemberMetadata(Struct):
 class GroupMetadataValue(Message):
     """Value of the record of a classic group: its state and members.
 
-    Version 4 is the first flexible version. KIP-915: bumping the version will no longer make
-    this record backward compatible. We suggest to add/remove only tagged fields to maintain
-    backward compatibility.
+    Version 4 is the first flexible version. Later changes should only add or remove tagged fields,
+    because an older Kafka cannot read a newer version (KIP-915).
 
     Source: `GroupMetadataValue.json`.
     """

@@ -11,10 +11,9 @@ __all__ = ["HeartbeatRequest", "HeartbeatResponse"]
 class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Request of the Heartbeat API.
 
-    Version 1 and version 2 are the same as version 0.
+    Versions 1 and 2 are the same as version 0.
 
-    Starting from version 3, we add a new field called groupInstanceId to indicate member
-    identity across restarts.
+    Version 3 adds the field group_instance_id, which identifies a member across restarts.
 
     Version 4 is the first flexible version.
 
@@ -37,18 +36,18 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
     """The member ID."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
 
 class HeartbeatResponse(Response, request=HeartbeatRequest):
     """Response to `HeartbeatRequest`.
 
-    Version 1 adds throttle time.
+    Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Starting from version 3, heartbeatRequest supports a new field called groupInstanceId to
-    indicate member identity across restarts.
+    Version 3 of the request adds group_instance_id, which identifies a member across restarts. The
+    response is the same.
 
     Version 4 is the first flexible version.
 
@@ -56,8 +55,8 @@ class HeartbeatResponse(Response, request=HeartbeatRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

@@ -66,7 +66,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
     """The incremental updates for each resource."""
 
     validate_only: bool = boolean()
-    """True if we should validate the request, but not change the configurations."""
+    """Whether to validate the request without changing anything."""
 
 
 class IncrementalAlterConfigsResourceResponse(Struct):
@@ -97,8 +97,8 @@ class IncrementalAlterConfigsResponse(Response, request=IncrementalAlterConfigsR
     """
 
     throttle_time_ms: int = i32()
-    """Duration in milliseconds for which the request was throttled due to a quota violation, or
-    zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     responses: list[IncrementalAlterConfigsResourceResponse] = array(

@@ -15,14 +15,14 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
     Version 2 is the first flexible version.
 
-    Version 3 adds ProducerId and ProducerEpoch, allowing producers to try to resume after an
+    Version 3 adds ProducerId and ProducerEpoch, with which a producer tries to continue after an
     INVALID_PRODUCER_EPOCH error.
 
-    Version 4 adds the support for new error code PRODUCER_FENCED.
+    Version 4 adds the error code PRODUCER_FENCED.
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 6 adds support for 2PC (KIP-939).
+    Version 6 adds the fields for two-phase commit (KIP-939).
 
     Source: `InitProducerIdRequest.json`.
     """
@@ -38,48 +38,46 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """The transactional id, or null if the producer is not transactional."""
 
     transaction_timeout_ms: int = i32()
-    """The time in ms to wait before aborting idle transactions sent by this producer. This is
-    only relevant if a TransactionalId has been defined.
+    """The time in milliseconds after which an idle transaction of the producer is aborted; for
+    producers with a transactional id.
     """
 
     producer_id: int = i64(since=3, default=-1)
-    """The producer id. This is used to disambiguate requests if a transactional id is reused
-    following its expiration.
+    """The current producer id, or -1. It tells requests apart if a transactional id is used again
+    after it expired.
     """
 
     producer_epoch: int = i16(since=3, default=-1)
-    """The producer's current epoch. This will be checked against the producer epoch on the
-    broker, and the request will return an error if they do not match.
-    """
+    """The producer's current epoch, or -1. The request fails if the broker has another epoch."""
 
     enable2_pc: bool = boolean(since=6)
-    """True if the client wants to enable two-phase commit (2PC) protocol for transactions."""
+    """Whether the transactions of the producer use two-phase commit."""
 
     keep_prepared_txn: bool = boolean(since=6)
-    """True if the client wants to keep the currently ongoing transaction instead of aborting it."""
+    """Whether to keep the open transaction instead of aborting it."""
 
 
 class InitProducerIdResponse(Response, request=InitProducerIdRequest):
     """Response to `InitProducerIdRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 is the first flexible version.
 
     Version 3 is the same as version 2.
 
-    Version 4 adds the support for new error code PRODUCER_FENCED.
+    Version 4 adds the error code PRODUCER_FENCED.
 
-    Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 6 adds support for 2PC (KIP-939).
+    Version 6 adds the fields for two-phase commit (KIP-939).
 
     Source: `InitProducerIdResponse.json`.
     """
 
     throttle_time_ms: int = i32(ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
@@ -92,11 +90,7 @@ class InitProducerIdResponse(Response, request=InitProducerIdRequest):
     """The current epoch associated with the producer id."""
 
     ongoing_txn_producer_id: int = i64(since=6, default=-1)
-    """The producer id for ongoing transaction when KeepPreparedTxn is used, -1 if there is no
-    transaction ongoing.
-    """
+    """The producer id of the kept transaction; -1 if there is none."""
 
     ongoing_txn_producer_epoch: int = i16(since=6, default=-1)
-    """The epoch associated with the producer id for ongoing transaction when KeepPreparedTxn is
-    used, -1 if there is no transaction ongoing.
-    """
+    """The producer epoch of the kept transaction; -1 if there is none."""

@@ -29,12 +29,12 @@ class JoinGroupRequestProtocol(Struct):
 class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Request of the JoinGroup API.
 
-    Version 1 adds RebalanceTimeoutMs. Version 2 and 3 are the same as version 1.
+    Version 1 adds RebalanceTimeoutMs. Versions 2 and 3 are the same as version 1.
 
-    Starting from version 4, the client needs to issue a second request to join group.
+    From version 4 on, a new member gets its member id with the error MEMBER_ID_REQUIRED, and joins
+    with a second request that has the id.
 
-    Starting from version 5, we add a new field called groupInstanceId to indicate member
-    identity across restarts. with assigned id.
+    Version 5 adds the field group_instance_id, which identifies a member across restarts.
 
     Version 6 is the first flexible version.
 
@@ -70,10 +70,10 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     """The member id assigned by the group coordinator."""
 
     group_instance_id: str | None = string(since=5, nullable_since=5, default=None)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     protocol_type: str = string()
-    """The unique name the for class of protocols implemented by the group we want to join."""
+    """The protocol type of the group, as `consumer`."""
 
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
     """The list of protocols that the member supports."""
@@ -92,7 +92,7 @@ class JoinGroupResponseMember(Struct):
     """The group member ID."""
 
     group_instance_id: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     metadata: bytes = bytes_()
     """The group member metadata."""
@@ -103,18 +103,18 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds throttle time.
+    Version 2 adds the throttle time.
 
-    Starting in version 3, on quota violation, brokers send out responses before throttling.
+    From version 3 on, a broker that throttles a client sends the response first.
 
-    Starting in version 4, the client needs to issue a second request to join group with
-    assigned id.
+    From version 4 on, a new member gets its member id with the error MEMBER_ID_REQUIRED, and joins
+    with a second request that has the id.
 
-    Version 5 is bumped to apply group.instance.id to identify member across restarts.
+    Version 5 adds the group.instance.id of each member, which identifies it across restarts.
 
     Version 6 is the first flexible version.
 
-    Starting from version 7, the broker sends back the Protocol Type to the client (KIP-559).
+    Version 7 adds ProtocolType (KIP-559).
 
     Version 8 is the same as version 7.
 
@@ -124,8 +124,8 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

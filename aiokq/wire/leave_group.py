@@ -27,9 +27,10 @@ class MemberIdentity(Struct):
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """Request of the LeaveGroup API.
 
-    Version 1 and 2 are the same as version 0.
+    Versions 1 and 2 are the same as version 0.
 
-    Version 3 defines batch processing scheme with group.instance.id + member.id for identity.
+    Version 3 replaces the member id by a list of members, each with member id and
+    group.instance.id.
 
     Version 4 is the first flexible version.
 
@@ -75,10 +76,9 @@ class LeaveGroupResponse(Response, request=LeaveGroupRequest):
 
     Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Starting in version 3, we will make leave group request into batch mode and add
-    group.instance.id.
+    Version 3 adds a result for each member of the request.
 
     Version 4 is the first flexible version.
 
@@ -88,8 +88,8 @@ class LeaveGroupResponse(Response, request=LeaveGroupRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

@@ -11,11 +11,10 @@ __all__ = ["ConfigResource", "ListConfigResourcesRequest", "ListConfigResourcesR
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """Request of the ListConfigResources API.
 
-    Version 0 is used as ListClientMetricsResourcesRequest which only lists client metrics
+    Version 0 has another name in Kafka, ListClientMetricsResources: it lists only client metrics
     resources.
 
-    Version 1 adds ResourceTypes field (KIP-1142). If there is no specified ResourceTypes, it
-    should return all configuration resources.
+    Version 1 adds ResourceTypes (KIP-1142). The empty list asks for all supported types.
 
     Source: `ListConfigResourcesRequest.json`.
     """
@@ -27,9 +26,7 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     FLEXIBLE_SINCE = 0
 
     resource_types: list[int] = array(i8, since=1)
-    """The list of resource type. If the list is empty, it uses default supported config resource
-    types.
-    """
+    """The resource types to list; empty for all supported types."""
 
 
 class ConfigResource(Struct):
@@ -48,7 +45,7 @@ class ConfigResource(Struct):
 class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
     """Response to `ListConfigResourcesRequest`.
 
-    Version 0 is used as ListClientMetricsResourcesResponse which returns all client metrics
+    Version 0 has another name in Kafka, ListClientMetricsResources: it has only client metrics
     resources.
 
     Version 1 adds ResourceType to ConfigResources (KIP-1142).
@@ -57,8 +54,8 @@ class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

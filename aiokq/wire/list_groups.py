@@ -11,7 +11,7 @@ __all__ = ["ListGroupsRequest", "ListGroupsResponse", "ListedGroup"]
 class ListGroupsRequest(Request["ListGroupsResponse"]):
     """Request of the ListGroups API.
 
-    Version 1 and 2 are the same as version 0.
+    Versions 1 and 2 are the same as version 0.
 
     Version 3 is the first flexible version.
 
@@ -29,14 +29,10 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
     FLEXIBLE_SINCE = 3
 
     states_filter: list[str] = array(string, since=4)
-    """The states of the groups we want to list. If empty, all groups are returned with their
-    state.
-    """
+    """The states of the groups to list; empty for all states."""
 
     types_filter: list[str] = array(string, since=5)
-    """The types of the groups we want to list. If empty, all groups are returned with their
-    type.
-    """
+    """The types of the groups to list; empty for all types."""
 
 
 class ListedGroup(Struct):
@@ -63,7 +59,7 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
 
     Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
     Version 3 is the first flexible version.
 
@@ -75,8 +71,8 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

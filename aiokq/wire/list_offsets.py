@@ -55,10 +55,10 @@ class ListOffsetsTopic(Struct):
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """Request of the ListOffsets API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 removes MaxNumOffsets. From this version forward, only a single offset can be
-    returned.
+    Version 1 removes MaxNumOffsets: from this version on, the response has one offset per
+    partition.
 
     Version 2 adds the isolation level, which is used for transactional reads.
 
@@ -70,15 +70,15 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
     Version 6 enables flexible versions.
 
-    Version 7 enables listing offsets by max timestamp (KIP-734).
+    Version 7 adds the timestamp -3: the record with the largest timestamp (KIP-734).
 
-    Version 8 enables listing offsets by local log start offset (KIP-405).
+    Version 8 adds the timestamp -4: the first offset on local disk (KIP-405).
 
-    Version 9 enables listing offsets by last tiered offset (KIP-1005).
+    Version 9 adds the timestamp -5: the last offset in tiered storage (KIP-1005).
 
-    Version 10 enables async remote list offsets support (KIP-1075).
+    Version 10 adds TimeoutMs, for reads from tiered storage (KIP-1075).
 
-    Version 11 enables listing offsets by earliest pending upload offset (KIP-1023).
+    Version 11 adds the timestamp -6: the first offset that is not in tiered storage yet (KIP-1023).
 
     Source: `ListOffsetsRequest.json`.
     """
@@ -90,24 +90,18 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     FLEXIBLE_SINCE = 6
 
     replica_id: int = i32()
-    """The broker ID of the requester, or -1 if this request is being made by a normal consumer."""
+    """The broker id of the follower, or -1 if the request is from a consumer."""
 
     isolation_level: int = i8(since=2)
-    """This setting controls the visibility of transactional records. Using READ_UNCOMMITTED
-    (isolation_level = 0) makes all records visible. With READ_COMMITTED (isolation_level =
-    1), non-transactional and COMMITTED transactional records are visible. To be more
-    concrete, READ_COMMITTED returns all data from offsets smaller than the current LSO (last
-    stable offset), and enables the inclusion of the list of aborted transactions in the
-    result, which allows consumers to discard ABORTED transactional records.
+    """The isolation level: 0 (READ_UNCOMMITTED), or 1 (READ_COMMITTED), for which the end of the
+    log is the last stable offset.
     """
 
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
     """Each topic in the request."""
 
     timeout_ms: int = i32(since=10, ignorable=True)
-    """The timeout to await a response in milliseconds for requests that require reading from
-    remote storage for topics enabled with tiered storage.
-    """
+    """How long the broker may take to read from tiered storage, in milliseconds."""
 
 
 class ListOffsetsPartitionResponse(Struct):
@@ -153,15 +147,13 @@ class ListOffsetsTopicResponse(Struct):
 class ListOffsetsResponse(Response, request=ListOffsetsRequest):
     """Response to `ListOffsetsRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 removes the offsets array in favor of returning a single offset.
-
-    Version 1 also adds the timestamp associated with the returned offset.
+    Version 1 replaces the array of offsets by one offset, and adds the timestamp of its record.
 
     Version 2 adds the throttle time.
 
-    Starting in version 3, on quota violation, brokers send out responses before throttling.
+    From version 3 on, a broker that throttles a client sends the response first.
 
     Version 4 adds the leader epoch, which is used for fencing.
 
@@ -171,21 +163,20 @@ class ListOffsetsResponse(Response, request=ListOffsetsRequest):
 
     Version 7 is the same as version 6 (KIP-734).
 
-    Version 8 enables listing offsets by local log start offset. This is the earliest log
-    start offset in the local log. (KIP-405).
+    Version 8 is the same as version 7; the request has a new kind of offset (KIP-405).
 
-    Version 9 enables listing offsets by last tiered offset (KIP-1005).
+    Version 9 adds the timestamp -5: the last offset in tiered storage (KIP-1005).
 
-    Version 10 enables async remote list offsets support (KIP-1075).
+    Version 10 adds TimeoutMs, for reads from tiered storage (KIP-1075).
 
-    Version 11 enables listing offsets by earliest pending upload offset (KIP-1023).
+    Version 11 adds the timestamp -6: the first offset that is not in tiered storage yet (KIP-1023).
 
     Source: `ListOffsetsResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

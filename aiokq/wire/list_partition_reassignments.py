@@ -25,7 +25,7 @@ class ListPartitionReassignmentsTopics(Struct):
     """The topic name."""
 
     partition_indexes: list[int] = array(i32)
-    """The partitions to list partition reassignments for."""
+    """The partitions whose reassignments to list."""
 
 
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
@@ -46,7 +46,7 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, nullable_since=0, default=None
     )
-    """The topics to list partition reassignments for, or null to list everything."""
+    """The topics whose reassignments to list, or null for all."""
 
 
 class OngoingPartitionReassignment(Struct):
@@ -62,10 +62,10 @@ class OngoingPartitionReassignment(Struct):
     """The current replica set."""
 
     adding_replicas: list[int] = array(i32)
-    """The set of replicas we are currently adding."""
+    """The replicas that are being added."""
 
     removing_replicas: list[int] = array(i32)
-    """The set of replicas we are currently removing."""
+    """The replicas that are being removed."""
 
 
 class OngoingTopicReassignment(Struct):
@@ -88,8 +88,8 @@ class ListPartitionReassignmentsResponse(Response, request=ListPartitionReassign
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

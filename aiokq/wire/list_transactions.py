@@ -15,10 +15,10 @@ __all__ = [
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Request of the ListTransactions API.
 
-    Version 1: adds DurationFilter to list transactions older than specified duration.
+    Version 1 adds DurationFilter, which selects the transactions that have run longer.
 
-    Version 2: adds TransactionalIdPattern to list transactions with the same
-    pattern(KIP-1152).
+    Version 2 adds TransactionalIdPattern, which selects transactional ids by a regular expression
+    (KIP-1152).
 
     Source: `ListTransactionsRequest.json`.
     """
@@ -30,25 +30,16 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     FLEXIBLE_SINCE = 0
 
     state_filters: list[str] = array(string)
-    """The transaction states to filter by: if empty, all transactions are returned; if non-
-    empty, then only transactions matching one of the filtered states will be returned.
-    """
+    """The states of the transactions to list; empty for all."""
 
     producer_id_filters: list[int] = array(i64)
-    """The producerIds to filter by: if empty, all transactions will be returned; if non-empty,
-    only transactions which match one of the filtered producerIds will be returned.
-    """
+    """The producer ids of the transactions to list; empty for all."""
 
     duration_filter: int = i64(since=1, default=-1)
-    """Duration (in millis) to filter by: if < 0, all transactions will be returned; otherwise,
-    only transactions running longer than this duration will be returned.
-    """
+    """List only transactions that have run longer than this, in milliseconds; negative for all."""
 
     transactional_id_pattern: str | None = string(since=2, nullable_since=2, default=None)
-    """The transactional ID regular expression pattern to filter by: if it is empty or null, all
-    transactions are returned; Otherwise then only the transactions matching the given regular
-    expression will be returned.
-    """
+    """A regular expression for the transactional ids to list; empty or null for all."""
 
 
 class ListTransactionsTransactionState(Struct):
@@ -70,26 +61,24 @@ class ListTransactionsTransactionState(Struct):
 class ListTransactionsResponse(Response, request=ListTransactionsRequest):
     """Response to `ListTransactionsRequest`.
 
-    Version 1 is the same as version 0 (KIP-994). This API can return InvalidRegularExpression
-    (KIP-1152).
+    Version 1 is the same as version 0 (KIP-994). Version 2 adds the error code
+    INVALID_REGULAR_EXPRESSION (KIP-1152).
 
     Source: `ListTransactionsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     unknown_state_filters: list[str] = array(string)
-    """Set of state filters provided in the request which were unknown to the transaction
-    coordinator.
-    """
+    """The states in the request that the coordinator does not know."""
 
     transaction_states: list[ListTransactionsTransactionState] = array(
         ListTransactionsTransactionState
     )
-    """The current state of the transaction for the transactional id."""
+    """The transactions."""

@@ -33,30 +33,29 @@ class MetadataRequestTopic(Struct):
 class MetadataRequest(Request["MetadataResponse"]):
     """Request of the Metadata API.
 
-    In version 0, an empty array indicates "request metadata for all topics." In version 1 and
-    higher, an empty array indicates "request metadata for no topics," and a null array is
-    used to indicate "request metadata for all topics."
+    In version 0, an empty array of topics asks for all topics. From version 1 on, null asks for all
+    topics, and an empty array for none.
 
-    Version 2 and 3 are the same as version 1.
+    Versions 2 and 3 are the same as version 1.
 
     Version 4 adds AllowAutoTopicCreation.
 
-    Starting in version 8, authorized operations can be requested for cluster and topic
-    resource.
+    Version 8 adds the fields that ask for the authorized operations of the cluster and of the
+    topics.
 
     Version 9 is the first flexible version.
 
-    Version 10 adds topicId and allows name field to be null. However, this functionality was
-    not implemented on the server.
+    Version 10 adds the topic id and allows a null name, but no broker implements it for versions 10
+    and 11.
 
-    Versions 10 and 11 should not use the topicId field or set topic name to null.
+    Therefore a request of these two versions must give topics by name.
 
-    Version 11 deprecates IncludeClusterAuthorizedOperations field. This is now exposed by the
-    DescribeCluster API (KIP-700).
+    Version 11 removes IncludeClusterAuthorizedOperations, which the DescribeCluster API replaces
+    (KIP-700).
 
-    Version 12 supports topic Id.
+    From version 12 on, topics can be given by id.
 
-    Version 13 supports top-level error code in the response.
+    Version 13 adds a top-level error code to the response.
 
     Source: `MetadataRequest.json`.
     """
@@ -73,15 +72,15 @@ class MetadataRequest(Request["MetadataResponse"]):
     """
 
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
-    """If this is true, the broker may auto-create topics that we requested which do not already
-    exist, if it is configured to do so.
+    """Whether the broker may create requested topics that do not exist, if
+    auto.create.topics.enable is set.
     """
 
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
-    """Whether to include cluster authorized operations."""
+    """Whether the response should have the authorized operations of the cluster."""
 
     include_topic_authorized_operations: bool = boolean(since=8)
-    """Whether to include topic authorized operations."""
+    """Whether the response should have the authorized operations of the topics."""
 
 
 class MetadataResponseBroker(Struct):
@@ -141,14 +140,10 @@ class MetadataResponseTopic(Struct):
     """The topic error, or 0 if there was no error."""
 
     name: str | None = string(nullable_since=12)
-    """The topic name. Null for non-existing topics queried by ID. This is never null when
-    ErrorCode is zero. One of Name and TopicId is always populated.
-    """
+    """The topic name; null if the request gave an id that does not exist."""
 
     topic_id: uuid.UUID = uuid_(since=10, ignorable=True)
-    """The topic id. Zero for non-existing topics queried by name. This is never zero when
-    ErrorCode is zero. One of Name and TopicId is always populated.
-    """
+    """The topic id; zero if the request gave a name that does not exist."""
 
     is_internal: bool = boolean(since=1, ignorable=True)
     """True if the topic is internal."""
@@ -157,14 +152,13 @@ class MetadataResponseTopic(Struct):
     """Each partition in the topic."""
 
     topic_authorized_operations: int = i32(since=8, default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this topic."""
+    """The operations on the topic that the client may do, one bit per operation."""
 
 
 class MetadataResponse(Response, request=MetadataRequest):
     """Response to `MetadataRequest`.
 
-    Version 1 adds fields for the rack of each broker, the controller id, and whether or not
-    the topic is internal.
+    Version 1 adds the rack of each broker, the controller id, and whether a topic is internal.
 
     Version 2 adds the cluster ID field.
 
@@ -172,32 +166,31 @@ class MetadataResponse(Response, request=MetadataRequest):
 
     Version 4 is the same as version 3.
 
-    Version 5 adds a per-partition offline_replicas field. This field specifies the list of
-    replicas that are offline.
+    Version 5 adds the offline replicas of each partition.
 
-    Starting in version 6, on quota violation, brokers send out responses before throttling.
+    From version 6 on, a broker that throttles a client sends the response first.
 
     Version 7 adds the leader epoch to the partition metadata.
 
-    Starting in version 8, brokers can send authorized operations for topic and cluster.
+    Version 8 adds the authorized operations of the topics and of the cluster.
 
     Version 9 is the first flexible version.
 
-    Version 10 adds topicId.
+    Version 10 adds the topic id.
 
-    Version 11 deprecates ClusterAuthorizedOperations. This is now exposed by the
-    DescribeCluster API (KIP-700).
+    Version 11 removes ClusterAuthorizedOperations, which the DescribeCluster API replaces
+    (KIP-700).
 
-    Version 12 supports topicId.
+    From version 12 on, a topic that was asked for by id may have a null name.
 
-    Version 13 supports top-level error code in the response.
+    Version 13 adds a top-level error code to the response.
 
     Source: `MetadataResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
@@ -213,7 +206,7 @@ class MetadataResponse(Response, request=MetadataRequest):
     """Each topic in the response."""
 
     cluster_authorized_operations: int = i32(since=8, until=10, default=-2147483648)
-    """32-bit bitfield to represent authorized operations for this cluster."""
+    """The operations on the cluster that the client may do, one bit per operation."""
 
     error_code: int = i16(since=13, ignorable=True)
     """The top-level error code, or 0 if there was no error."""

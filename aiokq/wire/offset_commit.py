@@ -60,29 +60,27 @@ class OffsetCommitRequestTopic(Struct):
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Request of the OffsetCommit API.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
-    Version 1 adds timestamp and group membership information, as well as the commit
-    timestamp.
+    Version 1 adds the generation, the member id and the commit timestamp.
 
-    Version 2 adds retention time. It removes the commit timestamp added in version 1.
+    Version 2 adds the retention time and removes the commit timestamp.
 
-    Version 3 and 4 are the same as version 2.
+    Versions 3 and 4 are the same as version 2.
 
     Version 5 removes the retention time, which is now controlled only by a broker
     configuration.
 
     Version 6 adds the leader epoch for fencing.
 
-    version 7 adds a new field called groupInstanceId to indicate member identity across
-    restarts.
+    Version 7 adds the field group_instance_id, which identifies a member across restarts.
 
     Version 8 is the first flexible version.
 
     Version 9 is the first version that can be used with the new consumer group protocol
     (KIP-848). The request is the same as version 8.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
+    Version 10 replaces the topic names by topic ids (KIP-848).
 
     Source: `OffsetCommitRequest.json`.
     """
@@ -97,18 +95,17 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """The unique group identifier."""
 
     generation_id_or_member_epoch: int = i32(since=1, default=-1, ignorable=True)
-    """The generation of the group if using the classic group protocol or the member epoch if
-    using the consumer protocol.
+    """The generation of a classic group, or the member epoch of a group of the consumer protocol.
     """
 
     member_id: str = string(since=1, ignorable=True)
     """The member ID assigned by the group coordinator."""
 
     group_instance_id: str | None = string(since=7, nullable_since=7, default=None)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     retention_time_ms: int = i64(since=2, until=4, default=-1, ignorable=True)
-    """The time period in ms to retain the offset."""
+    """How long to keep the offset, in milliseconds; -1 for the broker's retention."""
 
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
     """The topics to commit offsets for."""
@@ -146,40 +143,38 @@ class OffsetCommitResponseTopic(Struct):
 class OffsetCommitResponse(Response, request=OffsetCommitRequest):
     """Response to `OffsetCommitRequest`.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
     Versions 1 and 2 are the same as version 0.
 
-    Version 3 adds the throttle time to the response.
+    Version 3 adds the throttle time.
 
-    Starting in version 4, on quota violation, brokers send out responses before throttling.
+    From version 4 on, a broker that throttles a client sends the response first.
 
     Versions 5 and 6 are the same as version 4.
 
-    Version 7 offsetCommitRequest supports a new field called groupInstanceId to indicate
-    member identity across restarts.
+    Version 7 of the request adds group_instance_id, which identifies a member across restarts. The
+    response is the same.
 
     Version 8 is the first flexible version.
 
-    Version 9 is the first version that can be used with the new consumer group protocol
-    (KIP-848). The response is the same as version 8 but can return STALE_MEMBER_EPOCH when
-    the new consumer group protocol is used and GROUP_ID_NOT_FOUND when the group does not
-    exist for both protocols.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds the error
+    codes STALE_MEMBER_EPOCH, for these groups, and GROUP_ID_NOT_FOUND, for groups of both
+    protocols.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
-    Supported errors: - GROUP_AUTHORIZATION_FAILED (version 0+) - NOT_COORDINATOR (version 0+)
-    - COORDINATOR_NOT_AVAILABLE (version 0+) - COORDINATOR_LOAD_IN_PROGRESS (version 0+) -
-    ILLEGAL_GENERATION (version 1+) - UNKNOWN_MEMBER_ID (version 1+) -
-    INVALID_COMMIT_OFFSET_SIZE (version 0+) - FENCED_MEMBER_EPOCH (version 7+) -
-    GROUP_ID_NOT_FOUND (version 9+) - STALE_MEMBER_EPOCH (version 9+) - UNKNOWN_TOPIC_ID
-    (version 10+).
+    Version 10 adds support for topic ids and removes support for topic names (KIP-848). The errors
+    are GROUP_AUTHORIZATION_FAILED (version 0+), NOT_COORDINATOR (version 0+),
+    COORDINATOR_NOT_AVAILABLE (version 0+), COORDINATOR_LOAD_IN_PROGRESS (version 0+),
+    ILLEGAL_GENERATION (version 1+), UNKNOWN_MEMBER_ID (version 1+), INVALID_COMMIT_OFFSET_SIZE
+    (version 0+), FENCED_MEMBER_EPOCH (version 7+), GROUP_ID_NOT_FOUND (version 9+),
+    STALE_MEMBER_EPOCH (version 9+), UNKNOWN_TOPIC_ID (version 10+).
 
     Source: `OffsetCommitResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

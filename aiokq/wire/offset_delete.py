@@ -92,8 +92,8 @@ class OffsetDeleteResponse(Response, request=OffsetDeleteRequest):
     """The top-level error code, or 0 if there was no error."""
 
     throttle_time_ms: int = i32(ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

@@ -31,7 +31,7 @@ class OffsetFetchRequestTopic(Struct):
     """The topic name."""
 
     partition_indexes: list[int] = array(i32, until=7)
-    """The partition indexes we would like to fetch offsets for."""
+    """The partitions whose offsets to fetch."""
 
 
 class OffsetFetchRequestTopics(Struct):
@@ -47,7 +47,7 @@ class OffsetFetchRequestTopics(Struct):
     """The topic ID."""
 
     partition_indexes: list[int] = array(i32, since=8)
-    """The partition indexes we would like to fetch offsets for."""
+    """The partitions whose offsets to fetch."""
 
 
 class OffsetFetchRequestGroup(Struct):
@@ -63,41 +63,38 @@ class OffsetFetchRequestGroup(Struct):
     """The member id."""
 
     member_epoch: int = i32(since=9, default=-1, ignorable=True)
-    """The member epoch if using the new consumer protocol (KIP-848)."""
+    """The member epoch, for groups of the consumer protocol (KIP-848); else -1."""
 
     topics: list[OffsetFetchRequestTopics] | None = array(
         OffsetFetchRequestTopics, since=8, nullable_since=8
     )
-    """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics."""
+    """The topics whose offsets to fetch, or null for all topics."""
 
 
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """Request of the OffsetFetch API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
-    In version 0, the request read offsets from ZK.
+    In version 0, the offsets come from ZooKeeper.
 
-    Starting in version 1, the broker supports fetching offsets from the internal
-    __consumer_offsets topic.
+    From version 1 on, the offsets come from the internal topic __consumer_offsets.
 
-    Starting in version 2, the request can contain a null topics array to indicate that
-    offsets for all topics should be fetched. It also returns a top level error code for group
-    or coordinator level errors.
+    From version 2 on, null topics ask for the offsets of all topics, and the response has a top-
+    level error code.
 
-    Version 3, 4, and 5 are the same as version 2.
+    Versions 3, 4 and 5 are the same as version 2.
 
     Version 6 is the first flexible version.
 
-    Version 7 is adding the require stable flag.
+    Version 7 adds RequireStable.
 
-    Version 8 is adding support for fetching offsets for multiple groups at a time.
+    Version 8 adds several groups in one request.
 
-    Version 9 is the first version that can be used with the new consumer group protocol
-    (KIP-848). It adds the MemberId and MemberEpoch fields. Those are filled in and validated
-    when the new consumer protocol is used.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds MemberId
+    and MemberEpoch, which the coordinator checks for these groups.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
+    Version 10 replaces the topic names by topic ids (KIP-848).
 
     Source: `OffsetFetchRequest.json`.
     """
@@ -114,14 +111,14 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     topics: list[OffsetFetchRequestTopic] | None = array(
         OffsetFetchRequestTopic, until=7, nullable_since=2
     )
-    """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics."""
+    """The topics whose offsets to fetch, or null for all topics."""
 
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
-    """Each group we would like to fetch offsets for."""
+    """The groups whose offsets to fetch."""
 
     require_stable: bool = boolean(since=7)
-    """Whether broker should hold on returning unstable offsets but set a retriable error code
-    for the partitions.
+    """Whether partitions with an open transactional commit get the retriable error
+    UNSTABLE_OFFSET_COMMIT instead of an offset.
     """
 
 
@@ -217,7 +214,7 @@ class OffsetFetchResponseGroup(Struct):
 class OffsetFetchResponse(Response, request=OffsetFetchRequest):
     """Response to `OffsetFetchRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 is the same as version 0.
 
@@ -225,32 +222,32 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
 
     Version 3 adds the throttle time.
 
-    Starting in version 4, on quota violation, brokers send out responses before throttling.
+    From version 4 on, a broker that throttles a client sends the response first.
 
     Version 5 adds the leader epoch to the committed offset.
 
     Version 6 is the first flexible version.
 
-    Version 7 adds pending offset commit as new error response on partition level.
+    Version 7 adds the partition-level error UNSTABLE_OFFSET_COMMIT, for a commit of a transaction
+    that is not completed.
 
-    Version 8 is adding support for fetching offsets for multiple groups.
+    Version 8 adds a result for each group of the request.
 
-    Version 9 is the first version that can be used with the new consumer group protocol
-    (KIP-848). The response is the same as version 8 but can return STALE_MEMBER_EPOCH and
-    UNKNOWN_MEMBER_ID errors when the new consumer group protocol is used.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds the error
+    codes STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID for these groups.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848).
-    Supported errors: - GROUP_AUTHORIZATION_FAILED (version 0+) - NOT_COORDINATOR (version 0+)
-    - COORDINATOR_NOT_AVAILABLE (version 0+) - COORDINATOR_LOAD_IN_PROGRESS (version 0+) -
-    GROUP_ID_NOT_FOUND (version 0+) - UNSTABLE_OFFSET_COMMIT (version 7+) - UNKNOWN_MEMBER_ID
-    (version 9+) - STALE_MEMBER_EPOCH (version 9+) - UNKNOWN_TOPIC_ID (version 10+).
+    Version 10 adds support for topic ids and removes support for topic names (KIP-848). The errors
+    are GROUP_AUTHORIZATION_FAILED (version 0+), NOT_COORDINATOR (version 0+),
+    COORDINATOR_NOT_AVAILABLE (version 0+), COORDINATOR_LOAD_IN_PROGRESS (version 0+),
+    GROUP_ID_NOT_FOUND (version 0+), UNSTABLE_OFFSET_COMMIT (version 7+), UNKNOWN_MEMBER_ID (version
+    9+), STALE_MEMBER_EPOCH (version 9+), UNKNOWN_TOPIC_ID (version 10+).
 
     Source: `OffsetFetchResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)

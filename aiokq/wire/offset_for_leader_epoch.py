@@ -25,10 +25,8 @@ class OffsetForLeaderPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
-    """An epoch used to fence consumers/replicas with old metadata. If the epoch provided by the
-    client is larger than the current epoch known to the broker, then the UNKNOWN_LEADER_EPOCH
-    error code will be returned. If the provided epoch is smaller, then the
-    FENCED_LEADER_EPOCH error code will be returned.
+    """The leader epoch that the client knows. A larger epoch than the broker's gets the error
+    UNKNOWN_LEADER_EPOCH, a smaller one FENCED_LEADER_EPOCH; -1 is not checked.
     """
 
     leader_epoch: int = i32()
@@ -51,15 +49,14 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Request of the OffsetForLeaderEpoch API.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
     Version 1 is the same as version 0.
 
-    Version 2 adds the current leader epoch to support fencing.
+    Version 2 adds the current leader epoch, by which the broker detects outdated metadata.
 
-    Version 3 adds ReplicaId (the default is -2 which conventionally represents a "debug"
-    consumer which is allowed to see offsets beyond the high watermark). Followers will use
-    this replicaId when using an older version of the protocol.
+    Version 3 adds ReplicaId. Its default, -2, stands for a client that may see offsets beyond the
+    high watermark; followers that send an older version count as such.
 
     Version 4 enables flexible versions.
 
@@ -73,7 +70,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     FLEXIBLE_SINCE = 4
 
     replica_id: int = i32(since=3, default=-2, ignorable=True)
-    """The broker ID of the follower, of -1 if this request is from a consumer."""
+    """The broker id of the follower, or -1 if the request is from a consumer."""
 
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
     """Each topic to get offsets for."""
@@ -86,7 +83,7 @@ class OffsetForLeaderEpochEndOffset(Struct):
     """
 
     error_code: int = i16()
-    """The error code 0, or if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     partition: int = i32()
     """The partition index."""
@@ -108,17 +105,17 @@ class OffsetForLeaderTopicResult(Struct):
     """The topic name."""
 
     partitions: list[OffsetForLeaderEpochEndOffset] = array(OffsetForLeaderEpochEndOffset)
-    """Each partition in the topic we fetched offsets for."""
+    """The result for each partition."""
 
 
 class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest):
     """Response to `OffsetForLeaderEpochRequest`.
 
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 2.
 
-    Version 1 added the leader epoch to the response.
+    Version 1 adds the leader epoch.
 
-    Version 2 added the throttle time.
+    Version 2 adds the throttle time.
 
     Version 3 is the same as version 2.
 
@@ -128,9 +125,9 @@ class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
-    """Each topic we fetched offsets for."""
+    """The result for each topic."""

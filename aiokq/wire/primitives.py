@@ -120,7 +120,7 @@ def unsigned(value: int) -> bytes:
 
 
 def string_prefix(value: int) -> bytes:
-    """Return the length prefix (length plus one) of a compact string if it takes several bytes."""
+    """Return the length prefix of a compact string as a varint; `value` is the length plus one."""
     if value > MAX_STRING + 1:
         raise Malformed(f"string of {value - 1} bytes, at most {MAX_STRING} are allowed")
     return unsigned(value)

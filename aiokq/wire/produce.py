@@ -54,38 +54,34 @@ class TopicProduceData(Struct):
 class ProduceRequest(Request["ProduceResponse"]):
     """Request of the Produce API.
 
-    Versions 0-2 were removed in Apache Kafka 4.0, version 3 is the new baseline. Due to a bug
-    in librdkafka, these versions have to be included in the api versions response (see
-    KAFKA-18659), but are rejected otherwise. See
-    `ApiKeys.PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION` for more details.
+    Apache Kafka 4.0 removed the versions before 3. Because of a bug in librdkafka, the ApiVersions
+    response still names them (KAFKA-18659), but brokers refuse them.
 
-    Version 1 and 2 are the same as version 0.
+    Versions 1 and 2 are the same as version 0.
 
-    Version 3 adds the transactional ID, which is used for authorization when attempting to
-    write transactional data. Version 3 also adds support for Kafka Message Format v2.
+    Version 3 adds the transactional id, for which a transactional producer must be authorized, and
+    message format 2.
 
-    Version 4 is the same as version 3, but the requester must be prepared to handle a
-    KAFKA_STORAGE_ERROR.
+    Version 4 is the same as version 3, but the response may have the error KAFKA_STORAGE_ERROR.
 
-    Version 5 and 6 are the same as version 3.
+    Versions 5 and 6 are the same as version 3.
 
-    Starting in version 7, records can be produced using ZStandard compression. See KIP-110.
+    From version 7 on, batches may be compressed with zstd (KIP-110).
 
-    Starting in Version 8, response has RecordErrors and ErrorMessage. See KIP-467.
+    From version 8 on, the response has RecordErrors and ErrorMessage (KIP-467).
 
     Version 9 enables flexible versions.
 
     Version 10 is the same as version 9 (KIP-951).
 
-    Version 11 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 11 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 12 is the same as version 11 (KIP-890). Note when produce requests are used in
-    transaction, if transaction V2 (KIP_890 part 2) is enabled, the produce request will also
-    include the function for a AddPartitionsToTxn call. If V2 is disabled, the client can't
-    use produce request version higher than 11 within a transaction.
+    Version 12 is the same as version 11. A client sends it within a transaction only if transaction
+    version 2 is enabled (KIP-890, part 2); the request then also adds the partitions to the
+    transaction, so that no AddPartitionsToTxn request is needed.
 
-    Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID
-    error code.
+    Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
+    (KIP-516).
 
     Source: `ProduceRequest.json`.
     """
@@ -100,13 +96,12 @@ class ProduceRequest(Request["ProduceResponse"]):
     """The transactional ID, or null if the producer is not transactional."""
 
     acks: int = i16()
-    """The number of acknowledgments the producer requires the leader to have received before
-    considering a request complete. Allowed values: 0 for no acknowledgments, 1 for only the
-    leader and -1 for the full ISR.
+    """The replicas that must have the records before the broker answers: 0 for none (there is no
+    response), 1 for the leader, -1 for all replicas in sync.
     """
 
     timeout_ms: int = i32()
-    """The timeout to await a response in milliseconds."""
+    """How long the broker waits for the replicas, in milliseconds."""
 
     topic_data: list[TopicProduceData] = array(TopicProduceData)
     """Each topic to produce to."""
@@ -119,10 +114,10 @@ class BatchIndexAndErrorMessage(Struct):
     """
 
     batch_index: int = i32(since=8)
-    """The batch index of the record that caused the batch to be dropped."""
+    """The index in the batch of a record for which the batch was refused."""
 
     batch_index_error_message: str | None = string(since=8, nullable_since=8, default=None)
-    """The error message of the record that caused the batch to be dropped."""
+    """The error message for the record, or null."""
 
 
 class ProduceLeaderIdAndEpoch(Struct):
@@ -164,17 +159,15 @@ class PartitionProduceResponse(Struct):
     record_errors: list[BatchIndexAndErrorMessage] = array(
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
-    """The batch indices of records that caused the batch to be dropped."""
+    """The records for which the batch was refused."""
 
     error_message: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
-    """The global error message summarizing the common root cause of the records that caused the
-    batch to be dropped.
-    """
+    """The reason why the batch was refused, or null."""
 
     current_leader: ProduceLeaderIdAndEpoch | None = struct(
         ProduceLeaderIdAndEpoch, since=10, tag=0
     )
-    """The leader broker that the producer should use for future requests."""
+    """The leader to which the producer should send the partition's next batches."""
 
 
 class TopicProduceResponse(Struct):
@@ -190,7 +183,7 @@ class TopicProduceResponse(Struct):
     """The unique topic ID."""
 
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
-    """Each partition that we produced to within the topic."""
+    """The result for each partition."""
 
 
 class ProduceNodeEndpoint(Struct):
@@ -215,48 +208,46 @@ class ProduceNodeEndpoint(Struct):
 class ProduceResponse(Response, request=ProduceRequest):
     """Response to `ProduceRequest`.
 
-    Versions 0-2 were removed in Apache Kafka 4.0, version 3 is the new baseline. Due to a bug
-    in librdkafka, these versions have to be included in the api versions response (see
-    KAFKA-18659), but are rejected otherwise. See
-    `ApiKeys.PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION` for more details.
+    Apache Kafka 4.0 removed the versions before 3. Because of a bug in librdkafka, the ApiVersions
+    response still names them (KAFKA-18659), but brokers refuse them.
 
-    Version 1 added the throttle time.
+    Version 1 adds the throttle time.
 
-    Version 2 added the log append time.
+    Version 2 adds the log append time.
 
     Version 3 is the same as version 2.
 
-    Version 4 added KAFKA_STORAGE_ERROR as a possible error code.
+    Version 4 adds the error code KAFKA_STORAGE_ERROR.
 
-    Version 5 added LogStartOffset to filter out spurious OutOfOrderSequenceExceptions on the
-    client.
+    Version 5 adds LogStartOffset, by which a client recognizes OUT_OF_ORDER_SEQUENCE_NUMBER errors
+    that do not mean a loss of records.
 
-    Version 8 added RecordErrors and ErrorMessage to include information about records that
-    cause the whole batch to be dropped. See KIP-467 for details.
+    Version 8 adds RecordErrors and ErrorMessage, which describe the records for which a batch was
+    refused (KIP-467).
 
     Version 9 enables flexible versions.
 
-    Version 10 adds 'CurrentLeader' and 'NodeEndpoints' as tagged fields (KIP-951).
+    Version 10 adds the tagged fields CurrentLeader and NodeEndpoints (KIP-951).
 
-    Version 11 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 11 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
     Version 12 is the same as version 10 (KIP-890).
 
-    Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID
-    error code.
+    Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
+    (KIP-516).
 
     Source: `ProduceResponse.json`.
     """
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
-    """Each produce response."""
+    """The result for each topic."""
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     node_endpoints: list[ProduceNodeEndpoint] = array(ProduceNodeEndpoint, since=10, tag=0)
-    """Endpoints for all current-leaders enumerated in PartitionProduceResponses, with errors
+    """The endpoints of the leaders in `current_leader` of partitions with the error
     NOT_LEADER_OR_FOLLOWER.
     """

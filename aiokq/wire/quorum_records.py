@@ -156,7 +156,7 @@ class VotersRecordVoter(Struct):
     """The endpoint that can be used to communicate with the voter."""
 
     k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
-    """The range of versions of the protocol that the replica supports."""
+    """The versions of the KRaft protocol that the voter supports."""
 
 
 class VotersRecord(Message):

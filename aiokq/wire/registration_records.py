@@ -78,7 +78,7 @@ class RegisterBrokerRecord(Message):
     """The broker id."""
 
     is_migrating_zk_broker: bool = boolean(since=2)
-    """True if the broker is a ZK broker in migration mode. Otherwise, false."""
+    """Whether the broker still uses ZooKeeper and is being migrated."""
 
     incarnation_id: uuid.UUID = uuid_()
     """The incarnation ID of the broker process."""
@@ -102,7 +102,7 @@ class RegisterBrokerRecord(Message):
     """True if the broker is in controlled shutdown."""
 
     log_dirs: list[uuid.UUID] = array(uuid_, since=3, tag=0)
-    """Log directories configured in this broker which are available."""
+    """The ids of the broker's available log directories."""
 
 
 class UnregisterBrokerRecord(Message):
@@ -153,7 +153,7 @@ class BrokerRegistrationChangeRecord(Message):
     """0 if no change, 1 if the broker is in controlled shutdown."""
 
     log_dirs: list[uuid.UUID] = array(uuid_, since=2, tag=2)
-    """Log directories configured in this broker which are available."""
+    """The ids of the broker's available log directories."""
 
 
 class FenceBrokerRecord(Message):
@@ -248,7 +248,7 @@ class RegisterControllerRecord(Message):
     """The incarnation ID of the controller process."""
 
     zk_migration_ready: bool = boolean()
-    """Set if the required configurations for ZK migration are present."""
+    """Whether the controller has the configurations for the migration from ZooKeeper."""
 
     end_points: list[ControllerEndpoint] = array(ControllerEndpoint)
     """The endpoints that can be used to communicate with this controller."""

@@ -13,7 +13,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds flexible version support.
+    Version 2 is the first flexible version.
 
     Source: `SaslAuthenticateRequest.json`.
     """
@@ -33,7 +33,7 @@ class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
 
     Version 1 adds the session lifetime.
 
-    Version 2 adds flexible version support.
+    Version 2 is the first flexible version.
 
     Source: `SaslAuthenticateResponse.json`.
     """
@@ -48,6 +48,6 @@ class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
     """The SASL authentication bytes from the server, as defined by the SASL mechanism."""
 
     session_lifetime_ms: int = i64(since=1, ignorable=True)
-    """Number of milliseconds after which only re-authentication over the existing connection to
-    create a new session can occur.
+    """How long the session lasts in milliseconds, 0 for no limit. Afterwards the connection
+    accepts only a new authentication.
     """

@@ -11,9 +11,8 @@ __all__ = ["SaslHandshakeRequest", "SaslHandshakeResponse"]
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Request of the SaslHandshake API.
 
-    Version 1 supports SASL_AUTHENTICATE. NOTE: Version cannot be easily bumped due to
-    incorrect client negotiation for clients <= 2.4. See
-    https://issues.apache.org/jira/browse/KAFKA-9577.
+    After version 1, the client sends its tokens in SaslAuthenticate requests. A newer version would
+    break Java clients up to 2.4, which negotiate it wrongly (KAFKA-9577).
 
     Source: `SaslHandshakeRequest.json`.
     """
@@ -30,9 +29,8 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
 class SaslHandshakeResponse(Response, request=SaslHandshakeRequest):
     """Response to `SaslHandshakeRequest`.
 
-    Version 1 is the same as version 0. NOTE: Version cannot be easily bumped due to incorrect
-    client negotiation for clients <= 2.4. See
-    https://issues.apache.org/jira/browse/KAFKA-9577.
+    Version 1 is the same as version 0. A newer version would break Java clients up to 2.4, which
+    negotiate it wrongly (KAFKA-9577).
 
     Source: `SaslHandshakeResponse.json`.
     """

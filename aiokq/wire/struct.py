@@ -3,7 +3,7 @@
 A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. Type
 checkers and the functions of `dataclasses` (`fields`, `replace`, `asdict`) treat it as a dataclass,
 but the `dataclass` decorator is not used: it takes half a millisecond per class, and a broker,
-which starts in 150 ms, has some two hundred of them. Here a class takes microseconds, and its
+which starts in 150 ms, loads some two hundred classes. Here a class takes microseconds, and its
 `__init__` is compiled when the first instance is created.
 """
 

@@ -26,14 +26,12 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
     Versions 1 and 2 are the same as version 0.
 
-    Starting from version 3, we add a new field called groupInstanceId to indicate member
-    identity across restarts.
+    Version 3 adds the field group_instance_id, which identifies a member across restarts.
 
     Version 4 is the first flexible version.
 
-    Starting from version 5, the client sends the Protocol Type and the Protocol Name to the
-    broker (KIP-559). The broker will reject the request if they are inconsistent with the
-    Type and Name known by the broker.
+    Version 5 adds ProtocolType and ProtocolName (KIP-559). The broker refuses the request if they
+    differ from those of the group.
 
     Source: `SyncGroupRequest.json`.
     """
@@ -54,7 +52,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     """The member ID assigned by the group."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     protocol_type: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The group protocol type."""
@@ -69,24 +67,23 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 class SyncGroupResponse(Response, request=SyncGroupRequest):
     """Response to `SyncGroupRequest`.
 
-    Version 1 adds throttle time.
+    Version 1 adds the throttle time.
 
-    Starting in version 2, on quota violation, brokers send out responses before throttling.
+    From version 2 on, a broker that throttles a client sends the response first.
 
-    Starting from version 3, syncGroupRequest supports a new field called groupInstanceId to
-    indicate member identity across restarts.
+    Version 3 of the request adds group_instance_id, which identifies a member across restarts. The
+    response is the same.
 
     Version 4 is the first flexible version.
 
-    Starting from version 5, the broker sends back the Protocol Type and the Protocol Name to
-    the client (KIP-559).
+    Version 5 adds ProtocolType and ProtocolName (KIP-559).
 
     Source: `SyncGroupResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()

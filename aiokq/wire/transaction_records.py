@@ -39,9 +39,8 @@ class PartitionsSchema(Struct):
 class TransactionLogValue(Message):
     """Value of the record of a transactional id: its producer and its transaction.
 
-    Version 1 is the first flexible version. KIP-915: bumping the version will no longer make
-    this record backward compatible. We suggest to add/remove only tagged fields to maintain
-    backward compatibility.
+    Version 1 is the first flexible version. Later changes should only add or remove tagged fields,
+    because an older Kafka cannot read a newer version (KIP-915).
 
     Source: `TransactionLogValue.json`.
     """
@@ -65,7 +64,7 @@ class TransactionLogValue(Message):
     """Epoch associated with the producer id."""
 
     next_producer_epoch: int = i16(since=1, default=-1, tag=3)
-    """Producer epoch associated with the NextProducerId."""
+    """Epoch of `next_producer_id`."""
 
     transaction_timeout_ms: int = i32()
     """Transaction timeout in milliseconds."""
@@ -99,4 +98,4 @@ class EndTxnMarker(Message):
     MAX_VERSION = 0
 
     coordinator_epoch: int = i32()
-    """The coordinator epoch when appending the record."""
+    """The coordinator's epoch when it wrote the marker."""

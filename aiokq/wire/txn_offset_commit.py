@@ -44,7 +44,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     """The topic name."""
 
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
-    """The partitions inside the topic that we want to commit offsets for."""
+    """The partitions whose offsets to commit."""
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
@@ -56,12 +56,11 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
     Version 3 adds the member.id, group.instance.id and generation.id.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 5 is the same as version 4 (KIP-890). Note when TxnOffsetCommit requests are used
-    in transaction, if transaction V2 (KIP_890 part 2) is enabled, the TxnOffsetCommit request
-    will also include the function for a AddOffsetsToTxn call. If V2 is disabled, the client
-    can't use TxnOffsetCommit request version higher than 4 within a transaction.
+    Version 5 is the same as version 4. A client sends it only if transaction version 2 is enabled
+    (KIP-890, part 2); the request then also adds the group to the transaction, so that no
+    AddOffsetsToTxn request is needed.
 
     Source: `TxnOffsetCommitRequest.json`.
     """
@@ -79,7 +78,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """The ID of the group."""
 
     producer_id: int = i64()
-    """The current producer ID in use by the transactional ID."""
+    """The producer id that the transactional id uses now."""
 
     producer_epoch: int = i16()
     """The current epoch associated with the producer ID."""
@@ -91,10 +90,10 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """The member ID assigned by the group coordinator."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
-    """The unique identifier of the consumer instance provided by end user."""
+    """The group.instance.id of the member (static membership), or null."""
 
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
-    """Each topic that we want to commit offsets for."""
+    """The topics whose offsets to commit."""
 
 
 class TxnOffsetCommitResponsePartition(Struct):
@@ -126,22 +125,22 @@ class TxnOffsetCommitResponseTopic(Struct):
 class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
     """Response to `TxnOffsetCommitRequest`.
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling.
+    From version 1 on, a broker that throttles a client sends the response first.
 
     Version 2 is the same as version 1.
 
-    Version 3 adds illegal generation, fenced instance id, and unknown member id errors.
+    Version 3 adds the error codes ILLEGAL_GENERATION, FENCED_INSTANCE_ID and UNKNOWN_MEMBER_ID.
 
-    Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+    Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 5 is the same with version 3 (KIP-890).
+    Version 5 is the same as version 4 (KIP-890).
 
     Source: `TxnOffsetCommitResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -31,12 +31,12 @@ class UnregisterBrokerResponse(Response, request=UnregisterBrokerRequest):
     """
 
     throttle_time_ms: int = i32()
-    """Duration in milliseconds for which the request was throttled due to a quota violation, or
-    zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or `null` if there was no top-level error."""
+    """The top-level error message, or null if there was no error."""

@@ -23,29 +23,25 @@ class FeatureUpdateKey(Struct):
     """The name of the finalized feature to be updated."""
 
     max_version_level: int = i16()
-    """The new maximum version level for the finalized feature. A value >= 1 is valid. A value <
-    1, is special, and can be used to request the deletion of the finalized feature.
-    """
+    """The new finalized level of the feature; a value below 1 deletes the finalized feature."""
 
     allow_downgrade: bool = boolean(until=0)
-    """DEPRECATED in version 1 (see DowngradeType). When set to true, the finalized feature
-    version level is allowed to be downgraded/deleted. The downgrade request will fail if the
-    new maximum version level is a value that's not lower than the existing maximum finalized
-    version level.
+    """Whether the level may be lowered or the feature deleted. Version 1 replaces this field by
+    `upgrade_type`.
     """
 
     upgrade_type: int = i8(since=1, default=1)
-    """Determine which type of upgrade will be performed: 1 will perform an upgrade only
-    (default), 2 is safe downgrades only (lossless), 3 is unsafe downgrades (lossy).
+    """The changes that are allowed: 1 for an upgrade only, 2 for a downgrade without loss of
+    metadata, 3 for a downgrade that may lose metadata.
     """
 
 
 class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """Request of the UpdateFeatures API.
 
-    Version 1 adds validate only field.
+    Version 1 adds ValidateOnly.
 
-    Version 2 changes the response to not return feature level results.
+    From version 2 on, the response has no results of the single features.
 
     Source: `UpdateFeaturesRequest.json`.
     """
@@ -57,13 +53,13 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     FLEXIBLE_SINCE = 0
 
     timeout_ms: int = i32(default=60000)
-    """How long to wait in milliseconds before timing out the request."""
+    """How long the broker waits for the request to complete, in milliseconds."""
 
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
     """The list of updates to finalized features."""
 
     validate_only: bool = boolean(since=1)
-    """True if we should validate the request, but not perform the upgrade or downgrade."""
+    """Whether to validate the request without changing anything."""
 
 
 class UpdatableFeatureResult(Struct):
@@ -76,10 +72,10 @@ class UpdatableFeatureResult(Struct):
     """The name of the finalized feature."""
 
     error_code: int = i16()
-    """The feature update error code or `0` if the feature update succeeded."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The feature update error, or `null` if the feature update succeeded."""
+    """The error message, or null if there was no error."""
 
 
 class UpdateFeaturesResponse(Response, request=UpdateFeaturesRequest):
@@ -89,15 +85,15 @@ class UpdateFeaturesResponse(Response, request=UpdateFeaturesRequest):
     """
 
     throttle_time_ms: int = i32()
-    """The duration in milliseconds for which the request was throttled due to a quota violation,
-    or zero if the request did not violate any quota.
+    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
+    not.
     """
 
     error_code: int = i16()
-    """The top-level error code, or `0` if there was no top-level error."""
+    """The top-level error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or `null` if there was no top-level error."""
+    """The top-level error message, or null if there was no error."""
 
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, until=1, ignorable=True)
     """Results for each feature update."""

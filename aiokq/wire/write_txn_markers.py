@@ -26,7 +26,7 @@ class WritableTxnMarkerTopic(Struct):
     """The topic name."""
 
     partition_indexes: list[int] = array(i32)
-    """The indexes of the partitions to write transaction markers for."""
+    """The partitions to write the marker to."""
 
 
 class WritableTxnMarker(Struct):
@@ -42,28 +42,26 @@ class WritableTxnMarker(Struct):
     """The current epoch associated with the producer ID."""
 
     transaction_result: bool = boolean()
-    """The result of the transaction to write to the partitions (false = ABORT, true = COMMIT)."""
+    """The result of the transaction: false for abort, true for commit."""
 
     topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
-    """Each topic that we want to write transaction marker(s) for."""
+    """The topics to write the marker to."""
 
     coordinator_epoch: int = i32()
-    """Epoch associated with the transaction state partition hosted by this transaction
-    coordinator.
-    """
+    """The leader epoch of the coordinator's partition of __transaction_state."""
 
     transaction_version: int = i8(since=2, ignorable=True)
-    """Transaction version of the marker. Ex: 0/1 = legacy (TV0/TV1), 2 = TV2 etc."""
+    """The transaction version of the marker: 0 or 1 for the former protocol, 2 for KIP-890."""
 
 
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """Request of the WriteTxnMarkers API.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 enables flexible versions.
 
-    Version 2 adds TransactionVersion field to the WritableTxnMarker (KIP-1228).
+    Version 2 adds TransactionVersion to the markers (KIP-1228).
 
     Source: `WriteTxnMarkersRequest.json`.
     """
@@ -111,7 +109,7 @@ class WritableTxnMarkerResult(Struct):
     """
 
     producer_id: int = i64()
-    """The current producer ID in use by the transactional ID."""
+    """The producer id that the transactional id uses now."""
 
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
     """The results by topic."""
@@ -120,14 +118,14 @@ class WritableTxnMarkerResult(Struct):
 class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
     """Response to `WriteTxnMarkersRequest`.
 
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+    Apache Kafka 4.0 removed the versions before 1.
 
     Version 1 enables flexible versions.
 
-    Version 2 matches WriteTxnMarkersRequest version 2 (KIP-1228).
+    Version 2 is the same as version 1; the request has a new field (KIP-1228).
 
     Source: `WriteTxnMarkersResponse.json`.
     """
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
-    """The results for writing makers."""
+    """The results for each marker."""
