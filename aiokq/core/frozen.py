@@ -1,27 +1,23 @@
 """`frozen`, the decorator of value classes: frozen dataclasses with slots, compiled on first use.
 
 `dataclass(frozen=True, slots=True)` compiles eight functions per class, which takes half a
-millisecond. A client has about a hundred such classes, of which a process uses a few. So the
-functions are compiled when the first object of a class is created.
+millisecond. A client has about a hundred such classes, of which a process uses a few, and most of
+these it neither compares nor prints. So `__init__` is compiled when the first object of a class is
+created, and the other functions when one of them is called.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
 
 __all__ = ["frozen"]
 
 T = TypeVar("T")
 
-_COMPILED: Final = ("__repr__", "__eq__", "__hash__", "__init__")
-"""Methods that a class may not define itself, in the order in which they are set.
-
-`__init__` is the last, because other threads may use an object as soon as `__init__` has created
-the object, and must be able to compare it.
-"""
+_COMPILED: Final = ("__init__", "__repr__", "__eq__", "__hash__")
+"""Methods that a class may not define itself."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -47,6 +43,10 @@ def frozen(cls: type[T]) -> type[T]:
         __slots__=tuple(own),
         __frozen_fields__=own,
         __dataclass_fields__=_Fields(),
+        __init__=_first_init,
+        __repr__=_first_repr,
+        __eq__=_first_eq,
+        __hash__=_first_hash,
         __setattr__=_refuse_to_set,
         __delattr__=_refuse_to_delete,
         __getstate__=_get_state,
@@ -55,7 +55,6 @@ def frozen(cls: type[T]) -> type[T]:
     metaclass: Any = type(cls)  # such as ABCMeta
     made = metaclass(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
-    made.__init__ = _first_init(made)
     result: type[T] = made
     return result
 
@@ -70,18 +69,54 @@ class _Fields:
         return owner.__dataclass_fields__
 
 
-def _first_init(cls: Any) -> Callable[..., None]:
-    def __init__(self: object, *args: object, **kwargs: object) -> None:
-        _complete(cls)
-        cls.__init__(self, *args, **kwargs)
+def _first_init(self: object, *args: object, **kwargs: object) -> None:
+    cls = _frozen_class(self)
+    pattern = _pattern(cls, repr=False, eq=False)
+    pattern.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    for name in ("__match_args__", "__init__"):
+        setattr(cls, name, pattern.__dict__[name])
+    cls.__init__(self, *args, **kwargs)
 
-    return __init__
+
+def _first_repr(self: object) -> str:
+    _complete(_frozen_class(self))
+    return repr(self)
+
+
+def _first_eq(self: object, other: object) -> bool:
+    cls = _frozen_class(self)
+    _complete(cls)
+    equal: bool = cls.__eq__(self, other)
+    return equal
+
+
+def _first_hash(self: object) -> int:
+    _complete(_frozen_class(self))
+    return hash(self)
+
+
+def _frozen_class(value: object) -> Any:
+    return next(cls for cls in type(value).__mro__ if "__frozen_fields__" in cls.__dict__)
 
 
 def _complete(cls: Any) -> None:
-    """Compile the methods of a dataclass. Concurrent calls in several threads are harmless."""
+    """Compile the methods besides `__init__`. Concurrent calls in several threads are harmless."""
+    pattern = _pattern(cls)
+    for name in ("__match_args__", "__dataclass_params__", "__repr__", "__eq__", "__hash__"):
+        setattr(cls, name, pattern.__dict__[name])
+    # Set last: other threads consider the class complete when they find this attribute.
+    cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
+
+
+def _pattern(cls: Any, **options: bool) -> Any:
+    """Return a dataclass with the fields of a class, whose methods the class can take over."""
     annotations: dict[str, object] = {}
-    namespace: dict[str, Any] = {"__module__": cls.__module__, "__annotations__": annotations}
+    # With a docstring, `dataclass` does not compute the signature for one.
+    namespace: dict[str, Any] = {
+        "__module__": cls.__module__,
+        "__doc__": cls.__doc__ or cls.__name__,
+        "__annotations__": annotations,
+    }
     for base in reversed(cls.__mro__):
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
@@ -93,12 +128,7 @@ def _complete(cls: Any) -> None:
     if hasattr(cls, "__post_init__"):
         namespace["__post_init__"] = cls.__post_init__
     plain: Any = type(cls.__name__, (), namespace)
-    pattern = dataclasses.dataclass(frozen=True)(plain)
-    for name in ("__match_args__", "__dataclass_params__", *_COMPILED):
-        setattr(cls, name, pattern.__dict__[name])
-    cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    # Set last: other threads consider the class complete when they find this attribute.
-    cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
+    return dataclasses.dataclass(frozen=True, **options)(plain)
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:

@@ -66,9 +66,13 @@ def test_nothing_is_compiled_before_the_first_object():
     class Fresh:
         x: int
 
-    assert "__eq__" not in vars(Fresh)
-    assert Fresh(1) == Fresh(1)
-    assert "__eq__" in vars(Fresh)
+    first = {name: vars(Fresh)[name] for name in ("__init__", "__repr__", "__eq__", "__hash__")}
+    assert all(vars(Point)[name] is first[name] for name in ("__repr__", "__hash__"))
+    one, other = Fresh(1), Fresh(1)
+    assert vars(Fresh)["__init__"] is not first["__init__"]
+    assert vars(Fresh)["__eq__"] is first["__eq__"]
+    assert one == other
+    assert all(vars(Fresh)[name] is not method for name, method in first.items())
 
 
 def test_it_is_a_frozen_dataclass_with_slots():
@@ -167,19 +171,24 @@ def test_a_class_with_methods_that_frozen_would_replace_is_refused():
                 return True
 
 
-def test_eq_and_hash_are_installed_before_init() -> None:
+def test_objects_compare_by_value_at_each_step_of_the_compilation() -> None:
     """Of two threads that created the first objects, one got an object without value equality."""
-    given: list[str] = []
+    steps: list[str] = []
 
     class Recorded(type):
         def __setattr__(cls, name: str, value: object) -> None:
-            given.append(name)
             super().__setattr__(name, value)
+            if name != "__qualname__" and name not in steps:
+                steps.append(name)
+                one, other = cls.__new__(cls), cls.__new__(cls)
+                for each in (one, other):
+                    object.__setattr__(each, "x", 1)
+                assert one == other
+                assert hash(one) == hash(other)
 
     @frozen
     class Point(metaclass=Recorded):
         x: int
 
-    given.clear()
     assert Point(1) == Point(1)
-    assert given.index("__init__") > max(given.index("__eq__"), given.index("__hash__"))
+    assert {"__init__", "__eq__", "__hash__"} <= set(steps)
