@@ -1,25 +1,28 @@
-"""Exception classes of Kafka's error codes, made from the table in codes.py.
+"""Exception classes of Kafka's error codes, made from the table in codes.py on first use.
 
-Type checkers read broker_errors.pyi. RequestTimeout (7) is in errors.py, because a client raises it
-for its own deadline too.
+A process uses a few of the 130 classes, and to create all would take a fortieth of a broker's
+start. Type checkers read broker_errors.pyi. RequestTimeout (7) is in errors.py, because a client
+raises it for its own deadline too.
 """
 
 from __future__ import annotations
 
-from aiokq.core.codes import ERROR_CODES, ErrorCode
+from aiokq.core.codes import ERROR_CODES
 from aiokq.core.error_base import BrokerError, code_attributes
 
+_ROWS = {row.class_name: row for row in ERROR_CODES if row.code != 7}
 
-def _error_class(row: ErrorCode) -> type[BrokerError]:
+__all__ = sorted(_ROWS)
+
+
+def __getattr__(name: str) -> type[BrokerError]:
+    row = _ROWS.get(name)
+    if row is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     doc = f"{row.name} ({row.code}): {row.message}"
-    return type(
-        row.class_name,
-        (BrokerError,),
-        {"__doc__": doc, "__module__": __name__, **code_attributes(row)},
+    made = type(
+        name, (BrokerError,), {"__doc__": doc, "__module__": __name__, **code_attributes(row)}
     )
-
-
-_CLASSES = {row.class_name: _error_class(row) for row in ERROR_CODES if row.code != 7}
-
-globals().update(_CLASSES)
-__all__ = sorted(_CLASSES)
+    # Another thread may have created the class in the meantime; all must use the same.
+    found: type[BrokerError] = globals().setdefault(name, made)
+    return found

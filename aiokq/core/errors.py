@@ -32,15 +32,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Final, Literal, Self, Unpack, cast
 
 from aiokq.core import broker_errors
-from aiokq.core.broker_errors import *  # noqa: F403  one class per code, listed in its __all__
-from aiokq.core.codes import NONE
+from aiokq.core.codes import BY_CODE, NONE
 from aiokq.core.error_base import BrokerError, ErrorContext, KafkaError, copy_error
 
 if TYPE_CHECKING:
+    from aiokq.core.broker_errors import *  # noqa: F403  one class per code, listed in its __all__
     from aiokq.core.types import TopicPartition
+else:
+
+    def __getattr__(name: str) -> object:
+        """Return the class of a code, which is created on first use, or `ERROR_CLASSES`."""
+        if name == "ERROR_CLASSES":
+            value = _error_classes()
+        elif name in broker_errors.__all__:
+            value = getattr(broker_errors, name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, value)
 
 
 class RequestTimeout(BrokerError, TimeoutError):
@@ -358,15 +369,23 @@ class MaxPollExceeded(KafkaError):
     retriable = True
 
 
-ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = MappingProxyType(
-    {
-        cls.code: cls
-        for cls in (*(getattr(broker_errors, name) for name in broker_errors.__all__),)
-        if issubclass(cls, BrokerError)
-    }
-    | {RequestTimeout.code: RequestTimeout}
-)
-"""Exception classes by code."""
+def _error_class(code: int) -> type[BrokerError] | None:
+    """Return the class of a code; None if the code is unknown."""
+    if code == RequestTimeout.code:
+        return RequestTimeout
+    row = BY_CODE.get(code)
+    return (
+        None if row is None else cast("type[BrokerError]", getattr(broker_errors, row.class_name))
+    )
+
+
+def _error_classes() -> Mapping[int, type[BrokerError]]:
+    return MappingProxyType({code: cls for code in BY_CODE if (cls := _error_class(code))})
+
+
+if TYPE_CHECKING:
+    ERROR_CLASSES: Final[Mapping[int, type[BrokerError]]] = _error_classes()
+    """Exception classes by code."""
 
 
 def error_for(
@@ -389,7 +408,7 @@ def error_for(
             origin="broker",
             **context,
         )
-    cls = ERROR_CLASSES.get(code)
+    cls = _error_class(code)
     if cls is None:
         return UnknownBrokerError(code, message, **context)
     return cls(message, **context)
