@@ -12,6 +12,7 @@ from aiokq.cli.model_options import Given, with_models
 from aiokq.cli.node_settings import NodeOptions, node_of
 from aiokq.cli.options import AsJson
 from aiokq.cli.output import Output
+from aiokq.cli.storage_adopt import adopt
 from aiokq.cli.storage_options import FormatChoices, feature_levels, quorum_of
 from aiokq.core.errors import ConfigError
 
@@ -159,6 +160,13 @@ def random_uuid() -> None:
     from aiokq.broker.metadata.formatting import random_uuid as make
 
     Output().line(make(random.SystemRandom()))
+
+
+storage.command(
+    epilog=examples(
+        "aiokq storage adopt /var/lib/kafka --dry-run", "aiokq storage adopt /var/lib/kafka"
+    )
+)(adopt)
 
 
 def _list(out: Output, one: str, several: str, lines: tuple[str, ...]) -> None:

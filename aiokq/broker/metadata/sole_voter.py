@@ -18,7 +18,25 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.metadata_reader import MetadataState
     from aiokq.broker.metadata.quorum_state import QuorumState
 
-__all__ = ["check_sole_voter"]
+__all__ = ["check_sole_voter", "voter_ids"]
+
+
+def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
+    """Return the ids of the voters of the quorum that wrote a metadata log, as far as known.
+
+    With ``kraft.version`` 1 the voters are in the log. With ``kraft.version`` 0 they are in the
+    configuration of the nodes; the last leader has recorded their ids, and so has ``quorum-state``.
+
+    Args:
+        quorum: the content of ``quorum-state``; None if the file is missing.
+    """
+    if state.voters is not None:
+        return {one.voter_id for one in state.voters.voters}
+    ids = set(state.leader_voters or ())
+    if quorum is not None:
+        ids.update(quorum.voters)
+        ids.update(one for one in (quorum.leader_id, quorum.voted_id) if one is not None)
+    return ids
 
 
 def check_sole_voter(
@@ -31,11 +49,8 @@ def check_sole_voter(
 ) -> None:
     """Check that this node is the only voter of the quorum that wrote a metadata log.
 
-    With ``kraft.version`` 1 the voters are in the log, each with the id of its directory. With
-    ``kraft.version`` 0 they are in the configuration of the nodes; the last leader has recorded
-    their ids, and so has ``quorum-state``.
-
-    A log with records whose voters are unknown is refused, too.
+    With ``kraft.version`` 1 the id of the directory must be that of the voter, too. A log with
+    records whose voters are unknown is refused.
 
     Args:
         quorum: the content of ``quorum-state``; None if the file is missing.
@@ -53,10 +68,7 @@ def check_sole_voter(
         named = ", ".join(f"{voter} (directory.id {format_uuid(id_)})" for voter, id_ in voters)
         own = f"{node_id} (directory.id {format_uuid(directory_id)})"
     else:
-        ids = set(state.leader_voters or ())
-        if quorum is not None:
-            ids.update(quorum.voters)
-            ids.update(one for one in (quorum.leader_id, quorum.voted_id) if one is not None)
+        ids = voter_ids(state, quorum)
         is_empty = not state.end_offset and not ids
         if is_empty or (ids == {node_id} and not state.kraft_version):
             return
