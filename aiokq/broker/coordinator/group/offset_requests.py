@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-The group has validated the request before, and the handlers have refused unknown topics.
+The group has validated the request before. The handlers have refused unknown topics, except topics
+that OffsetFetch names: their offsets may outlive them.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
