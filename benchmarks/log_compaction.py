@@ -96,7 +96,7 @@ async def clean(path: Path) -> dict[str, object]:
     directory = opened(path)
     cleaner = LogCleaner(
         environment,
-        broker_settings(),
+        lambda: broker_settings(),
         lambda: [directory],
         swapped=lambda: None,
         cold_reads=ColdReads(environment.offload),

@@ -47,6 +47,7 @@ class NodeServers:
         self._listeners = listeners
         self._settings = settings
         self._opened: list[_Opened] = []
+        self._counts: ConnectionCounts | None = None
         self._own_name = ""
 
     async def open(
@@ -77,6 +78,7 @@ class NodeServers:
         listeners = self._listeners
         several = len(listeners.opened) > 1
         counts = ConnectionCounts(limits, protected=listeners.inter_broker if several else None)
+        self._counts = counts
         budget = FrameBudget(limits.queued_max_request_bytes)
         try:
             for endpoint in listeners.opened:
@@ -102,6 +104,12 @@ class NodeServers:
         except BaseException:
             await self.close(drain=0)
             raise
+
+    def limit_connections(self, settings: BrokerSettings) -> None:
+        """Apply changed limits of the number of connections; other settings need a new start."""
+        self._settings = settings
+        if self._counts is not None:
+            self._counts.limit(_limits(settings, 0))
 
     async def close(self, drain: float | None = None) -> None:
         """Close all listeners and their connections. Idempotent.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiokq.core.environment import Environment
     from aiokq.core.supervisor import Supervisor
 
-__all__ = ["Job", "Maintenance", "jobs"]
+__all__ = ["CleanerJobs", "Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
 """Maximum delay of a job's first run, as in Kafka's default ``log.initial.task.delay.ms``."""
@@ -50,21 +50,27 @@ class Job(NamedTuple):
         interval_ms: returns the interval in ms; called before each wait.
         run: runs the job once, on the node's loop, with long work in an executor. If `run` raises,
             it is retried.
+        wanted: returns whether the job still has to run; called before each run.
     """
 
     name: str
     interval_ms: Callable[[], int]
     run: Callable[[], Awaitable[None]]
+    wanted: Callable[[], bool] = lambda: True
 
 
 class MaintainedNode(Protocol):
     """The parts of a node that the jobs use."""
 
-    settings: BrokerSettings
     environment: Environment
     counters: BrokerCounters
     cold_reads: ColdReads
     retention_policies: list[RetentionPolicy]
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings in effect, which may change while the node runs."""
+        ...
 
     @property
     def storage(self) -> Storage: ...
@@ -72,15 +78,59 @@ class MaintainedNode(Protocol):
     def purge_later(self) -> None: ...
 
 
-def jobs(node: MaintainedNode) -> list[Job]:
-    """Return the jobs of a node."""
-    settings = node.settings
+class CleanerJobs:
+    """The jobs of a node's log cleaner: as many as `log.cleaner.threads`, with one cleaner."""
+
+    def __init__(self, node: MaintainedNode) -> None:
+        self._node = node
+
+    @functools.cached_property
+    def _cleaner(self) -> LogCleaner:
+        """The cleaner; imported and created at its first run, so that no start waits for it."""
+        from aiokq.broker.log.cleaner.cleaner import LogCleaner
+
+        node = self._node
+        return LogCleaner(
+            node.environment,
+            lambda: node.settings,
+            lambda: node.storage.directories.online,
+            swapped=node.purge_later,
+            cold_reads=node.cold_reads,
+            counters=node.counters,
+        )
+
+    async def _clean(self) -> None:
+        """Compact the logs that are due by their dirty ratio or max.compaction.lag.ms."""
+        await self._cleaner.clean_all()
+
+    def __call__(self) -> list[Job]:
+        """Return the jobs that the settings in effect demand."""
+        node = self._node
+        if not node.settings.log_cleaner_enable:
+            return []
+
+        def is_wanted(number: int) -> bool:
+            return number < node.settings.log_cleaner_threads
+
+        return [
+            Job(
+                f"log cleaner {number}",
+                lambda: node.settings.log_cleaner_backoff_ms,
+                self._clean,
+                functools.partial(is_wanted, number),
+            )
+            for number in range(node.settings.log_cleaner_threads)
+        ]
+
+
+def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]:
+    """Return the jobs of a node, with those of its log cleaner."""
 
     async def expire_producers() -> None:
         """Remove the state of producers that were inactive for producer.id.expiration.ms."""
         now_ms = node.environment.clock.timestamp_ms()
         for log in list(node.storage.directories.logs()):
-            log.expire_producers(now_ms, settings.producer_id_expiration_ms)
+            log.expire_producers(now_ms, node.settings.producer_id_expiration_ms)
             await asyncio.sleep(0)
 
     async def delete_old_segments() -> None:
@@ -103,33 +153,9 @@ def jobs(node: MaintainedNode) -> list[Job]:
             node.counters.segments_deleted += deleted
             node.purge_later()
 
-    cleaners: list[Job] = []
-    if settings.log_cleaner_enable:
-
-        @functools.cache
-        def cleaner() -> LogCleaner:
-            """Import and create the cleaner at its first run, so that no start waits for it."""
-            from aiokq.broker.log.cleaner.cleaner import LogCleaner
-
-            return LogCleaner(
-                node.environment,
-                settings,
-                lambda: node.storage.directories.online,
-                swapped=node.purge_later,
-                cold_reads=node.cold_reads,
-                counters=node.counters,
-            )
-
-        async def clean() -> None:
-            """Compact the logs that are due by their dirty ratio or max.compaction.lag.ms."""
-            await cleaner().clean_all()
-
-        cleaners = [
-            Job(f"log cleaner {number}", lambda: settings.log_cleaner_backoff_ms, clean)
-            for number in range(settings.log_cleaner_threads)
-        ]
+    settings = node.settings  # intervals that do not change while the node runs
     return [
-        *cleaners,
+        *(cleaners or CleanerJobs(node))(),
         Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
         Job(
             "recovery point checkpoint",
@@ -156,17 +182,23 @@ class Maintenance:
     def __init__(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         self._supervisor = supervisor
         self._background = background
+        self._running: set[str] = set()
 
     def start(self, jobs: list[Job]) -> None:
-        """Start a task for each job."""
+        """Start a task for each job, unless a job of its name has one."""
         for job in jobs:
-            self._supervisor.spawn(self._repeat(job), name=job.name)
+            if job.name not in self._running:
+                self._running.add(job.name)
+                self._supervisor.spawn(self._repeat(job), name=job.name)
 
     async def _repeat(self, job: Job) -> None:
         task = self._background.task(job.name)
         wait_ms: float = min(job.interval_ms(), FIRST_AFTER_MS)
         while True:
             await asyncio.sleep(max(wait_ms, LEAST_INTERVAL_MS) / 1000)
+            if not job.wanted():
+                self._running.discard(job.name)
+                return
             try:
                 await job.run()
             except Exception as error:  # noqa: BLE001 - retried; the other jobs continue

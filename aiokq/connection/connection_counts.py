@@ -40,6 +40,10 @@ class ConnectionCounts:
         """Add the quotas of a listener, whose idle connections may be closed."""
         self._quotas.append(quotas)
 
+    def limit(self, limits: ServerLimits) -> None:
+        """Replace the largest permitted counts. Open connections above them stay open."""
+        self._limits = limits
+
     def refusal(self, listener: str, host: str) -> str | None:
         """Return the setting, with its value, that forbids one more connection; None if none does.
 

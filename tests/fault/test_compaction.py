@@ -70,7 +70,7 @@ class Crowd:
         self.cold_reads = ColdReads(self.environment.offload)
         self.cleaner = LogCleaner(
             self.environment,
-            broker_settings({"log.cleaner.dedupe.buffer.size": 4_000_000}),
+            lambda: broker_settings({"log.cleaner.dedupe.buffer.size": 4_000_000}),
             lambda: [self.directory],
             swapped=lambda: None,
             cold_reads=self.cold_reads,

@@ -169,7 +169,7 @@ class DiskMachine(RuleBasedStateMachine):
         self.directories.attach(self.flushers)
         self.cleaner = LogCleaner(
             Environment(self.clock, random.Random(2), None, files, self.offload),  # type: ignore[arg-type]
-            broker_settings({}),
+            lambda: broker_settings({}),
             lambda: self.directories.online,
             swapped=lambda: None,
             cold_reads=ColdReads(self.offload),

@@ -216,7 +216,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.directory.attach(self.flusher)
         self.cleaner = LogCleaner(
             Environment(self.clock, random.Random(2), None, files, self.others),  # type: ignore[arg-type]
-            broker_settings({}),
+            lambda: broker_settings({}),
             lambda: [self.directory],
             swapped=lambda: None,
             cold_reads=ColdReads(self.others),

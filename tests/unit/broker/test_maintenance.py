@@ -61,6 +61,42 @@ def test_a_changed_interval_counts_from_the_next_run_on():
     run(1, main)
 
 
+def test_a_job_ends_when_it_is_no_longer_wanted_and_may_start_again():
+    """The number of cleaner threads may change; none must run twice."""
+
+    async def main(world: Simulation) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ran: list[tuple[str, float]] = []
+        threads = 2
+
+        def job(number: int) -> Job:
+            async def note() -> None:
+                ran.append((f"cleaner {number}", round(loop.time() - began, 3)))
+
+            return Job(f"cleaner {number}", lambda: 1000, note, lambda: number < threads)
+
+        async with Supervisor("test") as supervisor:
+            maintenance = Maintenance(supervisor, background())
+            maintenance.start([job(0), job(1)])
+            maintenance.start([job(0), job(1)])
+            await asyncio.sleep(1.5)
+            threads = 1
+            await asyncio.sleep(1)
+            threads = 2
+            maintenance.start([job(0), job(1)])
+            await asyncio.sleep(1.2)
+        assert ran == [
+            ("cleaner 0", 1),
+            ("cleaner 1", 1),
+            ("cleaner 0", 2),
+            ("cleaner 0", 3),
+            ("cleaner 1", 3.5),
+        ]
+
+    run(1, main)
+
+
 def test_a_job_that_fails_is_logged_counted_and_tried_again_with_backoff(
     caplog: pytest.LogCaptureFixture,
 ):

@@ -26,7 +26,7 @@ class Node:
     def __init__(self, simulation: Simulation, limits: ServerLimits, protected: str | None) -> None:
         self.simulation = simulation
         self.counters = BrokerCounters()
-        counts = ConnectionCounts(limits, protected=protected)
+        self.counts = counts = ConnectionCounts(limits, protected=protected)
         environment = simulation.environment(SERVER)
         self.handler = Handler()
         self.servers = {
@@ -99,6 +99,22 @@ def test_the_limit_of_a_listener_leaves_the_other_alone() -> None:
             assert await n.refused("OUTER")
             for _ in range(3):
                 assert not await n.refused("INNER")
+
+    run(1, main)
+
+
+def test_limits_that_change_apply_to_new_connections() -> None:
+    """Kafka, too, leaves open connections alone when max.connections is lowered."""
+
+    async def main(simulation: Simulation) -> None:
+        async with node(simulation, max_connections=2) as n:
+            clients = [await n.client("INNER"), await n.client("OUTER")]
+            n.counts.limit(ServerLimits(max_connections=3))
+            assert not await n.refused("OUTER")
+            assert await n.refused("OUTER")
+            n.counts.limit(ServerLimits(max_connections=1))
+            assert await n.refused("OUTER")
+            assert not any(client.lost.is_set() for client in clients)
 
     run(1, main)
 

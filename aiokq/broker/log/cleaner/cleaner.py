@@ -50,6 +50,7 @@ class LogCleaner:
     """Compacts the logs of one node. Used on the node's loop.
 
     Args:
+        settings: returns the settings in effect, which may change while the broker runs.
         directories: returns the log directories that are online.
         swapped: called when a copy has replaced its originals, whose files are to be deleted later.
         cold_reads: the node's cold reads.
@@ -59,7 +60,7 @@ class LogCleaner:
     def __init__(
         self,
         environment: Environment,
-        settings: BrokerSettings,
+        settings: Callable[[], BrokerSettings],
         directories: Callable[[], list[LogDirectory]],
         *,
         swapped: Callable[[], None],
@@ -72,7 +73,7 @@ class LogCleaner:
         self._counters = counters
         self._manager = LogCleanerManager(environment.clock, directories, counters, cold_reads)
         self._throttle = Throttle(
-            lambda: settings.log_cleaner_io_max_bytes_per_second, environment.clock.monotonic
+            lambda: settings().log_cleaner_io_max_bytes_per_second, environment.clock.monotonic
         )
 
     async def clean_all(self) -> None:
@@ -151,7 +152,7 @@ class LogCleaner:
     # --- one run
 
     async def _clean(self, directory: LogDirectory, chosen: LogToClean) -> Statistics:
-        environment, settings, log = self._environment, self._settings, chosen.log
+        environment, settings, log = self._environment, self._settings(), chosen.log
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()

@@ -85,7 +85,7 @@ class CleanedLog:
         offload = offload or InlineOffload()
         self.cleaner = LogCleaner(
             Environment(self.clock, random.Random(2), None, self.files, offload),
-            broker_settings(settings),
+            lambda: broker_settings(settings),
             lambda: [self.directory],
             swapped=lambda: None,
             cold_reads=ColdReads(offload),
