@@ -270,7 +270,7 @@ def _lacks_descriptor(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
             return True
-        # The error of an extension module has only the text of the dynamic linker.
+        # The error for an extension module has no cause, only the text of the dynamic linker.
         if isinstance(error, ImportError) and str(error).endswith(_NO_DESCRIPTOR_TEXTS):
             return True
         error = error.__cause__ or error.__context__

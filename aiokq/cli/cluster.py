@@ -1,4 +1,4 @@
-"""`aiokq cluster`: describe a cluster, its metadata quorum and features; change the latter."""
+"""`aiokq cluster`: describe a cluster and its quorum; change features; unregister brokers."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _level(name: str, text: str, flag: str) -> int:
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:
-    """Return upgrades to the levels that Kafka's tools set for a release; 0 is no upgrade.
+    """Return upgrades to the levels that Kafka's tools set for a release, without levels of 0.
 
     Source: Kafka `FeatureCommand.java`.
     """
@@ -166,7 +166,7 @@ async def _update(
 
 
 def _complain(out: Output, done: Mapping[str, FeatureUpdated]) -> None:
-    """Print each error once: Kafka 4 refuses all features with one error, which names one."""
+    """Print each error once: Kafka 4 refuses all features with one error, which names only one."""
     by_message: dict[str, list[str]] = {}
     for name, result in done.items():
         if result.error is not None:

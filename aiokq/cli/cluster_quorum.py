@@ -17,7 +17,7 @@ __all__ = ["quorum"]
 
 @admin_command
 def quorum(call: AdminCall) -> None:
-    """Describe the controllers of the cluster, and how far each replica of their log is (KRaft).
+    """Describe the controllers, and how far each replica of the metadata log is (KRaft).
 
     Voters elect the leader among themselves; observers, usually brokers, only read.
     """
@@ -89,7 +89,7 @@ def _endpoints(found: QuorumInfo, replica: QuorumReplicaState) -> list[str]:
 
 
 def _directory(replica: QuorumReplicaState) -> str | None:
-    """Return the id as `meta.properties` has it."""
+    """Return the directory id of a replica, in the form of `meta.properties`."""
     from aiokq.broker.log.uuid_text import format_uuid
 
     found = replica.replica_directory_id

@@ -50,8 +50,8 @@ Topics = Annotated[
 def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set the committed offsets of a group without members.
 
-    Give a new offset, and its partitions by --topic or --all-topics; a file contains both. An
-    offset outside the log becomes the nearest end of the log.
+    Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
+    An offset outside the log becomes the nearest end of the log.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
@@ -64,10 +64,10 @@ def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set the committed offsets of a group, also while it has members.
 
     The members are removed, the offsets are committed, and the members join again, within about a
-    heartbeat interval. Commits for records that they still process meanwhile are refused.
+    heartbeat interval. Commits for records that the members still process meanwhile are refused.
 
-    Give a new offset, and its partitions by --topic or --all-topics; a file contains both. An
-    offset outside the log becomes the nearest end of the log.
+    Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
+    An offset outside the log becomes the nearest end of the log.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """

@@ -1,7 +1,7 @@
 """Options of Kafka's command-line tools and their counterparts in `aiokq`.
 
-People who know kafka-console-consumer or kafka-topics try their options first. Options with the
-same name are not listed. Tests: tests/unit/cli/test_kafka_options.py.
+People who know kafka-console-consumer or kafka-topics try the options of these tools first. Options
+that have the same name in `aiokq` are not listed. Tests: tests/unit/cli/test_kafka_options.py.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class LineSender:
                 await self._send(producer)
             finally:
                 # After an interruption or a failure, accepted records are delivered and counted,
-                # even if the signal arrives here.
+                # even if a signal interrupts close().
                 try:
                     await producer.close(DRAIN)
                 finally:
@@ -133,7 +133,7 @@ class LineSender:
             self._results.complain()
             self._results.out.flush()
         except OutputClosed as error:
-            self._broken = error  # raised after the next portion, in the task that reads
+            self._broken = error  # raised after the next portion, by the task that reads the lines
 
     async def _finish(self, producer: Producer) -> None:
         """Wait for the outcome of the last record, and count all records."""

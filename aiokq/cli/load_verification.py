@@ -36,7 +36,7 @@ class LoadVerification:
         self._catalog = catalog
 
     def __call__(self) -> Verification:
-        """Recount, and print the problems; `print` prints the rest.
+        """Recount, and print the problems; `print` prints the counts.
 
         Raises:
             ConfigError: the target has no load.

@@ -26,8 +26,9 @@ PORTION: Final = 500
 """Maximum number of records that are printed before the position is checked again."""
 
 GLANCE: Final = 0.2
-"""Seconds between two checks whether the end was reached. Offsets without records to return
-(transaction markers, compacted records) move the position without waking the reader.
+"""Seconds between two checks whether the end was reached.
+
+Transaction markers and compacted records move the position without waking the reader.
 """
 
 

@@ -48,8 +48,8 @@ def formatter(kind: Format, parts: PrintOptions) -> Callable[[Record], bytes]:
 def shown(data: bytes | None) -> str:
     """Return bytes as text that is safe on a terminal.
 
-    Bytes that are not UTF-8 become \\xNN; control and other invisible characters, line feeds too,
-    are escaped as in Python.
+    Bytes that are not UTF-8 become \\xNN. Control and other invisible characters, including line
+    feeds but not tabs, are escaped as in Python.
     """
     if data is None:
         return NULL

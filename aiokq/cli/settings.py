@@ -56,8 +56,8 @@ def client_settings(
 def own_settings(settings: S) -> S:
     """Return a client's settings without those that it shares with its cluster.
 
-    They are not validated here, because a setting may depend on a setting of the cluster, such as
-    ``request_timeout_ms``; the cluster validates them when it makes the client.
+    The returned settings are not validated, because one may depend on a setting of the cluster,
+    such as ``request_timeout_ms``; the cluster validates them when it creates the client.
     """
     shared = ClusterSettings.model_fields.keys()
     own = {name: getattr(settings, name) for name in settings.explicit if name not in shared}

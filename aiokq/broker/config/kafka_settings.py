@@ -1,8 +1,8 @@
 """Settings of Kafka that are not in the broker's own table, and the values that are refused.
 
-Most have no meaning for this broker (`num.io.threads`) and are accepted. A value that asks for
-something that this broker cannot do is refused, because the user would believe that it is in
-effect.
+Most settings have no meaning for this broker (`num.io.threads`) and are accepted. A value that asks
+for something that this broker cannot do is refused, because otherwise the user would believe that
+the value is in effect.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ DYNAMIC_ONLY: Final = {
     "leader.replication.throttled.rate": "long",
     "replica.alter.log.dirs.io.max.bytes.per.second": "long",
 }
-"""Settings by type that Kafka takes as dynamic settings only, not from the configuration file."""
+"""Settings, with their types, that Kafka accepts only as dynamic settings, not in its file."""
 
 _PER_LISTENER: Final = (
     "connections.max.reauth.ms",
@@ -96,7 +96,7 @@ _READ_BY_PLUG_INS: Final = {
     "metrics.jmx.include": "string",
     "super.users": "string",
 }
-"""Settings by type that KafkaConfig does not declare, because only a plug-in of Kafka reads them.
+"""Settings, with their types, that KafkaConfig does not declare: only plug-ins of Kafka read them.
 
 The plug-ins are the authorizer and the JMX reporter. A node without them ignores these settings, in
 Kafka too.
@@ -156,7 +156,10 @@ def kafka_type(name: str) -> str | None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Tell whether the value of a setting may be a secret; as in Kafka, that of an unknown may."""
+    """Tell whether the value of a setting may be a secret.
+
+    As in Kafka, the value of an unknown setting may.
+    """
     return kafka_type(name) in (None, "password")
 
 
@@ -196,8 +199,8 @@ def accept(
             raise ConfigError(f"{name} is not a setting of this broker: {advice}")
         every = dict.fromkeys([*known, *KAFKA_SETTING_TYPES, *_READ_BY_PLUG_INS])
         raise ConfigError.unknown(f"unknown broker setting {spelled!r}", name, every)
-    # The tables have no names that begin with a SASL mechanism or the prefix of a plug-in. The
-    # values of these settings may be secrets.
+    # Settings whose names begin with a SASL mechanism or the prefix of a plug-in are in no table.
+    # Their values may be secrets.
     kind = KAFKA_SETTING_TYPES.get(name) or _READ_BY_PLUG_INS.get(name, "password")
     is_secret = kind == "password"
     if is_secret:

@@ -48,8 +48,8 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
 def check_roles(settings: BrokerSettings) -> None:
     """Check that the settings describe a node that is both broker and controller.
 
-    Call this before the listeners are read, because their rules depend on the roles: the errors
-    that they raise for a node with one role do not say that the role is the reason.
+    Call this before the listeners are read. The rules for listeners assume both roles, and their
+    errors would not tell the user of a node with one role that the role is the reason.
 
     Raises:
         ConfigError: `process.roles` has other roles.
@@ -76,8 +76,9 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
     hosts in `listeners` and `advertised.listeners`, and the name of the machine. No name is
     resolved.
 
-    Both settings need a listener in `controller.listener.names`. Kafka needs one on every node
-    that is a controller; here a node without these settings works without it.
+    `controller.quorum.voters` and `controller.quorum.bootstrap.servers` need a listener in
+    `controller.listener.names`. Kafka needs one on every node that is a controller; here a node
+    without these two settings needs none.
 
     Args:
         node_id: id of the node; None if neither the settings nor the command line set it.

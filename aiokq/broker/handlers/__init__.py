@@ -1,7 +1,8 @@
 """The table of the APIs that this broker serves, and one handler module for each API.
 
 A module is imported when the first request of its API arrives. ApiVersions advertises the versions
-in the table. Every advertised version is served completely, except Produce 0-2 without `legacy`.
+in the table. Every advertised version is served completely, except Produce 0-2 without the broker
+setting `legacy`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["APIS", "Api", "advertised_versions"]
 
 
 class Api(NamedTuple):
-    """An API: its versions, the oldest version with `legacy`, and the module of its handler."""
+    """An API: its versions, the oldest one with the setting `legacy`, and its handler's module."""
 
     key: int
     name: str

@@ -239,5 +239,5 @@ class Host(Protocol):
 
     @property
     def crc32c(self) -> Checksum:
-        """The checksum of record batches."""
+        """The function that computes the checksum of record batches."""
         ...

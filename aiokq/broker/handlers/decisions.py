@@ -19,8 +19,8 @@ __all__ = ["Decisions"]
 class Decisions:
     """Whether the client of a request may perform one operation; asked once for each resource.
 
-    A request may name a topic once for each of its partitions. An authorizer that records what it
-    decides records one decision.
+    Decisions are kept, because a request may name a topic once for each of its partitions, and an
+    authorizer that logs its decisions should log only one.
     """
 
     __slots__ = ("_call", "_operation", "_permitted", "_resource_type")

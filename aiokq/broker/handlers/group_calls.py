@@ -17,12 +17,15 @@ __all__ = ["caller_of", "check_group_id", "subscriber_of"]
 
 
 def caller_of(call: Call) -> Caller:
-    """Return the sender of a request, in the form in which groups keep the senders of members."""
+    """Return the sender of a request as a Caller, which groups store for each member."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
 
 
 def subscriber_of(call: Call) -> Caller:
-    """Return the sender of a request that may subscribe by a regular expression."""
+    """Return the sender of a request, with a function that selects the topics it may describe.
+
+    A regular expression subscribes only to these topics.
+    """
 
     def describable(topics: frozenset[str]) -> Collection[str]:
         return call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, topics)

@@ -9,8 +9,8 @@ A request is ordinary if `fastpath.read_produced` can read it, `admit` lets ever
 it is, and every partition acknowledges at once. Nothing is awaited between the check of the in-sync
 replicas and the answer, so acks=all needs no second check.
 
-The gate is asked last, so that the general path does not ask it again. The batches of topics to
-which the client may not write are refused here.
+The gate is asked last, when the request is known to be ordinary, so that no request asks it on both
+paths. The batches of topics to which the client may not write are refused here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -55,7 +55,7 @@ TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppe
 PermittedAppends: TypeAlias = (
     "tuple[str | bytes, Sequence[tuple[Partition | _DeniedPartition, OrdinaryAppend]]]"
 )
-"""The same, after the gate has decided."""
+"""The same as TopicAppends, with the partitions of denied topics replaced."""
 
 PRODUCE: Final = 0
 
@@ -214,7 +214,7 @@ def _response(
     answers: Sequence[tuple[str | bytes, Sequence[AppendedBatch]]],
     refused: Mapping[tuple[int, int], PartitionProduceResponse],
 ) -> ProduceResponse:
-    """Return the response to a request if the log has refused at least one batch."""
+    """Return the response to a request of which at least one batch was refused."""
     response = ProduceResponse(responses=[])
     for number, (name, appended) in enumerate(answers):
         of_topic = TopicProduceResponse(partition_responses=[])

@@ -3,8 +3,9 @@
 The batch of each partition is appended, or refused, independently of the others. With acks=all the
 response waits until the high watermark has passed the batches, at most for the request's timeout.
 With acks=0 there is no response, and an error closes the connection. Versions 0-2 are always
-advertised; without `legacy`, each partition of such a request gets UNSUPPORTED_VERSION. With
-`legacy`, records in message formats 0 and 1 are accepted and stored in format 2.
+advertised; without the broker setting `legacy`, each partition of such a request gets
+UNSUPPORTED_VERSION. With `legacy`, records in message formats 0 and 1 are accepted and stored in
+format 2.
 
 Errors of a partition: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION, RECORD_LIST_TOO_LARGE,
@@ -147,7 +148,8 @@ async def handle(
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
-    for partition, end_offset, epoch, response in appended:  # all are appended and share a sync
+    # All batches were appended before the first wait, so that they can share a flush.
+    for partition, end_offset, epoch, response in appended:
         try:
             await partition.commits.acknowledged(end_offset, request.acks, epoch, deadline)
         except BrokerError as error:

@@ -68,7 +68,10 @@ class Pass:
     size: int = 0
     immediate: bool = False
     room: dict[TopicPartition, int] = field(default_factory=dict)
-    """Bytes that each partition can still add: the purgatory counts its new records up to this."""
+    """The bytes that each partition can still add to the response.
+
+    The purgatory counts a partition's new records up to this number.
+    """
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
     """The logs of partitions with records, with the parts of the response for these partitions."""
     errors: list[str] = field(default_factory=list)

@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
 Topics are sorted by name. A request without names asks for all topics; its response leaves out
-topics that the client may not describe. Java's Admin client tries this API before Metadata. Its
-version 4.0 fails on null in place of a list of eligible leaders, so these lists are empty, never
-null.
+topics that the client may not describe. Java's Admin client tries this API before Metadata. Version
+4.0 of that client fails if a list of eligible leaders is null, so these lists are always given, and
+empty.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
 

@@ -60,7 +60,7 @@ class _Trace(NamedTuple):
 
 
 class ProducerCheck:
-    """Replay of one log, compared with each snapshot when it reaches the snapshot's offset."""
+    """Replay of one log, whose state is compared with each snapshot at the snapshot's offset."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.findings: list[Finding] = []
@@ -77,7 +77,10 @@ class ProducerCheck:
         self._stopped = True
 
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
-        """Replay a batch; return the transaction that it aborts, if the log has records of it."""
+        """Replay a batch; return the aborted transaction if the batch is its abort marker.
+
+        Returns None if the log has no records of the transaction.
+        """
         if self._stopped:
             return None
         self.reached(header.base_offset)

@@ -1,7 +1,6 @@
 """The check of one segment: its batches, and its indexes against the batches.
 
-The index entries are compared in the same pass that reads the ``.log``, because batches and entries
-are in offset order.
+Batches and index entries are both in offset order, so one pass over the ``.log`` compares them.
 
 Source: Kafka ``DumpLogSegments.scala`` (index and time index sanity checks).
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -311,7 +310,7 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Compare the entries before the next batch with the batches before it; add the batch."""
+        """Report entries between batches, and compare the entry at the batch's position with it."""
         while self._next is not None and self._next[2] < position:
             self._stray()
         if self._next is None or self._next[2] != position:
@@ -389,7 +388,7 @@ class _TimeEntries:
             yield at, timestamp, offset + self._check.base_offset
 
     def batch(self, header: BatchHeader) -> None:
-        """Compare the entries with the next batch of the log."""
+        """Compare the entries for offsets before the batch; then count the batch's timestamp."""
         while self._next is not None and self._next[2] < header.base_offset:
             self._compare()
         self._largest = max(self._largest, header.max_timestamp_ms)
