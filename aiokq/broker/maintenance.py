@@ -79,14 +79,14 @@ class MaintainedNode(Protocol):
 
 
 class CleanerJobs:
-    """The jobs of a node's log cleaner: as many as `log.cleaner.threads`, with one cleaner."""
+    """The jobs of a node's log cleaner: `log.cleaner.threads` jobs that share one cleaner."""
 
     def __init__(self, node: MaintainedNode) -> None:
         self._node = node
 
     @functools.cached_property
     def _cleaner(self) -> LogCleaner:
-        """The cleaner; imported and created at its first run, so that no start waits for it."""
+        """The cleaner, which is imported and created at its first run, not during the start."""
         from aiokq.broker.log.cleaner.cleaner import LogCleaner
 
         node = self._node
@@ -104,7 +104,7 @@ class CleanerJobs:
         await self._cleaner.clean_all()
 
     def __call__(self) -> list[Job]:
-        """Return the jobs that the settings in effect demand."""
+        """Return the cleaner jobs for the settings in effect."""
         node = self._node
         if not node.settings.log_cleaner_enable:
             return []

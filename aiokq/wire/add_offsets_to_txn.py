@@ -15,7 +15,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
@@ -48,7 +48,7 @@ class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 

@@ -59,7 +59,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds the field VerifyOnly, with which a broker checks whether partitions are in the
     transaction already, and several transactions in one request.
@@ -102,7 +102,7 @@ class AddPartitionsToTxnPartitionResult(Struct):
     """
 
     partition_index: int = i32()
-    """The partition indexes."""
+    """The partition index."""
 
     partition_error_code: int = i16()
     """The response error code."""
@@ -146,7 +146,7 @@ class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds several transactions in one response, and a top-level error code.
 

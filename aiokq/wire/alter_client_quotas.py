@@ -54,13 +54,13 @@ class AlterClientQuotasEntryData(Struct):
     """The quota entity to alter."""
 
     ops: list[AlterClientQuotasOpData] = array(AlterClientQuotasOpData)
-    """An individual quota configuration entry to alter."""
+    """The changes of the entity's quotas."""
 
 
 class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     """Request of the AlterClientQuotas API.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Source: `AlterClientQuotasRequest.json`.
     """
@@ -97,7 +97,7 @@ class AlterClientQuotasResponseEntryData(Struct):
 class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
     """Response to `AlterClientQuotasRequest`.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Source: `AlterClientQuotasResponse.json`.
     """
@@ -108,4 +108,4 @@ class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
     """
 
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
-    """The quota configuration entries to alter."""
+    """The result for each entity."""

@@ -48,7 +48,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
     Version 1 is the same as version 0.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Source: `AlterConfigsRequest.json`.
     """
@@ -90,7 +90,7 @@ class AlterConfigsResponse(Response, request=AlterConfigsRequest):
 
     From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Source: `AlterConfigsResponse.json`.
     """

@@ -144,10 +144,11 @@ class ConsumerGroupDescribedGroup(Struct):
 class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeRequest):
     """Response to `ConsumerGroupDescribeRequest`.
 
-    Version 1 adds MemberType field (KIP-1099). The errors are GROUP_AUTHORIZATION_FAILED (version
-    0+), NOT_COORDINATOR (version 0+), COORDINATOR_NOT_AVAILABLE (version 0+),
-    COORDINATOR_LOAD_IN_PROGRESS (version 0+), INVALID_REQUEST (version 0+), INVALID_GROUP_ID
-    (version 0+), GROUP_ID_NOT_FOUND (version 0+), TOPIC_AUTHORIZATION_FAILED (version 0+).
+    Version 1 adds MemberType (KIP-1099).
+
+    Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST, INVALID_GROUP_ID, GROUP_ID_NOT_FOUND,
+    TOPIC_AUTHORIZATION_FAILED.
 
     Source: `ConsumerGroupDescribeResponse.json`.
     """

@@ -103,11 +103,10 @@ class ConsumerGroupHeartbeatAssignment(Struct):
 class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatRequest):
     """Response to `ConsumerGroupHeartbeatRequest`.
 
-    The errors are GROUP_AUTHORIZATION_FAILED (version 0+), NOT_COORDINATOR (version 0+),
-    COORDINATOR_NOT_AVAILABLE (version 0+), COORDINATOR_LOAD_IN_PROGRESS (version 0+),
-    INVALID_REQUEST (version 0+), UNKNOWN_MEMBER_ID (version 0+), FENCED_MEMBER_EPOCH (version 0+),
-    UNSUPPORTED_ASSIGNOR (version 0+), UNRELEASED_INSTANCE_ID (version 0+), GROUP_MAX_SIZE_REACHED
-    (version 0+), TOPIC_AUTHORIZATION_FAILED (version 0+), INVALID_REGULAR_EXPRESSION (version 1+).
+    Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+    UNSUPPORTED_ASSIGNOR, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+    TOPIC_AUTHORIZATION_FAILED; from version 1 on also INVALID_REGULAR_EXPRESSION.
 
     Source: `ConsumerGroupHeartbeatResponse.json`.
     """

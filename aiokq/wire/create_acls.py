@@ -43,7 +43,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
     Version 1 adds the pattern type of the resource.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 
@@ -80,7 +80,7 @@ class CreateAclsResponse(Response, request=CreateAclsRequest):
 
     From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 

@@ -73,7 +73,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
     Apache Kafka 4.0 removed the versions before 2.
 
-    Version 1 adds validateOnly.
+    Version 1 adds ValidateOnly.
 
     From version 4 on, partition count and replication factor may be left out even if there are no
     assignments (KIP-464).
@@ -166,7 +166,7 @@ class CreateTopicsResponse(Response, request=CreateTopicsRequest):
 
     Apache Kafka 4.0 removed the versions before 2.
 
-    Version 1 adds a per-topic error message string.
+    Version 1 adds an error message for each topic.
 
     Version 2 adds the throttle time.
 

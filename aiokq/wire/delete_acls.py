@@ -49,7 +49,7 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
     Version 1 adds the pattern type.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 
@@ -125,7 +125,7 @@ class DeleteAclsResponse(Response, request=DeleteAclsRequest):
 
     From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 

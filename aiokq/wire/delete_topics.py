@@ -40,8 +40,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED, if the
     deletion of topics is throttled (KIP-599).
 
-    Version 6 replaces the topic names by structs with a topic id or a name; one of them is null or
-    zero.
+    Version 6 replaces the topic names by structs, each of which has a name or a topic id.
 
     Source: `DeleteTopicsRequest.json`.
     """
@@ -53,7 +52,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     FLEXIBLE_SINCE = 4
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
-    """The name or topic ID of the topic."""
+    """The topics to delete, each by name or by id."""
 
     topic_names: list[str] = array(string, until=5, ignorable=True)
     """The names of the topics to delete."""

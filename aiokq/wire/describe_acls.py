@@ -15,7 +15,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
     Version 1 adds the pattern type of the resource.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 
@@ -97,7 +97,7 @@ class DescribeAclsResponse(Response, request=DescribeAclsRequest):
 
     From version 1 on, a broker that throttles a client sends the response first.
 
-    Version 2 enables flexible versions.
+    Version 2 is the first flexible version.
 
     Version 3 adds the resource type USER.
 
@@ -116,4 +116,4 @@ class DescribeAclsResponse(Response, request=DescribeAclsRequest):
     """The error message, or null if there was no error."""
 
     resources: list[DescribeAclsResource] = array(DescribeAclsResource)
-    """Each Resource that is referenced in an ACL."""
+    """The resources that have a matching ACL."""

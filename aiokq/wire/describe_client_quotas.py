@@ -34,7 +34,7 @@ class ComponentData(Struct):
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     """Request of the DescribeClientQuotas API.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Source: `DescribeClientQuotasRequest.json`.
     """
@@ -94,7 +94,7 @@ class DescribeClientQuotasEntryData(Struct):
 class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest):
     """Response to `DescribeClientQuotasRequest`.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Source: `DescribeClientQuotasResponse.json`.
     """
@@ -113,4 +113,4 @@ class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest
     entries: list[DescribeClientQuotasEntryData] | None = array(
         DescribeClientQuotasEntryData, nullable_since=0
     )
-    """A result entry."""
+    """The quotas of each entity."""

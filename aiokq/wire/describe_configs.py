@@ -40,7 +40,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
     Version 2 is the same as version 1.
 
-    Version 4 enables flexible versions.
+    Version 4 is the first flexible version.
 
     Source: `DescribeConfigsRequest.json`.
     """
@@ -144,7 +144,7 @@ class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
 
     From version 2 on, a broker that throttles a client sends the response first.
 
-    Version 4 enables flexible versions.
+    Version 4 is the first flexible version.
 
     Source: `DescribeConfigsResponse.json`.
     """

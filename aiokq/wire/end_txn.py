@@ -15,7 +15,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
@@ -31,7 +31,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
     FLEXIBLE_SINCE = 3
 
     transactional_id: str = string()
-    """The ID of the transaction to end."""
+    """The transactional id of the transaction to end."""
 
     producer_id: int = i64()
     """The producer ID."""
@@ -50,7 +50,7 @@ class EndTxnResponse(Response, request=EndTxnRequest):
 
     Version 2 adds the error code PRODUCER_FENCED.
 
-    Version 3 enables flexible versions.
+    Version 3 is the first flexible version.
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 

@@ -53,7 +53,7 @@ class FetchPartition(Struct):
     """The message offset."""
 
     last_fetched_epoch: int = i32(since=12, default=-1)
-    """The epoch of the last fetched record or -1 if there is none."""
+    """The leader epoch of the last record that the follower has, or -1 if there is none."""
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
     """The log start offset of the follower; -1 in requests of clients."""
@@ -64,7 +64,7 @@ class FetchPartition(Struct):
     """
 
     replica_directory_id: uuid.UUID = uuid_(since=17, tag=0, ignorable=True)
-    """The directory id of the follower fetching."""
+    """The id of the follower's log directory that has the partition."""
 
     high_watermark: int = i64(since=18, default=9223372036854775807, tag=1, ignorable=True)
     """The high watermark that the follower knows; -1 if unknown, and 2**63 - 1 if the follower
@@ -119,7 +119,7 @@ class FetchRequest(Request["FetchResponse"]):
     Version 4 adds IsolationLevel. From this version on, the client must be able to read message
     format 2.
 
-    Version 5 adds LogStartOffset, the earliest offset that can be read.
+    Version 5 adds LogStartOffset, the log start offset of the follower.
 
     Version 6 is the same as version 5.
 
@@ -131,8 +131,8 @@ class FetchRequest(Request["FetchResponse"]):
 
     A client that sends version 10 or a later one can read batches compressed with zstd (KIP-110).
 
-    Version 12 is the first flexible version. It adds LastFetchedEpoch, with which the broker finds
-    out whether the logs diverge.
+    Version 12 is the first flexible version. It adds LastFetchedEpoch, by which the leader detects
+    that the follower's log diverges from its own.
 
     Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
     (KIP-516).
@@ -196,7 +196,7 @@ class FetchRequest(Request["FetchResponse"]):
     """The topics to fetch."""
 
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
-    """In an incremental fetch request, the partitions to remove."""
+    """The partitions to remove from the fetch session."""
 
     rack_id: str = string(since=11, ignorable=True)
     """Rack ID of the consumer making this request."""
@@ -389,7 +389,7 @@ class FetchResponse(Response, request=FetchRequest):
     """The top-level error code."""
 
     session_id: int = i32(since=7)
-    """The fetch session ID, or 0 if this is not part of a fetch session."""
+    """The id of the fetch session, or 0 if there is none."""
 
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
     """The response topics."""

@@ -40,7 +40,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
     Version 7 is the same as version 6.
 
-    Version 8 adds the Reason field (KIP-800).
+    Version 8 adds Reason (KIP-800).
 
     Version 9 is the same as version 8.
 
@@ -118,7 +118,7 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
 
     Version 8 is the same as version 7.
 
-    Version 9 adds the SkipAssignment field.
+    Version 9 adds SkipAssignment.
 
     Source: `JoinGroupResponse.json`.
     """

@@ -34,7 +34,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
     Version 4 is the first flexible version.
 
-    Version 5 adds the Reason field (KIP-800).
+    Version 5 adds Reason (KIP-800).
 
     Source: `LeaveGroupRequest.json`.
     """

@@ -11,8 +11,7 @@ __all__ = ["ConfigResource", "ListConfigResourcesRequest", "ListConfigResourcesR
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """Request of the ListConfigResources API.
 
-    Version 0 has another name in Kafka, ListClientMetricsResources: it lists only client metrics
-    resources.
+    Version 0 was named ListClientMetricsResources, and lists only client metrics resources.
 
     Version 1 adds ResourceTypes (KIP-1142). The empty list asks for all supported types.
 
@@ -45,8 +44,7 @@ class ConfigResource(Struct):
 class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
     """Response to `ListConfigResourcesRequest`.
 
-    Version 0 has another name in Kafka, ListClientMetricsResources: it has only client metrics
-    resources.
+    Version 0 was named ListClientMetricsResources, and has only client metrics resources.
 
     Version 1 adds ResourceType to ConfigResources (KIP-1142).
 

@@ -15,9 +15,9 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds the StatesFilter field (KIP-518).
+    Version 4 adds StatesFilter (KIP-518).
 
-    Version 5 adds the TypesFilter field (KIP-848).
+    Version 5 adds TypesFilter (KIP-848).
 
     Source: `ListGroupsRequest.json`.
     """
@@ -63,9 +63,9 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds the GroupState field (KIP-518).
+    Version 4 adds GroupState (KIP-518).
 
-    Version 5 adds the GroupType field (KIP-848).
+    Version 5 adds GroupType (KIP-848).
 
     Source: `ListGroupsResponse.json`.
     """

@@ -60,15 +60,15 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     Version 1 removes MaxNumOffsets: from this version on, the response has one offset per
     partition.
 
-    Version 2 adds the isolation level, which is used for transactional reads.
+    Version 2 adds the isolation level.
 
     Version 3 is the same as version 2.
 
-    Version 4 adds the current leader epoch, which is used for fencing.
+    Version 4 adds the current leader epoch, by which the broker detects outdated metadata.
 
     Version 5 is the same as version 4.
 
-    Version 6 enables flexible versions.
+    Version 6 is the first flexible version.
 
     Version 7 adds the timestamp -3: the record with the largest timestamp (KIP-734).
 
@@ -117,7 +117,7 @@ class ListOffsetsPartitionResponse(Struct):
     """The partition error code, or 0 if there was no error."""
 
     old_style_offsets: list[int] = array(i64, until=0)
-    """The result offsets."""
+    """The offsets, in descending order."""
 
     timestamp: int = i64(since=1, default=-1)
     """The timestamp of the found record, in milliseconds since the Unix epoch; -1 if the request
@@ -155,21 +155,21 @@ class ListOffsetsResponse(Response, request=ListOffsetsRequest):
 
     From version 3 on, a broker that throttles a client sends the response first.
 
-    Version 4 adds the leader epoch, which is used for fencing.
+    Version 4 adds the leader epoch of the returned offset.
 
-    Version 5 adds a new error code, OFFSET_NOT_AVAILABLE.
+    Version 5 adds the error code OFFSET_NOT_AVAILABLE.
 
-    Version 6 enables flexible versions.
+    Version 6 is the first flexible version.
 
     Version 7 is the same as version 6 (KIP-734).
 
     Version 8 is the same as version 7; the request has a new kind of offset (KIP-405).
 
-    Version 9 adds the timestamp -5: the last offset in tiered storage (KIP-1005).
+    Version 9 is the same as version 8; the request has a new kind of offset (KIP-1005).
 
-    Version 10 adds TimeoutMs, for reads from tiered storage (KIP-1075).
+    Version 10 is the same as version 9; the request has a timeout (KIP-1075).
 
-    Version 11 adds the timestamp -6: the first offset that is not in tiered storage yet (KIP-1023).
+    Version 11 is the same as version 10; the request has a new kind of offset (KIP-1023).
 
     Source: `ListOffsetsResponse.json`.
     """

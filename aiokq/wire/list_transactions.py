@@ -15,7 +15,7 @@ __all__ = [
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Request of the ListTransactions API.
 
-    Version 1 adds DurationFilter, which selects the transactions that have run longer.
+    Version 1 adds DurationFilter, the minimum duration of the transactions to list.
 
     Version 2 adds TransactionalIdPattern, which selects transactional ids by a regular expression
     (KIP-1152).

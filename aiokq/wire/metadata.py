@@ -45,10 +45,8 @@ class MetadataRequest(Request["MetadataResponse"]):
 
     Version 9 is the first flexible version.
 
-    Version 10 adds the topic id and allows a null name, but no broker implements it for versions 10
-    and 11.
-
-    Therefore a request of these two versions must give topics by name.
+    Version 10 adds the topic id and allows a null name. In versions 10 and 11 no broker implements
+    this, so a request must give topics by name.
 
     Version 11 removes IncludeClusterAuthorizedOperations, which the DescribeCluster API replaces
     (KIP-700).
@@ -160,7 +158,7 @@ class MetadataResponse(Response, request=MetadataRequest):
 
     Version 1 adds the rack of each broker, the controller id, and whether a topic is internal.
 
-    Version 2 adds the cluster ID field.
+    Version 2 adds the cluster id.
 
     Version 3 adds the throttle time.
 

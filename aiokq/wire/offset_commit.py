@@ -68,17 +68,16 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
     Versions 3 and 4 are the same as version 2.
 
-    Version 5 removes the retention time, which is now controlled only by a broker
-    configuration.
+    Version 5 removes the retention time: only the broker's configuration determines it.
 
-    Version 6 adds the leader epoch for fencing.
+    Version 6 adds the leader epoch of the committed offset.
 
     Version 7 adds the field group_instance_id, which identifies a member across restarts.
 
     Version 8 is the first flexible version.
 
-    Version 9 is the first version that can be used with the new consumer group protocol
-    (KIP-848). The request is the same as version 8.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848). The request is the
+    same as version 8.
 
     Version 10 replaces the topic names by topic ids (KIP-848).
 
@@ -162,12 +161,12 @@ class OffsetCommitResponse(Response, request=OffsetCommitRequest):
     codes STALE_MEMBER_EPOCH, for these groups, and GROUP_ID_NOT_FOUND, for groups of both
     protocols.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848). The errors
-    are GROUP_AUTHORIZATION_FAILED (version 0+), NOT_COORDINATOR (version 0+),
-    COORDINATOR_NOT_AVAILABLE (version 0+), COORDINATOR_LOAD_IN_PROGRESS (version 0+),
-    ILLEGAL_GENERATION (version 1+), UNKNOWN_MEMBER_ID (version 1+), INVALID_COMMIT_OFFSET_SIZE
-    (version 0+), FENCED_MEMBER_EPOCH (version 7+), GROUP_ID_NOT_FOUND (version 9+),
-    STALE_MEMBER_EPOCH (version 9+), UNKNOWN_TOPIC_ID (version 10+).
+    Version 10 replaces the topic names by topic ids (KIP-848).
+
+    Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, INVALID_COMMIT_OFFSET_SIZE; from version 1 on also
+    ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID; from version 7 on also FENCED_MEMBER_EPOCH; from version
+    9 on also GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH; from version 10 on also UNKNOWN_TOPIC_ID.
 
     Source: `OffsetCommitResponse.json`.
     """

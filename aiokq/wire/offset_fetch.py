@@ -80,8 +80,8 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
     From version 1 on, the offsets come from the internal topic __consumer_offsets.
 
-    From version 2 on, null topics ask for the offsets of all topics, and the response has a top-
-    level error code.
+    From version 2 on, null topics ask for the offsets of all topics, and the response has a
+    top-level error code.
 
     Versions 3, 4 and 5 are the same as version 2.
 
@@ -236,11 +236,12 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
     Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds the error
     codes STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID for these groups.
 
-    Version 10 adds support for topic ids and removes support for topic names (KIP-848). The errors
-    are GROUP_AUTHORIZATION_FAILED (version 0+), NOT_COORDINATOR (version 0+),
-    COORDINATOR_NOT_AVAILABLE (version 0+), COORDINATOR_LOAD_IN_PROGRESS (version 0+),
-    GROUP_ID_NOT_FOUND (version 0+), UNSTABLE_OFFSET_COMMIT (version 7+), UNKNOWN_MEMBER_ID (version
-    9+), STALE_MEMBER_EPOCH (version 9+), UNKNOWN_TOPIC_ID (version 10+).
+    Version 10 replaces the topic names by topic ids (KIP-848).
+
+    Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND; from version 7 on also UNSTABLE_OFFSET_COMMIT;
+    from version 9 on also UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH; from version 10 on also
+    UNKNOWN_TOPIC_ID.
 
     Source: `OffsetFetchResponse.json`.
     """

@@ -58,7 +58,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     Version 3 adds ReplicaId. Its default, -2, stands for a client that may see offsets beyond the
     high watermark; followers that send an older version count as such.
 
-    Version 4 enables flexible versions.
+    Version 4 is the first flexible version.
 
     Source: `OffsetForLeaderEpochRequest.json`.
     """
@@ -119,7 +119,7 @@ class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest
 
     Version 3 is the same as version 2.
 
-    Version 4 enables flexible versions.
+    Version 4 is the first flexible version.
 
     Source: `OffsetForLeaderEpochResponse.json`.
     """

@@ -70,7 +70,7 @@ class ProduceRequest(Request["ProduceResponse"]):
 
     From version 8 on, the response has RecordErrors and ErrorMessage (KIP-467).
 
-    Version 9 enables flexible versions.
+    Version 9 is the first flexible version.
 
     Version 10 is the same as version 9 (KIP-951).
 
@@ -225,13 +225,13 @@ class ProduceResponse(Response, request=ProduceRequest):
     Version 8 adds RecordErrors and ErrorMessage, which describe the records for which a batch was
     refused (KIP-467).
 
-    Version 9 enables flexible versions.
+    Version 9 is the first flexible version.
 
     Version 10 adds the tagged fields CurrentLeader and NodeEndpoints (KIP-951).
 
     Version 11 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Version 12 is the same as version 10 (KIP-890).
+    Version 12 is the same as version 11 (KIP-890).
 
     Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
     (KIP-516).

@@ -11,8 +11,8 @@ __all__ = ["SaslHandshakeRequest", "SaslHandshakeResponse"]
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Request of the SaslHandshake API.
 
-    After version 1, the client sends its tokens in SaslAuthenticate requests. A newer version would
-    break Java clients up to 2.4, which negotiate it wrongly (KAFKA-9577).
+    After a handshake of version 1, the client sends its tokens in SaslAuthenticate requests. A
+    newer version would break Java clients up to 2.4, which negotiate it wrongly (KAFKA-9577).
 
     Source: `SaslHandshakeRequest.json`.
     """

@@ -72,7 +72,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     FLEXIBLE_SINCE = 3
 
     transactional_id: str = string()
-    """The ID of the transaction."""
+    """The transactional id of the transaction."""
 
     group_id: str = string()
     """The ID of the group."""

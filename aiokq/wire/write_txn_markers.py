@@ -59,7 +59,7 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
 
     Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Version 2 adds TransactionVersion to the markers (KIP-1228).
 
@@ -120,7 +120,7 @@ class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
 
     Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 enables flexible versions.
+    Version 1 is the first flexible version.
 
     Version 2 is the same as version 1; the request has a new field (KIP-1228).
 
