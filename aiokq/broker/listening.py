@@ -177,7 +177,7 @@ class NodeServers:
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:
     if endpoint.host.lower() == LOCALHOST:
-        return "127.0.0.1"  # localhost may also mean ::1, and port 0 would be two different ports
+        return "127.0.0.1"  # localhost may also mean ::1, where port 0 would give another port
     return None if endpoint.host in ("", "*", "0.0.0.0") else endpoint.host
 
 

@@ -316,7 +316,7 @@ def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listene
     """
     host = None if options.host is None else _without_brackets(options.host)
     if host is not None and host.lower() == LOCALHOST:
-        host = "127.0.0.1"  # localhost may also mean ::1, and port 0 would be two different ports
+        host = "127.0.0.1"  # localhost may also mean ::1, where port 0 would give another port
     advertises = options.advertise is not None or settings.advertised_listeners is not None
     if host is not None and is_wildcard(host) and not advertises:
         raise ConfigError(

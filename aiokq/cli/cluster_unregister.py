@@ -32,7 +32,7 @@ def unregister(
     dry_run: DryRun = False,
     execute: Execute = False,
 ) -> None:
-    """Remove a broker that was stopped for good from the cluster (KRaft).
+    """Remove from the cluster a broker that was stopped for good (KRaft).
 
     Partitions keep the broker among their replicas: first move them to other brokers by
     `aiokq partitions reassign`. A broker that starts again registers itself again.

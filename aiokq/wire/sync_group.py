@@ -61,7 +61,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     """The group protocol name."""
 
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
-    """Each assignment."""
+    """The assignment of each member; empty unless the sender is the group's leader."""
 
 
 class SyncGroupResponse(Response, request=SyncGroupRequest):

@@ -70,7 +70,7 @@ class TransactionLogValue(Message):
     """Transaction timeout in milliseconds."""
 
     transaction_status: int = i8()
-    """TransactionState the transaction is in."""
+    """The state of the transaction, a number of Kafka's TransactionState."""
 
     transaction_partitions: list[PartitionsSchema] | None = array(
         PartitionsSchema, nullable_since=0

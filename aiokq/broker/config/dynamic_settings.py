@@ -1,8 +1,8 @@
 """The broker's settings that can change while it runs: names, checks, and the values in effect.
 
-A dynamic value of this broker comes before one of all brokers, and both before the static value
-with which the broker was started. Kafka knows more dynamic names; those are refused here, because
-the broker does not use them, or reads them only at its start.
+A dynamic value of this broker takes precedence over one of all brokers, and both take precedence
+over the static value with which the broker was started. Kafka has more dynamic settings. They are
+refused here, because the broker does not use them or reads them only at its start.
 
 Source: Kafka ``DynamicBrokerConfig.scala``, ``LogCleaner.java``, ``SocketServer.scala``; KIP-226.
 Tests: ``tests/unit/broker/config/test_dynamic_settings.py``.
@@ -120,7 +120,7 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
 
 
 class Effective(NamedTuple):
-    """The settings in effect, and the dynamic values that are not.
+    """The settings in effect, and the dynamic values that have no effect.
 
     Attributes:
         refused: the reason why a stored value has no effect, by name.
@@ -137,8 +137,8 @@ def effective_settings(
 ) -> Effective:
     """Return the settings that result from static and dynamic values.
 
-    Values that cannot take effect are left out, so that a broker with such values can start; they
-    may come from Apache Kafka.
+    Values that cannot take effect, for example those that Apache Kafka has stored, are left out, so
+    that a broker with such values can start.
 
     Args:
         static: the settings with which the broker was started.
@@ -173,7 +173,7 @@ def effective_settings(
 
 
 def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
-    """Check a change of settings for limits that depend on the values before it.
+    """Check a change of settings against the limits that depend on the previous values.
 
     Raises:
         ConfigError: the number of cleaner threads would less than halve, or more than double.
@@ -192,15 +192,15 @@ def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
 class DynamicSettings:
     """The settings in effect on a node. Used from the node's loop only.
 
-    The publisher calls ``apply``; whoever uses a setting that may change reads `current` each time,
-    or adds a listener.
+    The publisher calls ``apply``. Code that uses a setting that may change reads `current` each
+    time, or adds a listener.
 
     Attributes:
         static: the settings with which the node was started.
         current: the settings in effect.
         cluster: dynamic settings of all brokers that are valid here, by Kafka's names.
         own: dynamic settings of this broker that are valid here.
-        stored_cluster, stored_own: the same, and those without effect here.
+        stored_cluster, stored_own: the same, including settings that have no effect here.
         listeners: called with the names of settings after their values in effect have changed.
     """
 

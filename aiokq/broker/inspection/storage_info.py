@@ -23,7 +23,7 @@ __all__ = ["StorageInfo", "storage_info"]
 
 
 class StorageInfo(NamedTuple):
-    """The result.
+    """What the log directories of a node contain, and what is wrong with them.
 
     Attributes:
         found: paths of the directories that exist, sorted.
