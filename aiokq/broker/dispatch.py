@@ -15,7 +15,6 @@ from aiokq.broker.handlers.call import Call
 from aiokq.connection.request_context import RequestContext
 from aiokq.connection.turn import BATCHES_PER_REQUEST
 from aiokq.core.errors import UnsupportedVersion
-from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
 from aiokq.wire.catalog import api as request_class
 from aiokq.wire.codec import decode
 from aiokq.wire.fields import Fragment
@@ -132,6 +131,8 @@ def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
     version of ApiVersions in the response, and retries forever if the range of versions is missing
     or wrong (KIP-511).
     """
+    from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
+
     api = APIS[API_VERSIONS]
     response = ApiVersionsResponse(
         error_code=UnsupportedVersion.code,

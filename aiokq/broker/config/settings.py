@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from aiokq.broker.config.setting import INT_MAX, LONG_MAX, Setting, SettingValue, shortened
 from aiokq.core.errors import ConfigError
@@ -39,10 +39,10 @@ def _setting(
     return field
 
 
-# A generated __init__ with a hundred parameters would add milliseconds to each start.
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+# Generated methods that name all hundred fields would add milliseconds to each start.
+@dataclass(init=False, repr=False, eq=False)
 class BrokerSettings:
-    """The settings of one node, by Kafka's names with `_` for `.`.
+    """The settings of one node, by Kafka's names with `_` for `.`. Immutable.
 
     The defaults are Kafka's, unless the description of a setting says otherwise.
 
@@ -60,6 +60,9 @@ class BrokerSettings:
         if unknown := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"unknown setting: {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
     # Topics
     auto_create_topics_enable: bool = _setting(

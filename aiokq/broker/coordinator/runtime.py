@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aiokq.broker.coordinator.shard import Shard
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
     BrokerError,
@@ -26,7 +25,7 @@ from aiokq.core.supervisor import Supervisor
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.definition import CoordinatorDefinition, ShardFactory
     from aiokq.broker.coordinator.outcome import Outcome
-    from aiokq.broker.coordinator.shard import TransactionalProducer
+    from aiokq.broker.coordinator.shard import Shard, TransactionalProducer
     from aiokq.broker.coordinator.shard_context import ShardContext
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CoordinatorRuntime"]
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound="Shard")
 R = TypeVar("R")
 
 
