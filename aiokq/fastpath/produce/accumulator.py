@@ -581,7 +581,9 @@ class Accumulator:
                     batch = there
                 elif there is not batch:
                     there.fail(Closed("never sent"))
-                    raise RecordTooLarge(f"these records do not fit into a batch of {limit} bytes")
+                    raise RecordTooLarge(
+                        f"these records do not fit into a batch of {self.max_record_bytes} bytes"
+                    )
                 deliveries.append(new_delivery(batch, batch.count - 1, timestamp))
         except BaseException as error:
             if batch is not None:
@@ -613,8 +615,7 @@ class Accumulator:
         if old.count < 2:
             raise ValueError("a batch of one record cannot be split")
         records = old.records(payload)
-        self.used -= old.reserved
-        old.reserved = 0
+        self.release(old)  # the new batches reserve memory for the same records
         step = -(-len(records) // parts)
         out = []
         targets = []
@@ -862,26 +863,31 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
     created = batch.created
     refused = {}
     targets = []
-    # The memory is freed before the records take memory in other batches, so that it is never
-    # counted twice.
-    accumulator.used -= batch.reserved
-    batch.reserved = 0
-    for n, (key, value, headers, timestamp) in enumerate(records):
-        partition = wanted.get(n) if wanted is not None else None
-        if partition is not None and partition >= route.partitions:
-            error = no_partition(route, partition)
-            there = _refused_one(accumulator, refused, partition, route, partition, error)
-        else:
-            try:
-                there = _place(
-                    accumulator, route, value, key, partition, timestamp, headers, created, True
-                )
-            except Exception as failure:  # noqa: BLE001  reported to the owner
-                error = failure
-                if not isinstance(error, KafkaError):
-                    error = report_bug(accumulator, "resolve_pending", error)
-                there = _refused_one(accumulator, refused, type(failure), route, partition, error)
-        targets.append(new_delivery(there, there.count - 1, timestamp))
+    # The batch's memory is lent to its records while they take memory in other batches, so that it
+    # is never counted twice; the end of the batch frees it.
+    lent = batch.reserved
+    accumulator.used -= lent
+    try:
+        for n, (key, value, headers, timestamp) in enumerate(records):
+            partition = wanted.get(n) if wanted is not None else None
+            if partition is not None and partition >= route.partitions:
+                error = no_partition(route, partition)
+                there = _refused_one(accumulator, refused, partition, route, partition, error)
+            else:
+                try:
+                    there = _place(
+                        accumulator, route, value, key, partition, timestamp, headers, created, True
+                    )
+                except Exception as failure:  # noqa: BLE001  reported to the owner
+                    error = failure
+                    if not isinstance(error, KafkaError):
+                        error = report_bug(accumulator, "resolve_pending", error)
+                    there = _refused_one(
+                        accumulator, refused, type(failure), route, partition, error
+                    )
+            targets.append(new_delivery(there, there.count - 1, timestamp))
+    finally:
+        accumulator.used += lent
     batch.forward(targets)
     for there in refused.values():
         notify_refused(there)

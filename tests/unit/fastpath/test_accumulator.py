@@ -403,6 +403,23 @@ def test_a_waiting_record_for_a_partition_that_does_not_exist_fails_alone(bench:
     assert isinstance(bad.exception(), UnknownTopicOrPartition)
 
 
+@pytest.mark.parametrize("partition", [9, None])
+def test_moving_waiting_records_reports_the_memory_that_it_frees(
+    bench: Make, partition: int | None
+) -> None:
+    """Calls that wait for memory are told, even if every record is refused."""
+    freed: list[int] = []
+    made = bench(0, on_memory_freed=lambda: freed.append(made.accumulator.used_bytes))
+    for _ in range(3):
+        made.append("new", b"x" * 300, partition=partition)
+    held = made.accumulator.used_bytes
+    made.accumulator.waiting = 1
+    made.accumulator.set_route("new", 1, [0], lambda slot: made.owner)
+    assert freed == [made.accumulator.used_bytes]  # once, and after the records took memory
+    assert (freed == [0]) == (partition == 9)
+    assert held > 900
+
+
 def test_a_forgotten_topic_waits_again(bench: Make) -> None:
     """A deleted topic may be recreated."""
     made = bench(2)

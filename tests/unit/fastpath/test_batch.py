@@ -181,6 +181,17 @@ def test_a_split_moves_the_deliveries(bench: Make) -> None:
     assert [len(b) for b in made.opened] == [1 * 9]
 
 
+def test_a_split_reports_the_memory_that_it_frees(bench: Make) -> None:
+    """Calls that wait for memory are told: the batch may hold more than its records need."""
+    freed: list[int] = []
+    made = bench(on_memory_freed=lambda: freed.append(made.accumulator.used_bytes))
+    for _ in range(9):
+        made.append("t", b"x")
+    made.accumulator.waiting = 1
+    made.accumulator.split(made.opened[0])
+    assert freed == [0]
+
+
 def test_splitting_twice_still_finds_every_delivery(bench: Make) -> None:
     """A Delivery follows its record over any number of moves."""
     made = bench()
@@ -226,8 +237,8 @@ def test_a_batch_of_its_own_is_outside_the_slot(bench: Make) -> None:
 
 def test_a_batch_of_its_own_has_a_limit(bench: Make) -> None:
     """A batch larger than a request is rejected, and its memory released."""
-    made = bench(max_record_bytes=1000)
-    with pytest.raises(RecordTooLarge):
+    made = bench(batch_size=500, max_record_bytes=1000)
+    with pytest.raises(RecordTooLarge, match="a batch of 1000 bytes"):
         made.accumulator.new_batch(made.route.slots[0], [(None, b"x" * 300, [], 0)] * 5)
     assert made.accumulator.used_bytes == 0
     made.append("t", b"still works")
