@@ -47,7 +47,11 @@ _OF_A_FEATURE: Final = (InvalidUpdateVersion.code, FeatureUpdateFailed.code)
 """Errors of a whole response that concern the features; version 2 has no errors per feature."""
 
 FEATURES_SINCE: Final = 3
-"""First ApiVersions version with features."""
+"""First ApiVersions version with features.
+
+Kafka 2.4 introduced the version, and Kafka 2.7 the features (KIP-584), as tagged fields: a broker
+in between returns none.
+"""
 
 UPGRADE_TYPES_SINCE: Final = 1
 """First UpdateFeatures version with unsafe downgrades and with `validate_only`."""
@@ -120,7 +124,7 @@ async def describe_features(
     def request(version: int) -> ApiVersionsRequest:
         if version < FEATURES_SINCE:
             raise UnsupportedVersion(
-                "the broker is older than 2.4: it has no features", api="ApiVersions"
+                "the broker is older than 2.7: it has no features", api="ApiVersions"
             )
         return ApiVersionsRequest()
 
