@@ -187,7 +187,7 @@ class Sender:
             if not self._ready or self._in_flight >= self._max_in_flight or self._throttled():
                 continue
             connection = self.node.connected(Purpose.PRODUCE)
-            if connection is None or connection.retiring:
+            if connection is None:
                 if not self._connecting:
                     self._connecting = True
                     # Connect in a task of its own: this task has to process the outcomes of the
