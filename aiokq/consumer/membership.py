@@ -15,7 +15,7 @@ from uuid import UUID
 from aiokq.assign.assignor import resolve
 from aiokq.cluster.events import Assigned, Lost, Revoked, member_key
 from aiokq.core.errors import FencedInstanceId, KafkaError, copy_error
-from aiokq.core.types import GroupMetadata, TopicPartition
+from aiokq.core.types import OWN_MEMBER_PREFIX, GroupMetadata, TopicPartition
 from aiokq.group.classic_member import ClassicMember
 from aiokq.group.consumer_member import ConsumerMember
 from aiokq.group.member_driver import MemberDriver
@@ -30,15 +30,9 @@ if TYPE_CHECKING:
     from aiokq.consumer.subscription import Subscription
     from aiokq.consumer.values import ConsumerValues
 
-__all__ = ["MEMBER_ID_PREFIX", "Member"]
+__all__ = ["Member"]
 
 logger = logging.getLogger("aiokq.consumer")
-
-MEMBER_ID_PREFIX: Final = "aiokq-"
-"""Prefix of the member ids that the client generates with the consumer protocol.
-
-The rewind of a group with members (admin/group_rewind.py) recognizes aiokq's members by it.
-"""
 
 SHARE: Final = 1 / 3
 """The fraction of the rebalance timeout that one step of a revocation may take.
@@ -114,7 +108,7 @@ class Member:
 
     def _make_consumer(self) -> ConsumerMember:
         random = self._engine.environment.random
-        member_id = f"{MEMBER_ID_PREFIX}{UUID(int=random.getrandbits(128), version=4)}"
+        member_id = f"{OWN_MEMBER_PREFIX}{UUID(int=random.getrandbits(128), version=4)}"
         return ConsumerMember(self._config, member_id, self._engine.new_backoff())
 
     # -- requests of the consumer

@@ -14,7 +14,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without a copy."""
 
 OWN_MEMBER_PREFIX: Final = "aiokq-"
-"""Prefix of the member ids that aiokq generates for itself (KIP-848, KIP-1082)."""
+"""Prefix of the member ids that aiokq generates for itself (KIP-848, KIP-1082).
+
+The rewind of a group with members (admin/group_rewind.py) recognizes aiokq's members by it.
+"""
 
 
 class TopicPartition(NamedTuple):

@@ -279,7 +279,7 @@ def test_an_invalid_rewind_target_is_refused_before_any_request() -> None:
 
 def test_members_of_other_clients_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the consumer protocol it is uncertain whether such members rejoin."""
-    monkeypatch.setattr("aiokq.consumer.membership.MEMBER_ID_PREFIX", "java-")
+    monkeypatch.setattr("aiokq.consumer.membership.OWN_MEMBER_PREFIX", "java-")
 
     async def body(w: World) -> None:
         await w.topic("t", 1)
