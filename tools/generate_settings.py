@@ -139,7 +139,7 @@ def render_overrides(source: Source) -> str:
         "",
         "",
         f"class {name}({parent.title() + 'Overrides' if parent else 'TypedDict'}, total=False):",
-        f'    """Keywords that a constructor takes instead of {source.tree.name}."""',
+        f'    """The fields of {source.tree.name} as keywords; they override the settings."""',
         "",
     ]
     for field, kind in fields:
@@ -216,7 +216,7 @@ def render_values(source: Source) -> str:
         "",
         "    @property",
         f"    def settings(self) -> {model}:",
-        '        """The values as a settings model; the first use imports pydantic."""',
+        '        """The values as a settings model. The first access creates it, which imports pydantic."""',
         "        return self._as(self.model())",
     ]
     return "\n".join(lines) + "\n"

@@ -9,4 +9,4 @@ from aiokq.cluster.overrides import ClusterOverrides
 
 
 class AdminOverrides(ClusterOverrides, total=False):
-    """Keywords that a constructor takes instead of AdminSettings."""
+    """The fields of AdminSettings as keywords; they override the settings."""

@@ -15,7 +15,7 @@ from aiokq.cluster.settings import SecurityProtocol
 
 
 class ClusterOverrides(TypedDict, total=False):
-    """Keywords that a constructor takes instead of ClusterSettings."""
+    """The fields of ClusterSettings as keywords; they override the settings."""
 
     bootstrap_servers: str | Sequence[str]
     """Addresses of brokers to find the cluster: 'host:port', several separated by commas or in a
@@ -30,7 +30,7 @@ class ClusterOverrides(TypedDict, total=False):
     default_api_timeout_ms: int
     """Time limit, including retries, of calls that have no timeout argument or get none."""
     bootstrap_timeout_ms: int
-    """How long start() and `async with` wait for the first metadata; 0 does not wait."""
+    """How long start() and `async with` wait for the first metadata; with 0, they do not wait."""
     metadata_max_age_ms: int
     """Age at which metadata is requested again."""
     allow_auto_create_topics: bool
@@ -40,8 +40,8 @@ class ClusterOverrides(TypedDict, total=False):
     ('none'), or ask bootstrap_servers as well ('rebootstrap').
     """
     metadata_recovery_rebootstrap_trigger_ms: int
-    """Ask bootstrap_servers instead of the known brokers when the metadata is older than
-    metadata_max_age_ms by this time (KIP-1102).
+    """How long metadata may be older than metadata_max_age_ms before the client asks
+    bootstrap_servers instead of the known brokers (KIP-1102).
     """
     retry_backoff_ms: int
     """Pause before the first retry of a request."""
@@ -56,7 +56,7 @@ class ClusterOverrides(TypedDict, total=False):
     socket_connection_setup_timeout_max_ms: int
     """Largest time limit for opening a connection (KIP-601)."""
     connections_max_idle_ms: int
-    """Time after which an unused connection is closed; 0 never closes it."""
+    """Time after which an unused connection is closed; with 0, it stays open."""
     security_protocol: SecurityProtocol
     """Whether connections use TLS (SSL), SASL, both or neither."""
     sasl_mechanism: str

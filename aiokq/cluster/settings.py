@@ -68,8 +68,8 @@ class ClusterSettings(ClusterRules, Settings):
         default=10_000,
         ge=0,
         le=INT64_MAX,
-        description="How long start() and `async with` wait for the first metadata; 0 does not "
-        "wait.",
+        description="How long start() and `async with` wait for the first metadata; with 0, they "
+        "do not wait.",
     )
     metadata_max_age_ms: int = Field(
         default=300_000,
@@ -91,8 +91,8 @@ class ClusterSettings(ClusterRules, Settings):
         default=300_000,
         ge=0,
         le=INT64_MAX,
-        description="Ask bootstrap_servers instead of the known brokers when the metadata is "
-        "older than metadata_max_age_ms by this time (KIP-1102).",
+        description="How long metadata may be older than metadata_max_age_ms before the client "
+        "asks bootstrap_servers instead of the known brokers (KIP-1102).",
     )
 
     retry_backoff_ms: int = Field(
@@ -137,7 +137,7 @@ class ClusterSettings(ClusterRules, Settings):
         default=540_000,
         ge=0,
         le=INT64_MAX,
-        description="Time after which an unused connection is closed; 0 never closes it.",
+        description="Time after which an unused connection is closed; with 0, it stays open.",
     )
 
     security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(

@@ -15,7 +15,7 @@ from aiokq.consumer.settings import GroupProtocol
 
 
 class ConsumerOverrides(ClusterOverrides, total=False):
-    """Keywords that a constructor takes instead of ConsumerSettings."""
+    """The fields of ConsumerSettings as keywords; they override the settings."""
 
     auto_offset_reset: str
     """Where to start in a partition without a position, and when the position is out of range:

@@ -251,7 +251,11 @@ class ClientCounters(_Counters):
         "bytes", "Size, as sent, of the record batches acknowledged by a broker."
     )
     batches_retried: int = _counter("batches", "Record batches sent again.")
-    batches_split: int = _counter("batches", "Record batches split after MESSAGE_TOO_LARGE.")
+    batches_split: int = _counter(
+        "batches",
+        "Record batches split after MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE, or because a "
+        "broker refused single records.",
+    )
     buffered_bytes: Gauge = _gauge("bytes", "Part of buffer_memory in use.")
     buffer_waiters: Gauge = _gauge("tasks", "Tasks that wait for free space in buffer_memory.")
     queue_seconds: Histogram = _latency(

@@ -17,12 +17,12 @@ from aiokq.producer.settings import CompressionType
 
 
 class ProducerOverrides(ClusterOverrides, total=False):
-    """Keywords that a constructor takes instead of ProducerSettings."""
+    """The fields of ProducerSettings as keywords; they override the settings."""
 
     acks: Literal[0, 1, -1, "all"]
     """Which replicas must have a record before it counts as delivered: none (0: it was written
-    to the socket, and its offset is -1), the leader (1), or all in-sync replicas (-1 or
-    'all').
+    to the connection, which may still buffer it, and its offset is -1), the leader (1), or
+    all in-sync replicas (-1 or 'all').
     """
     batch_size: int
     """Bytes, before compression, at which a batch is full; 0 sends each record as a batch of its

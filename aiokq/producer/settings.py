@@ -50,8 +50,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     acks: Annotated[Literal[0, 1, -1, "all"], BeforeValidator(acks_as_number)] = Field(
         default=-1,
         description="Which replicas must have a record before it counts as delivered: none (0: it "
-        "was written to the socket, and its offset is -1), the leader (1), or all in-sync replicas "
-        "(-1 or 'all').",
+        "was written to the connection, which may still buffer it, and its offset is -1), the "
+        "leader (1), or all in-sync replicas (-1 or 'all').",
     )
     batch_size: int = Field(
         default=131_072,

@@ -512,8 +512,9 @@ class BrokerSettings:
     # aiokq's own
     legacy: bool = _setting(
         False,
-        "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0) "
-        "and convert records to message formats v0 and v1 for these versions.",
+        "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "
+        "Records in message formats v0 and v1 are converted to v2 when they are produced; these "
+        "versions of Fetch return records converted to v0 or v1.",
     )
 
     profile: str = "kafka"
