@@ -30,6 +30,7 @@ from aiokq.cli.help_text import examples, flowing
 from aiokq.cli.kafka_options import instead_of
 from aiokq.cli.log import log
 from aiokq.cli.log_dirs import log_dirs
+from aiokq.cli.log_repair import repair
 from aiokq.cli.offsets import offsets
 from aiokq.cli.output import OutputClosed, complain, discard_output
 from aiokq.cli.partitions import partitions
@@ -163,6 +164,9 @@ log.command(
         "aiokq log forget-missing /disk1/log /disk2/log --execute",
     ),
 )(forget_missing)
+log.command(
+    epilog=examples("aiokq log repair kafka-data", "aiokq log repair kafka-data --execute")
+)(repair)
 app.add_typer(log, name="log")
 app.add_typer(storage, name="storage")
 app.add_typer(spark, name="spark")

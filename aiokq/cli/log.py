@@ -5,6 +5,7 @@ The directories may be in use; nothing is written to them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -35,6 +36,8 @@ KINDS: Final = (
     "partition.metadata",
     "meta.properties",
     "metadata",
+    "metadata-snapshot",
+    "quorum-state",
     "leftover",
 )
 
@@ -60,6 +63,7 @@ AtPath = Annotated[
         "aiokq log dump kafka-data/orders-0",
         "aiokq log dump kafka-data/orders-0/00000000000000000000.log --records",
         "aiokq log dump kafka-data --only epochs --only checkpoint --json | jq .",
+        "aiokq log dump kafka-data/__cluster_metadata-0 --records",
     )
 )
 def dump(
@@ -77,10 +81,11 @@ def dump(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the files of a log: batches, index entries, producers, epochs, checkpoints.
+    """Print the files of a log: batches, index entries, producers, epochs, checkpoints, metadata.
 
     The output uses the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
-    \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}.
+    \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}. Records of the
+    metadata log and of its snapshots are shown as its --cluster-metadata-decoder does.
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.
     """
@@ -139,6 +144,8 @@ def _plain(value: Value) -> str:
         return "true" if value else "false"
     if value is None:
         return "null"
+    if isinstance(value, dict):
+        return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     if isinstance(value, list):
         return one_line(f"[{','.join(value)}]")
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

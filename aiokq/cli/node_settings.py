@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.options import named_values
 from aiokq.core.errors import ConfigError
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["Node", "NodeOptions", "checked_listeners", "node_of"]
 
 PANEL = "Node"
+
+STORAGE: Final = frozenset(
+    (
+        "broker.id",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+    )
+)
+"""The settings that say where a node stores what."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +94,12 @@ class Node:
     metadata_directory: str | None
 
 
-def node_of(given: NodeOptions) -> Node:
+def node_of(given: NodeOptions, *, of_kafka: bool = False) -> Node:
     """Return the node that options and the file of --config describe.
+
+    Args:
+        of_kafka: whether it may be a node of Apache Kafka that aiokq cannot run; then settings that
+            do not concern its directories are not checked.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is invalid.
@@ -98,6 +115,8 @@ def node_of(given: NodeOptions) -> Node:
         plain = setting_name(name)
         values = {other: text for other, text in values.items() if setting_name(other) != plain}
         values[name] = value
+    if of_kafka:
+        values = {name: text for name, text in values.items() if setting_name(name) in STORAGE}
     settings = broker_settings(values)
     return Node(
         settings,

@@ -61,7 +61,7 @@ def format_(
 
     out = Output(as_json=as_json)
     chosen = choices.build()
-    node = node_of(given.build())
+    node = node_of(given.build(), of_kafka=chosen.no_initial_controllers)
     node_id = 0 if node.node_id is None else node.node_id
     quorum = quorum_of(chosen, node, node_id)
     done = format_directories(
@@ -125,7 +125,7 @@ def info(given: Given[NodeOptions], as_json: AsJson = False) -> None:
     from aiokq.core.files import OsFiles
 
     out = Output(as_json=as_json)
-    node = node_of(given.build())
+    node = node_of(given.build(), of_kafka=True)
     directories = _directories(node)
     if node.metadata_directory is not None:
         directories += (node.metadata_directory,)

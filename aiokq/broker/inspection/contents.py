@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokq.broker.log.batch_reading import batch_records
 from aiokq.broker.log.corruption import batches_behind, only_zeros
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.uuid_text import format_uuid
+from aiokq.broker.metadata.quorum_state import decode_quorum_state
 from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.records import compression
 from aiokq.records.control import ControlType, read_control_type
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Value", "contents"]
 
-Value: TypeAlias = "str | bytes | int | bool | list[str] | None"
+Value: TypeAlias = "str | bytes | int | bool | list[str] | dict[str, Any] | None"
 Entry: TypeAlias = "dict[str, Value]"
 
 _INDEX: Final = struct.Struct(">iI")
@@ -55,7 +56,7 @@ def contents(
     Raises:
         OSError: the file cannot be read.
     """
-    if file.kind == "log":
+    if file.kind in ("log", "metadata-snapshot"):
         yield from _batches(files, file, crc32c, records)
     elif file.kind in _READERS:
         data = files.read_bytes(file.path)
@@ -95,7 +96,7 @@ def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> It
             valid = verify_crc(data, header, crc32c)
             yield _batch(position, header, valid)
             if records:
-                yield from _records(data, header)
+                yield from _records(data, header, file.has_metadata)
             position += header.size
     finally:
         opened.close()
@@ -128,15 +129,15 @@ def _batch(position: int, header: BatchHeader, valid: bool) -> Entry:
     }
 
 
-def _records(data: bytes, header: BatchHeader) -> Iterator[Entry]:
+def _records(data: bytes, header: BatchHeader, has_metadata: bool) -> Iterator[Entry]:
     try:
         for record in batch_records(data, header):
-            yield _record(record, header)
+            yield _record(record, header, has_metadata)
     except KafkaError as error:
         yield {"error": f"records of the batch at offset {header.base_offset}: {error.message}"}
 
 
-def _record(record: RawRecord, header: BatchHeader) -> Entry:
+def _record(record: RawRecord, header: BatchHeader, has_metadata: bool) -> Entry:
     entry: Entry = {
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -144,6 +145,10 @@ def _record(record: RawRecord, header: BatchHeader) -> Entry:
         "value_size": -1 if record.value is None else len(record.value),
         "header_keys": [key for key, _ in record.headers],
     }
+    if has_metadata:
+        from aiokq.broker.inspection.metadata_records import metadata_entry
+
+        return entry | metadata_entry(record, is_control=header.is_control)
     if header.is_control:
         kind = read_control_type(record.key)
         known = {int(one): one.name for one in ControlType}
@@ -244,6 +249,20 @@ def _properties(data: bytes, file: LogFile) -> Iterator[Entry]:
             yield {"name": name.strip(), "value": value.strip()}
 
 
+def _quorum_state(data: bytes, file: LogFile) -> Iterator[Entry]:
+    state = decode_quorum_state(data)
+    yield {
+        "leader_id": state.leader_id,
+        "leader_epoch": state.epoch,
+        "voted_id": state.voted_id,
+        "voted_directory_id": (
+            None if state.voted_directory_id is None else format_uuid(state.voted_directory_id)
+        ),
+        "current_voters": [str(voter) for voter in state.voters],
+        "data_version": state.data_version,
+    }
+
+
 def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
     from aiokq.broker.metadata.metadata_file import read_image
 
@@ -275,4 +294,5 @@ _READERS: Final[dict[str, Callable[[bytes, LogFile], Iterator[Entry]]]] = {
     "partition.metadata": _properties,
     "meta.properties": _properties,
     "metadata": _metadata,
+    "quorum-state": _quorum_state,
 }

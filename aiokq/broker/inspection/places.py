@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
+from aiokq.broker.metadata.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
 from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.quorum_state import QUORUM_STATE
+from aiokq.broker.metadata.snapshot_file import parse_snapshot
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ _BY_NAME: Final = {
     file_names.LEADER_EPOCHS: "epochs",
     file_names.PARTITION_METADATA: "partition.metadata",
     file_names.META_PROPERTIES: "meta.properties",
+    QUORUM_STATE: "quorum-state",
+    BOOTSTRAP_CHECKPOINT: "metadata-snapshot",
     METADATA_LOG: "metadata",
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
 }
@@ -49,13 +54,21 @@ class LogFile(NamedTuple):
 
     Attributes:
         kind: `log`, `index`, `timeindex`, `txnindex`, `snapshot`, `epochs`, `partition.metadata`,
-            `meta.properties`, `metadata`, `checkpoint`, or `leftover` of an interrupted operation.
-        base_offset: the base offset in the name of a segment's file; -1 for other files.
+            `meta.properties`, `metadata`, `metadata-snapshot`, `quorum-state`, `checkpoint`, or
+            `leftover` of an interrupted operation.
+        base_offset: the base offset in the name of a segment's file, or the end offset in that of a
+            metadata snapshot; -1 for other files.
     """
 
     path: str
     kind: str
     base_offset: int = -1
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the records of the file are those of Apache Kafka's metadata log."""
+        directory = posixpath.basename(posixpath.dirname(self.path))
+        return self.kind == "metadata-snapshot" or directory.startswith(file_names.CLUSTER_METADATA)
 
 
 class PartitionPlace(NamedTuple):
@@ -105,6 +118,9 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
     for place in partitions_at(files, path):
         if place.path != path:
             yield from files_at(files, place.path)
+    metadata = f"{path}/{file_names.CLUSTER_METADATA}"
+    if files.is_dir(metadata):
+        yield from files_at(files, metadata)
 
 
 def _file(path: str) -> LogFile | None:
@@ -114,6 +130,9 @@ def _file(path: str) -> LogFile | None:
     parsed = file_names.parse_segment_file(name)
     if parsed is not None and parsed[1] in _BY_SUFFIX:
         return LogFile(path, _BY_SUFFIX[parsed[1]], parsed[0])
+    snapshot = parse_snapshot(name)
+    if snapshot is not None:
+        return LogFile(path, "metadata-snapshot", snapshot.end_offset)
     if name.endswith(file_names.TEMPORARY_SUFFIXES) or file_names.CORRUPT in name:
         return LogFile(path, "leftover")
     return None

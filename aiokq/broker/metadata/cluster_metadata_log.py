@@ -23,6 +23,7 @@ from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
+from aiokq.broker.metadata.covered_segments import set_damaged_aside
 from aiokq.broker.metadata.quorum_state import (
     QuorumState,
     read_quorum_state,
@@ -177,6 +178,9 @@ class ClusterMetadataLog:
         if state.torn is not None:
             _cut_off(files, state.torn)
         remove_unfinished_snapshots(files, directory)
+        if state.snapshot is not None and not clean:
+            end_offset = state.snapshot.end_offset
+            set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
         _write_topic_id(files, directory)
         log = open_log(
             files,

@@ -46,7 +46,7 @@ from aiokq.wire.quorum_records import KRaftVersionRecord, LeaderChangeMessage, V
 if TYPE_CHECKING:
     from aiokq.core.files import File, Files
 
-__all__ = ["MetadataReader", "MetadataState", "TornTail"]
+__all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
 
 WINDOW: Final = 1024 * 1024
 """Bytes of a segment that are read at once."""
@@ -120,6 +120,41 @@ class MetadataState:
         self.torn: TornTail | None = None
 
 
+class MetadataDamaged(KafkaStorage):
+    """A part of the metadata log cannot be used; ``log_repair`` can cut it off.
+
+    Attributes:
+        reason: what is wrong with it.
+        state: what the log says before the bad part.
+        snapshot: the bad snapshot; None if the bad part is in a segment.
+        base: base offset of the bad segment.
+        position: where its bad part begins.
+        offset: the first offset whose record cannot be read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: str,
+        state: MetadataState,
+        *,
+        snapshot: SnapshotId | None = None,
+        base: int = 0,
+        position: int = 0,
+        offset: int = 0,
+    ) -> None:
+        super().__init__(
+            f"{message}; restore the file from a copy, or run aiokq log repair, which shows the "
+            "records first; nothing was changed"
+        )
+        self.reason = reason
+        self.state = state
+        self.snapshot = snapshot
+        self.base = base
+        self.position = position
+        self.offset = offset
+
+
 class MetadataReader:
     """The files of a metadata log.
 
@@ -134,21 +169,19 @@ class MetadataReader:
 
     def exists(self) -> bool:
         """Whether there is a log or a snapshot. Raises OSError."""
-        return self._files.is_dir(self.directory) and bool(
-            self._bases() or list_snapshots(self._files, self.directory)
-        )
+        return self._files.is_dir(self.directory) and bool(self._bases() or self._snapshots())
 
     def read(self) -> MetadataState:
         """Read the newest snapshot and the log after it.
 
         Raises:
-            KafkaStorage: the log is damaged, or was written by a newer Kafka; the message says what
-                is at stake and what to do.
+            MetadataDamaged: the log is damaged; the message says what is at stake and what to do.
+            KafkaStorage: it was written by a newer Kafka.
             OSError: the disk failed.
         """
         state = MetadataState()
         replay = MetadataReplay(state.image)
-        snapshots = list_snapshots(self._files, self.directory)
+        snapshots = self._snapshots()
         if snapshots:
             self._read_snapshot(state, replay, snapshots[-1])
         bases = self._bases()
@@ -175,7 +208,7 @@ class MetadataReader:
         Raises:
             OSError: the disk failed.
         """
-        offset, epoch = max(list_snapshots(self._files, self.directory), default=(0, 0))
+        offset, epoch = max(self._snapshots(), default=(0, 0))
         for base in self._bases()[-2:]:  # the newest segment may be empty
             file = self._files.open(
                 file_names.segment_file(self.directory, base, file_names.LOG), writable=False
@@ -213,46 +246,67 @@ class MetadataReader:
                 state.voters = reader.voters
                 state.timestamp_ms = reader.last_contained_ms
         except CorruptRecord as error:
-            raise KafkaStorage(
+            raise MetadataDamaged(
                 f"the snapshot {path}, which has the metadata up to offset {snapshot.end_offset}, "
-                f"cannot be applied ({error.message}): restore the file from a copy; nothing was "
-                "changed"
+                f"cannot be applied ({error.message})",
+                error.message,
+                state,
+                snapshot=snapshot,
             ) from error
         state.snapshot = snapshot
         state.start_offset, state.epoch = snapshot
         state.end_offset = snapshot.end_offset
+
+    def _snapshots(self) -> list[SnapshotId]:
+        """Return the snapshots, the oldest first."""
+        return list_snapshots(self._files, self.directory)
 
     def _bases(self) -> list[int]:
         """Return the base offsets of the segments."""
         found = map(file_names.parse_segment_file, self._files.listdir(self.directory))
         return sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
 
+    def _extent(self, base: int) -> tuple[str, int, int | None]:
+        """Return the path of a segment and where its batches begin and end; None for its end."""
+        return file_names.segment_file(self.directory, base, file_names.LOG), 0, None
+
     def _read_segment(
         self, state: MetadataState, replay: MetadataReplay, base: int, *, last: bool
     ) -> int:
         """Replay the records that are not in the snapshot; return the end offset of the segment."""
-        path = file_names.segment_file(self.directory, base, file_names.LOG)
+        path, start, end = self._extent(base)
         expected = base
         if base > state.end_offset:
             missing = offsets_text(state.end_offset, base - 1)
-            raise self._damaged(path, 0, f"offsets {missing} are missing", state.end_offset)
+            raise _damaged(state, path, base, 0, f"offsets {missing} are missing", state.end_offset)
         file = self._files.open(path, writable=False)
         try:
-            size = file.size()
-            for position, header, data, reason in self._batches(file, size):
+            size = file.size() if end is None else end
+            for position, header, data, reason in self._batches(file, size, start):
                 if header is not None and not reason:
                     misplaced = _misplaced(header, expected, state)
                     if misplaced:
-                        raise self._damaged(path, position, misplaced, expected)
+                        raise _damaged(state, path, base, position, misplaced, expected)
                 if reason or header is None:
                     if last and self._is_torn(file, position, size, expected, header):
                         state.torn = TornTail(path, position, size - position, expected, reason)
                         break
-                    raise self._damaged(path, position, reason, expected)
+                    raise _damaged(state, path, base, position, reason, expected)
                 expected = header.next_offset
                 if expected <= state.end_offset:
                     continue  # before the snapshot
-                self._take(state, replay, header, data, path)
+                try:
+                    self._take(state, replay, header, data, path)
+                except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
+                    raise MetadataDamaged(
+                        f"{path}: the batch at offset {header.base_offset} cannot be applied "
+                        f"({error.message})",
+                        error.message,
+                        state,
+                        base=base,
+                        position=position,
+                        offset=header.base_offset,
+                    ) from error
         finally:
             file.close()
         return expected
@@ -266,25 +320,19 @@ class MetadataReader:
         path: str,
     ) -> None:
         """Replay one batch."""
-        try:
-            if header.is_control:
-                for control in read_quorum_controls(data, header):
-                    if isinstance(control, KRaftVersionRecord):
-                        state.kraft_version = control.k_raft_version
-                    elif isinstance(control, VotersRecord):
-                        state.voters = control
-                    elif isinstance(control, LeaderChangeMessage):
-                        state.leader_voters = tuple(one.voter_id for one in control.voters)
-            else:
-                # A snapshot may end inside a batch, whose first records are then skipped.
-                for offset, value in enumerate(iter_values(data, header), header.base_offset):
-                    if offset >= state.end_offset:
-                        self._replay(replay, value, path, offset)
-        except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
-            raise KafkaStorage(
-                f"{path}: the batch at offset {header.base_offset} cannot be applied "
-                f"({error.message}): restore the file from a copy; nothing was changed"
-            ) from error
+        if header.is_control:
+            for control in read_quorum_controls(data, header):
+                if isinstance(control, KRaftVersionRecord):
+                    state.kraft_version = control.k_raft_version
+                elif isinstance(control, VotersRecord):
+                    state.voters = control
+                elif isinstance(control, LeaderChangeMessage):
+                    state.leader_voters = tuple(one.voter_id for one in control.voters)
+        else:
+            # A snapshot may end inside a batch, whose first records are then skipped.
+            for offset, value in enumerate(iter_values(data, header), header.base_offset):
+                if offset >= state.end_offset:
+                    self._replay(replay, value, path, offset)
         state.end_offset = header.next_offset
         state.epoch = header.leader_epoch
         state.timestamp_ms = header.max_timestamp_ms
@@ -345,12 +393,6 @@ class MetadataReader:
             return False
         return next(batches_behind(file, position + 1, size, expected, self._crc32c), None) is None
 
-    def _damaged(self, path: str, position: int, reason: str, offset: int) -> KafkaStorage:
-        return KafkaStorage(
-            f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
-            f"{offset} on are at stake; restore the file from a copy; nothing was changed"
-        )
-
     def _check_level(self, state: MetadataState) -> None:
         level = state.image.metadata_version
         if level is not None and not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
@@ -361,6 +403,20 @@ class MetadataReader:
                 f"{MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION} ({oldest} to {newest}); "
                 "nothing was changed: use a newer aiokq, or continue with Kafka"
             )
+
+
+def _damaged(
+    state: MetadataState, path: str, base: int, position: int, reason: str, offset: int
+) -> MetadataDamaged:
+    return MetadataDamaged(
+        f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
+        f"{offset} on are at stake",
+        reason,
+        state,
+        base=base,
+        position=position,
+        offset=offset,
+    )
 
 
 def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:

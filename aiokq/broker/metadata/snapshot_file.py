@@ -44,6 +44,7 @@ __all__ = [
     "SnapshotId",
     "SnapshotReader",
     "list_snapshots",
+    "parse_snapshot",
     "remove_unfinished_snapshots",
     "snapshot_path",
     "write_snapshot",
@@ -84,11 +85,18 @@ def snapshot_path(directory: str, snapshot: SnapshotId) -> str:
     return f"{directory}/{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
+def parse_snapshot(name: str) -> SnapshotId | None:
+    """Return the snapshot that a file is named after; None for other names."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    found = SnapshotId(int(match[1]), int(match[2]))
+    return found if found.end_offset <= _OFFSET_MAX and found.epoch <= INT_MAX else None
+
+
 def list_snapshots(files: Files, directory: str) -> list[SnapshotId]:
     """Return the snapshots in a directory, the oldest first. Raises OSError."""
-    matches = filter(None, map(_NAME.fullmatch, files.listdir(directory)))
-    found = [SnapshotId(int(match[1]), int(match[2])) for match in matches]
-    return sorted(one for one in found if one.end_offset <= _OFFSET_MAX and one.epoch <= INT_MAX)
+    return sorted(filter(None, map(parse_snapshot, files.listdir(directory))))
 
 
 def remove_unfinished_snapshots(files: Files, directory: str) -> None:

@@ -157,12 +157,17 @@ def test_the_named_controller_must_be_this_node(alone, config: Path, tmp_path: P
 
 def test_directories_without_voters(alone, tmp_path: Path) -> None:
     """They are for a node of Kafka, so the settings may name other nodes."""
-    config = properties(tmp_path, "controller.quorum.bootstrap.servers=other:9095")
+    config = properties(
+        tmp_path,
+        "controller.quorum.bootstrap.servers=other:9095",
+        "authorizer.class.name=org.example.Authorizer",
+    )
     arguments = ("storage", "format", "-c", str(config), "-t", CLUSTER)
     assert alone(*arguments, servers=None).code == 1
     assert alone(*arguments, "-N", servers=None).code == 0
     assert levels(tmp_path / "b")["metadata.version"] == 25
     assert not (tmp_path / "b" / "__cluster_metadata-0").exists()
+    assert alone("storage", "info", "-c", str(config), servers=None).code == 0
 
 
 @pytest.mark.parametrize("flag", ["-s", "-N", f"-I5@localhost:9095:{DIRECTORY}"])

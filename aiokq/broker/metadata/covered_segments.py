@@ -1,0 +1,61 @@
+"""Segments of the metadata log that a snapshot has replaced, and that are damaged.
+
+`metadata_reader` does not read the segments before the newest snapshot. The recovery of the log
+would cut it at a bad batch in one of them, and with it the records after the snapshot. So such
+segments are set aside before; no record is lost.
+
+Tests: ``tests/unit/broker/metadata/test_covered_segments.py``.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.corruption import Damage
+from aiokq.broker.log.segment_check import BadBatch, valid_batches
+
+if TYPE_CHECKING:
+    from aiokq.core.files import Files
+    from aiokq.core.types import TopicPartition
+    from aiokq.records.header import Checksum
+
+__all__ = ["set_damaged_aside"]
+
+
+def set_damaged_aside(
+    files: Files, directory: str, name: TopicPartition, end_offset: int, crc32c: Checksum
+) -> None:
+    """Set aside the damaged segments before a snapshot, and those before them.
+
+    The files are renamed, with ``.corrupt-`` in their names, and a line in the log names them.
+
+    Args:
+        end_offset: the end of the newest snapshot.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    found = map(file_names.parse_segment_file, files.listdir(directory))
+    bases = sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
+    covered = [(base, after) for base, after in pairwise(bases) if after <= end_offset]
+    damaged = 0
+    for number, (base, after) in enumerate(covered, 1):
+        if _end(files, directory, base, crc32c) != after:
+            damaged = number
+    Damage(files, directory, name, crc32c).set_segments_aside([b for b, _ in covered[:damaged]])
+
+
+def _end(files: Files, directory: str, base: int, crc32c: Checksum) -> int:
+    """Return the offset after the last sound record of a segment; -1 if a batch is damaged."""
+    file = files.open(file_names.segment_file(directory, base, file_names.LOG), writable=False)
+    end = base
+    try:
+        for _, header in valid_batches(file, file.size(), base, base, crc32c):
+            end = header.next_offset
+    except BadBatch:
+        return -1
+    finally:
+        file.close()
+    return end

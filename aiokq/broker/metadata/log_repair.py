@@ -1,0 +1,422 @@
+"""Repairs a damaged metadata log: keeps the sound part, and the removed bytes beside it.
+
+The broker refuses to start with a log that has a bad byte before its end, because the records after
+it, which were acknowledged, would be lost without a word. This module finds what can be kept:
+
+- A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
+- A segment is cut at its bad batch, and later segments are set aside. These records are lost.
+- If the newest snapshot has all records up to a bad batch, and the log continues it after the bad
+  batch, the log begins after the snapshot, and no record is lost.
+
+A repair that a kill interrupts leaves a log that is still refused, or that is repaired. Removed
+bytes are in files with ``.corrupt-`` in their names.
+
+Source: none; Apache Kafka drops everything from the first bad batch on.
+Tests: ``tests/unit/broker/metadata/test_log_repair.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.corruption import Damage, batches_behind, keep_aside, unused_name
+from aiokq.broker.log.locked_directories import locked_directories
+from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
+from aiokq.broker.log.uuid_text import parse_uuid
+from aiokq.broker.metadata.cluster_metadata_log import METADATA_PARTITION
+from aiokq.broker.metadata.metadata_reader import MetadataDamaged, MetadataReader
+from aiokq.broker.metadata.quorum_state import read_quorum_state
+from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, decode_metadata_record
+from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path
+from aiokq.broker.metadata.sole_voter import check_sole_voter, voter_ids
+from aiokq.core.errors import (
+    ConfigError,
+    CorruptRecord,
+    KafkaStorage,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.core.frozen import frozen
+from aiokq.records.quorum_control import read_quorum_controls
+from aiokq.records.record import iter_values
+from aiokq.wire.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.metadata_reader import MetadataState
+    from aiokq.core.files import Files
+    from aiokq.records.header import BatchHeader, Checksum
+    from aiokq.wire.struct import Message
+
+__all__ = ["LostRecord", "Repair", "repair_log"]
+
+COPIED_BYTES: Final = 1024 * 1024
+
+
+@frozen
+class LostRecord:
+    """A sound record in the part that is cut off.
+
+    Attributes:
+        record: None if it cannot be decoded.
+    """
+
+    offset: int
+    record: Message | None
+
+
+@frozen
+class Repair:
+    """What was done, or would be.
+
+    Attributes:
+        path: the bad file; "" if nothing is damaged.
+        position: where the bad bytes begin.
+        offset: the first offset whose record cannot be read from the file.
+        reason: what is wrong with the bytes.
+        end_offset: offset after the last record that is left.
+        topics: number of topics in the metadata that is left.
+        lost: sound records that are cut off; those in the bad bytes are unknown.
+        loses: whether records are lost.
+        set_aside: names of files that are set aside as they are.
+        kept: paths of the removed bytes; empty if nothing was done.
+    """
+
+    path: str = ""
+    position: int = 0
+    offset: int = 0
+    reason: str = ""
+    end_offset: int = 0
+    topics: int = 0
+    lost: tuple[LostRecord, ...] = ()
+    loses: bool = False
+    set_aside: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@frozen
+class _Rest:
+    """The rest of a segment, which continues the newest snapshot.
+
+    Attributes:
+        base: base offset of the segment.
+        offset: offset of the first record of the rest.
+        position: where it begins in the segment.
+    """
+
+    base: int
+    offset: int
+    position: int
+
+
+class _Plan(MetadataReader):
+    """Reads the log as it would be after a repair.
+
+    Attributes:
+        dropped: snapshots that are set aside.
+        rest: the log begins with this part of a segment, and earlier segments are set aside; None
+            if it begins as it does now.
+        cut: base offset of a segment, and the position where it is cut; later segments are set
+            aside. None for no cut.
+        damages: what was found, in order.
+    """
+
+    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
+        super().__init__(files, directory, crc32c)
+        self.dropped: set[SnapshotId] = set()
+        self.rest: _Rest | None = None
+        self.cut: tuple[int, int] | None = None
+        self.damages: list[MetadataDamaged] = []
+
+    def path(self, base: int) -> str:
+        """Return the path of a segment."""
+        return file_names.segment_file(self.directory, base, file_names.LOG)
+
+    def later(self) -> list[int]:
+        """Return the base offsets of the segments after the cut that are set aside whole."""
+        if self.cut is None:
+            return []
+        base, position = self.cut
+        return [one for one in super()._bases() if one > base or (one == base and not position)]
+
+    def earlier(self) -> list[int]:
+        """Return the base offsets of the segments before the rest, and of its own."""
+        if self.rest is None:
+            return []
+        return [one for one in super()._bases() if one <= self.rest.base]
+
+    def make(self) -> MetadataState:
+        """Find what can be kept; return its state.
+
+        Raises:
+            KafkaStorage, OSError: see ``read``.
+        """
+        while True:
+            try:
+                return self.read()
+            except MetadataDamaged as damage:
+                self.damages.append(damage)
+                self._avoid(damage)
+
+    def _snapshots(self) -> list[SnapshotId]:
+        return [one for one in super()._snapshots() if one not in self.dropped]
+
+    def _bases(self) -> list[int]:
+        removed = {*self.later(), *self.earlier()}
+        bases = [one for one in super()._bases() if one not in removed]
+        return bases if self.rest is None else [self.rest.offset, *bases]
+
+    def _extent(self, base: int) -> tuple[str, int, int | None]:
+        rest, start = self.rest, 0
+        if rest is not None and base == rest.offset:
+            base, start = rest.base, rest.position
+        end = self.cut[1] if self.cut is not None and self.cut[0] == base else None
+        return self.path(base), start, end
+
+    def _avoid(self, damage: MetadataDamaged) -> None:
+        """Leave out what cannot be read; each call leaves out more."""
+        if damage.snapshot is not None:
+            self.dropped.add(damage.snapshot)
+            self.cut = self.rest = None
+            return
+        snapshot, rest, base = damage.state.snapshot, self.rest, damage.base
+        if (
+            snapshot is not None
+            and damage.offset < snapshot.end_offset
+            and self.cut is None
+            and rest is None
+        ):
+            self.rest = self._behind(damage, snapshot.end_offset)
+            if self.rest is not None:
+                return
+        if rest is not None and base == rest.offset:
+            base = rest.base
+            if damage.position == rest.position:
+                self.rest, self.cut = None, (base, 0)
+                return
+        self.cut = base, damage.position
+
+    def _behind(self, damage: MetadataDamaged, end_offset: int) -> _Rest | None:
+        """Return what follows the snapshot in a segment with a bad batch before its end."""
+        file = self._files.open(self.path(damage.base), writable=False)
+        try:
+            for position, header in batches_behind(
+                file, damage.position + 1, file.size(), damage.offset, self._crc32c
+            ):
+                if header.next_offset > end_offset:
+                    continues = header.base_offset <= end_offset
+                    return _Rest(damage.base, header.base_offset, position) if continues else None
+        finally:
+            file.close()
+        return None
+
+    def cut_records(self, end_offset: int) -> Iterator[LostRecord]:
+        """Yield the sound records that are cut off, from an offset on."""
+        if self.cut is None:
+            return
+        base, position = self.cut
+        places = [(base, position)] if position else []
+        for base, start in (*places, *((one, 0) for one in self.later())):
+            file = self._files.open(self.path(base), writable=False)
+            try:
+                for at, header in batches_behind(file, start, file.size(), base, self._crc32c):
+                    for one in _records(file.pread(header.size, at), header):
+                        if one.offset >= end_offset:
+                            yield one
+            finally:
+                file.close()
+
+
+def _records(data: bytes, header: BatchHeader) -> Iterator[LostRecord]:
+    try:
+        if header.is_control:
+            for offset, control in enumerate(
+                read_quorum_controls(data, header), header.base_offset
+            ):
+                yield LostRecord(offset, control)
+            return
+        for offset, value in enumerate(iter_values(data, header), header.base_offset):
+            try:
+                yield LostRecord(offset, decode_metadata_record(value))
+            except (CorruptRecord, UnknownMetadataRecord):
+                yield LostRecord(offset, None)
+    except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType):
+        yield LostRecord(header.base_offset, None)
+
+
+def repair_log(
+    files: Files,
+    path: str,
+    *,
+    execute: bool,
+    others_lost: bool = False,
+    crc32c: Checksum,
+) -> Repair:
+    """Repair the metadata log in a log directory, if it is damaged.
+
+    Args:
+        path: the log directory with ``__cluster_metadata-0``.
+        execute: False to return the result without changing anything.
+        others_lost: repair the log of a quorum with other voters, too. A voter that has forgotten
+            records is a danger to its quorum: it may help to elect a leader without them.
+
+    Raises:
+        ConfigError: it is no log directory with a metadata log.
+        KafkaStorage: the directory is in use, the log was written by a newer Kafka, no metadata is
+            left without the bad bytes, there are other voters, or the disk failed; the message says
+            what to do.
+    """
+    with locked_directories(files, [path]) as (properties,):
+        directory = f"{path}/{file_names.CLUSTER_METADATA}"
+        plan = _Plan(files, directory, crc32c)
+        if not plan.exists():
+            raise ConfigError(
+                f"{path} has no metadata log ({file_names.CLUSTER_METADATA}): name the directory "
+                "in metadata.log.dir, by default the first one in log.dirs"
+            )
+        state = plan.make()
+        if not plan.damages:
+            if execute:
+                _sync(files, plan)  # a repair cut short may not have done it
+            return Repair(end_offset=state.end_offset, topics=len(state.image.topics))
+        damage = plan.damages[0]
+        if state.image.metadata_version is None:
+            raise KafkaStorage(
+                f"{directory} cannot be repaired, because no metadata is left without the bad "
+                f"bytes ({damage.reason}): restore it from a copy"
+            )
+        if not others_lost:
+            text = properties.directory_id
+            directory_id = ZERO_UUID if text is None else parse_uuid(text)
+            _check_voters(files, state, directory, properties.node_id, directory_id)
+        lost = tuple(plan.cut_records(state.end_offset))
+        loses = any(one.snapshot is None and one.offset >= state.end_offset for one in plan.damages)
+        aside = [snapshot_path(directory, one) for one in sorted(plan.dropped)]
+        aside += [plan.path(one) for one in (*plan.earlier(), *plan.later())]
+        is_snapshot = damage.snapshot is not None
+        return Repair(
+            path=aside[0] if is_snapshot else plan.path(damage.base),
+            position=damage.position,
+            offset=damage.offset,
+            reason=damage.reason,
+            end_offset=state.end_offset,
+            topics=len(state.image.topics),
+            lost=lost,
+            loses=loses or bool(lost),
+            set_aside=tuple(one.rpartition("/")[2] for one in aside),
+            kept=_execute(files, plan, state, crc32c) if execute else (),
+        )
+
+
+def _check_voters(
+    files: Files, state: MetadataState, directory: str, node_id: int, directory_id: uuid.UUID
+) -> None:
+    """Raise KafkaStorage if the log belongs to a quorum with other voters."""
+    quorum = read_quorum_state(files, directory)
+    try:
+        check_sole_voter(
+            state, quorum, directory=directory, node_id=node_id, directory_id=directory_id
+        )
+    except KafkaStorage as error:
+        voters = ", ".join(map(str, sorted(voter_ids(state, quorum)))) or "unknown"
+        raise KafkaStorage(
+            f"{directory} belongs to a quorum with the voters {voters}, and a voter that has "
+            "forgotten records is a danger to them: remove the directory and let Apache Kafka "
+            "fetch the log from the other voters; if they are lost for good, repeat the command "
+            "with --others-lost, and run aiokq storage adopt"
+        ) from error
+
+
+# --- execution
+
+
+def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) -> tuple[str, ...]:
+    """Carry out a plan; return the paths of the removed bytes."""
+    directory = plan.directory
+    before = set(files.listdir(directory))
+    for snapshot in sorted(plan.dropped):
+        path = snapshot_path(directory, snapshot)
+        files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
+    damage = Damage(files, directory, METADATA_PARTITION, crc32c)
+    epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
+    if files.exists(epochs):
+        files.remove(epochs)  # the next start makes it again; it would believe epochs after the end
+    remove_snapshots_behind(files, directory, state.end_offset)
+    if plan.cut is not None:
+        _cut(files, plan, *plan.cut, damage)
+    if plan.rest is not None:
+        _begin_with(files, plan, plan.rest)
+    files.sync_dir(directory)
+    added = set(files.listdir(directory)) - before
+    return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
+
+
+def _sync(files: Files, plan: _Plan) -> None:
+    """Make the newest segment and the names in the directory durable."""
+    for base in plan._bases()[-1:]:
+        file = files.open(plan.path(base))
+        try:
+            file.sync()
+        finally:
+            file.close()
+    files.sync_dir(plan.directory)
+
+
+def _cut(files: Files, plan: _Plan, base: int, position: int, damage: Damage) -> None:
+    """Cut a segment, after its end and the later segments are kept."""
+    path = plan.path(base)
+    is_shortened = position and (plan.rest is None or plan.rest.base != base)
+    if is_shortened:
+        file = files.open(path)
+        try:
+            keep_aside(files, file, path, position, file.size())
+        finally:
+            file.close()
+    damage.set_segments_aside(plan.later())
+    if not is_shortened:
+        return
+    for suffix in (file_names.INDEX, file_names.TIME_INDEX, file_names.TXN_INDEX):
+        index = file_names.segment_file(plan.directory, base, suffix)
+        if files.exists(index):
+            files.remove(index)  # the next start makes it again
+    file = files.open(path)
+    try:
+        file.truncate(position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _begin_with(files: Files, plan: _Plan, rest: _Rest) -> None:
+    """Write the rest of a segment as a segment of its own; it is the log once it has its name.
+
+    The segments before it get a second name first, so that they are kept whatever happens.
+    """
+    earlier = plan.earlier()
+    for base in earlier:
+        old = plan.path(base)
+        files.link(old, unused_name(files, f"{old}{file_names.CORRUPT}0"))
+    files.sync_dir(plan.directory)
+    source, start, end = plan._extent(rest.offset)
+    path = plan.path(rest.offset)
+    temporary = path + file_names.TEMPORARY
+    if files.exists(temporary):
+        files.remove(temporary)
+    file, copy = files.open(source, writable=False), files.open(temporary, exclusive=True)
+    try:
+        stop = file.size() if end is None else end
+        for at in range(start, stop, COPIED_BYTES):
+            copy.pwritev([file.pread(min(COPIED_BYTES, stop - at), at)], at - start)
+        copy.sync()
+    finally:
+        file.close()
+        copy.close()
+    files.rename(temporary, path)
+    files.sync_dir(plan.directory)
+    for base in earlier:
+        for suffix in file_names.SEGMENT_SUFFIXES:
+            old = file_names.segment_file(plan.directory, base, suffix)
+            if files.exists(old):
+                files.remove(old)

@@ -1,0 +1,127 @@
+"""`aiokq log repair`: cut a damaged metadata log where its damage begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from aiokq.cli.options import AsJson
+from aiokq.cli.output import Json, Output
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.log_repair import LostRecord, Repair
+
+__all__ = ["repair"]
+
+SHOWN: Final = 20
+"""Number of lost records that are listed, unless --json is given."""
+
+
+def repair(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The log directory with the metadata log: metadata.log.dir, or the first one in "
+            "log.dirs.",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute", "--yes", "-y", help="Do it; without this option only show the damage."
+        ),
+    ] = False,
+    others_lost: Annotated[
+        bool,
+        typer.Option(
+            "--others-lost",
+            help="Repair the log of a quorum with other voters, too, all of which are lost.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Repair the metadata log of a stopped broker that refuses to start with it.
+
+    The log is cut where its damage begins; the sound records after it are lost and are listed
+    first. A damaged snapshot is set aside if the log has its records. Nothing is deleted: the
+    removed bytes stay in files with .corrupt- in their names.
+
+    If there is a copy of the damaged file, restore it instead. Exit code 1 if nothing can be kept.
+    """
+    from aiokq.broker.metadata.log_repair import repair_log
+    from aiokq.core.files import OsFiles
+    from aiokq.fastpath import crc32c
+
+    out = Output(as_json=as_json)
+    done = repair_log(
+        OsFiles(),
+        str(directory.absolute()),
+        execute=execute,
+        others_lost=others_lost,
+        crc32c=crc32c,
+    )
+    if as_json:
+        out.document(_json(done, execute=execute))
+    elif not done.path:
+        out.line(f"the metadata log is sound up to its end at offset {done.end_offset}")
+    else:
+        _show(out, done, execute=execute)
+
+
+def _show(out: Output, done: Repair, *, execute: bool) -> None:
+    out.line(f"damaged: {done.path} at byte {done.position}: {done.reason}")
+    if done.loses:
+        out.line(f"lost: the records from offset {done.end_offset} on")
+        if done.lost:
+            out.table(("offset", "record"), [_row(one) for one in done.lost[:SHOWN]])
+        if len(done.lost) > SHOWN:
+            out.line(f"and {len(done.lost) - SHOWN} more, which --json lists")
+    else:
+        out.line("no record is lost: a snapshot or the log has them")
+    for name in done.set_aside:
+        out.line(f"set aside: {name}")
+    out.line(f"left: {done.topics} topics, up to offset {done.end_offset}")
+    for path in done.kept:
+        out.line(f"removed bytes: {path}")
+    out.line("repaired" if execute else "nothing was changed: add --execute to repair the log")
+
+
+def _row(one: LostRecord) -> tuple[int, str]:
+    from aiokq.broker.inspection.metadata_records import record_text
+
+    return one.offset, "unreadable" if one.record is None else record_text(one.record)
+
+
+def _json(done: Repair, *, execute: bool) -> Json:
+    from aiokq.broker.inspection.metadata_records import record_data, record_type
+
+    return {
+        "damaged": None
+        if not done.path
+        else {
+            "file": done.path,
+            "position": done.position,
+            "offset": done.offset,
+            "reason": done.reason,
+        },
+        "end_offset": done.end_offset,
+        "topics": done.topics,
+        "loses_records": done.loses,
+        "lost": [
+            {
+                "offset": one.offset,
+                "type": None if one.record is None else record_type(one.record),
+                "data": None if one.record is None else record_data(one.record),
+            }
+            for one in done.lost
+        ],
+        "set_aside": list(done.set_aside),
+        "removed_bytes": list(done.kept),
+        "executed": execute,
+    }

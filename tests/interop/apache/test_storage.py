@@ -1,0 +1,167 @@
+"""`aiokq storage` beside Apache Kafka: directories that one formats or adopts, the other opens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+import aiokq
+from aiokq.broker.log.uuid_text import format_uuid
+from tests.interop.apache.support import create_topic, eventually
+from tests.peers.apache_kafka import ApacheKafka, run_tool, why_absent
+
+pytestmark = pytest.mark.kafka
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+@pytest.fixture(autouse=True)
+def apache_is_there():
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+
+
+def aiokq_storage(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "aiokq", "storage", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Dynamic(ApacheKafka):
+    """A cluster whose voters are in the metadata log."""
+
+    def configuration(self, node: int) -> str:
+        servers = ",".join(f"127.0.0.1:{port}" for port in self.controller_ports.values())
+        lines = super().configuration(node).splitlines(keepends=True)
+        lines = [line for line in lines if not line.startswith("controller.quorum.voters")]
+        return "".join([*lines, f"controller.quorum.bootstrap.servers={servers}\n"])
+
+    def format(self) -> None:
+        controllers = ",".join(
+            f"{node}@127.0.0.1:{port}:{directory_id(node)}"
+            for node, port in self.controller_ports.items()
+        )
+        for node in self.ports:
+            path = self._properties_path(node)
+            path.write_text(self.configuration(node))
+            arguments = ("format", "-t", CLUSTER, "-c", str(path), "-I", controllers)
+            done = run_tool("kafka.tools.StorageTool", *arguments)
+            assert done.returncode == 0, done.stderr
+
+
+def directory_id(node: int) -> str:
+    return format_uuid(uuid.UUID(int=1 << 100 | node))
+
+
+class FormattedHere(ApacheKafka):
+    """A node whose directory aiokq has formatted."""
+
+    options: tuple[str, ...] = ()
+
+    def configuration(self, node: int) -> str:
+        lines = super().configuration(node).splitlines(keepends=True)
+        # aiokq refuses the settings of a broker that it cannot honor.
+        return "".join(line for line in lines if not line.startswith("replica.selector.class"))
+
+    def format(self) -> None:
+        path = self._properties_path(1)
+        path.write_text(self.configuration(1))
+        aiokq_storage("format", "-c", path, "-t", CLUSTER, *self.options)
+
+
+class FormattedDynamic(FormattedHere, Dynamic):
+    """The same with the voter in the log."""
+
+
+@pytest.mark.parametrize("kind", [FormattedHere, FormattedDynamic])
+async def test_kafka_starts_on_a_formatted_directory(kind, tmp_path: Path) -> None:
+    """Its tool finds nothing wrong, in the same words as ours; its broker serves topics."""
+    apache = kind(tmp_path)
+    apache.options = (
+        *("--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"),
+        *("--release-version", "4.1"),
+    )
+    try:
+        apache.start()
+        properties = str(tmp_path / "node-1.properties")
+        theirs = run_tool("kafka.tools.StorageTool", "info", "-c", properties)
+        assert theirs.returncode == 0
+        assert theirs.stdout == aiokq_storage("info", "-c", properties)
+        await create_topic(apache, "orders", 2)
+        async with aiokq.Admin(apache.bootstrap_servers) as admin:
+            features = await admin.describe_features()
+            assert features.finalized_features["metadata.version"].max_version_level == 27
+            cluster = await admin.describe_cluster()
+            assert cluster.cluster_id == CLUSTER
+        users = run_tool(
+            "kafka.admin.ConfigCommand",
+            *("--bootstrap-server", apache.bootstrap_servers),
+            *("--describe", "--entity-type", "users"),
+        )
+        assert "'alice' are SCRAM-SHA-256=iterations=4096" in users.stdout
+    finally:
+        apache.stop()
+
+
+@pytest.mark.parametrize("kind", [ApacheKafka, Dynamic])
+async def test_kafka_continues_alone_after_an_adoption(kind, tmp_path: Path) -> None:
+    """Records on this node are there, and it accepts others; Kafka ignores the old log."""
+    apache = kind(tmp_path, 3)
+    try:
+        apache.start()
+        everywhere = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
+        await create_topic(apache, "kept", assignments=everywhere)
+        await create_topic(apache, "split", assignments={0: [1], 1: [2], 2: [3]})
+        async with (
+            aiokq.Cluster(apache.bootstrap_servers) as cluster,
+            cluster.producer() as producer,
+        ):
+            for number in range(30):
+                await producer.send("kept", str(number).encode(), partition=number % 3)
+    finally:
+        apache.stop()  # killed together: after a clean stop node 1 would not be in sync
+    data = tmp_path / "node-1"
+    told = aiokq_storage("adopt", data)
+    assert "the voters were 1, 2, 3" in told
+    assert "split  1,2" in told
+    alone = kind(tmp_path, 1)
+    path = tmp_path / "node-1.properties"
+    path.write_text(alone.configuration(1))
+    try:
+        alone.start_node(1)
+        async with aiokq.Admin(alone.bootstrap_servers) as admin:
+
+            async def led() -> None:
+                described = await admin.describe_topics(["kept", "split"], raise_errors=True)
+                kept, split = described["kept"].partitions, described["split"].partitions
+                assert [(one.leader, one.replicas, one.isr) for one in kept] == [
+                    (1, (1,), (1,))
+                ] * 3
+                assert [one.leader for one in split] == [1, -1, -1]
+
+            await eventually(led)
+            quorum = await admin.describe_metadata_quorum()
+            assert [one.replica_id for one in quorum.voters] == [1]
+        async with aiokq.Cluster(alone.bootstrap_servers) as cluster:
+            async with cluster.producer() as producer:
+                await producer.send("kept", b"30", partition=0)
+            found = []
+            async with cluster.consumer("kept", auto_offset_reset="earliest") as consumer:
+                async for record in consumer:
+                    found.append(int(record.value))
+                    if len(found) == 31:
+                        break
+        assert sorted(found) == list(range(31))
+        assert (data / "__cluster_metadata-0.before-adoption-stray").is_dir()
+    finally:
+        alone.stop()
