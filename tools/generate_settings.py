@@ -216,7 +216,7 @@ def render_values(source: Source) -> str:
         "",
         "    @property",
         f"    def settings(self) -> {model}:",
-        '        """The values as a settings model. The first access creates it, which imports pydantic."""',
+        '        """The values as a settings model. The first access imports pydantic."""',
         "        return self._as(self.model())",
     ]
     return "\n".join(lines) + "\n"

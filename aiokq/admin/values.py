@@ -24,5 +24,5 @@ class AdminValues(ClusterValues):
 
     @property
     def settings(self) -> AdminSettings:
-        """The values as a settings model. The first access creates it, which imports pydantic."""
+        """The values as a settings model. The first access imports pydantic."""
         return self._as(self.model())

@@ -117,5 +117,5 @@ class ClusterValues(ClusterRules, Values):
 
     @property
     def settings(self) -> ClusterSettings:
-        """The values as a settings model. The first access creates it, which imports pydantic."""
+        """The values as a settings model. The first access imports pydantic."""
         return self._as(self.model())

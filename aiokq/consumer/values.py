@@ -110,5 +110,5 @@ class ConsumerValues(ConsumerRules, ClusterValues):
 
     @property
     def settings(self) -> ConsumerSettings:
-        """The values as a settings model. The first access creates it, which imports pydantic."""
+        """The values as a settings model. The first access imports pydantic."""
         return self._as(self.model())

@@ -129,5 +129,5 @@ class ProducerValues(ProducerRules, ClusterValues):
 
     @property
     def settings(self) -> ProducerSettings:
-        """The values as a settings model. The first access creates it, which imports pydantic."""
+        """The values as a settings model. The first access imports pydantic."""
         return self._as(self.model())
