@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
 import sys
 import uuid
@@ -11,8 +13,17 @@ import pytest
 
 import aiokq
 from aiokq.broker.log.uuid_text import format_uuid
+from aiokq.broker.metadata.cluster_metadata_log import LogLimits
+from aiokq.broker.metadata.formatting import FormatOptions, format_directories
+from aiokq.fastpath import crc32c
+from aiokq.wire.quorum_records import VotersRecordEndpoint
 from tests.interop.apache.support import create_topic, eventually
 from tests.peers.apache_kafka import ApacheKafka, run_tool, why_absent
+from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.quorum_logs import quorum_of_three
+from tests.unit.broker.metadata.test_adoption import run as adopt
+from tests.unit.broker.metadata.test_log_repair import log_of, spoil
+from tests.unit.broker.metadata.test_log_repair import run as repair
 
 pytestmark = pytest.mark.kafka
 
@@ -165,3 +176,75 @@ async def test_kafka_continues_alone_after_an_adoption(kind, tmp_path: Path) -> 
         assert (data / "__cluster_metadata-0.before-adoption-stray").is_dir()
     finally:
         alone.stop()
+
+
+def test_kafka_decodes_what_is_written_here(tmp_path: Path) -> None:
+    """Its tool prints the records of logs and snapshots as `aiokq log dump` does."""
+    whole = log_of(6, LogLimits(segment_bytes=1000, snapshot_bytes=500))
+    adopted = quorum_of_three(1)
+    adopt(adopted)
+    broken = log_of(4)
+    spoil(broken, 3)
+    repair(broken)
+    formatted = MemoryFiles()
+    format_directories(
+        formatted,
+        FormatOptions(
+            node_id=3,
+            cluster_id=CLUSTER,
+            directories=("/data",),
+            standalone=VotersRecordEndpoint(name="CONTROLLER", host="::1", port=9093),
+            scram=("SCRAM-SHA-512=[name=größe,password=secret]",),
+        ),
+        random=random.Random(1),
+        timestamp_ms=9,
+        crc32c=crc32c,
+    )
+    for number, files in enumerate((whole, adopted, broken, formatted)):
+        write_out(files, "/data", tmp_path / str(number))
+    paths = sorted(
+        str(path)
+        for path in tmp_path.rglob("*")
+        if path.suffix in (".log", ".checkpoint") and "stray" not in str(path)
+    )
+    assert len(paths) == 6
+    theirs = run_tool(
+        "kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", ",".join(paths)
+    )
+    assert theirs.returncode == 0, theirs.stderr
+    ours = ""
+    for path in paths:
+        done = subprocess.run(
+            [sys.executable, "-m", "aiokq", "log", "dump", "--records", path],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        ours += done.stdout
+    assert decoded(theirs.stdout) == decoded(ours)
+    assert len(decoded(ours)) > 40
+
+
+def write_out(files: MemoryFiles, directory: str, path: Path) -> None:
+    path.mkdir(parents=True)
+    for name in files.listdir(directory):
+        inner = f"{directory}/{name}"
+        if files.is_dir(inner):
+            write_out(files, inner, path / name)
+        else:
+            (path / name).write_bytes(files.read_bytes(inner))
+
+
+def decoded(text: str) -> list[tuple[str, str]]:
+    """Return path, offset and content of each record in the output of a dump."""
+    found = []
+    path = ""
+    for line in text.splitlines():
+        if line.startswith("Dumping "):
+            path = line
+        match = re.match(r"\| offset: (\d+) .* headerKeys: \[\] (\w+):? (\{.*)", line)
+        if match is not None:
+            found.append((f"{path} {match[1]} {match[2]}", match[3]))
+        else:
+            assert not line.startswith("|"), line
+    return found

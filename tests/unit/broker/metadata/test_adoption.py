@@ -276,9 +276,9 @@ def number_of_operations(kraft_version: int) -> int:
 
 
 @pytest.mark.parametrize("kraft_version", [0, 1])
-@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("end", ["kill", "power cut", "power cut, names in any order"])
 def test_a_kill_at_any_operation_leaves_the_old_quorum_or_the_new(
-    kraft_version: int, power: bool
+    kraft_version: int, end: str
 ) -> None:
     """A directory that the broker accepts is adopted as a whole; any other is adopted again."""
     files = quorum_of_three(kraft_version)
@@ -294,10 +294,10 @@ def test_a_kill_at_any_operation_leaves_the_old_quorum_or_the_new(
         with contextlib.suppress(KafkaError, OSError):
             run(files)
         files.heal()
-        if power:
-            files.power_cut(random.Random(number))
-        else:
+        if end == "kill":
             files.crash()
+        else:
+            files.power_cut(random.Random(number), ordered=end == "power cut")
         done = is_only_voter(files)
         outcomes.add(done)
         if not done:
