@@ -72,14 +72,17 @@ class LogFile(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition; `partition` is None if the name is not that of a partition."""
+    """The directory of a partition, or that of the metadata log.
+
+    `partition` is None if the name is not that of a topic's partition.
+    """
 
     path: str
     partition: TopicPartition | None
 
 
 def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
-    """Return the partition directories in a log directory, or `path` itself if it has segments."""
+    """Return the directories of logs in a log directory, or `path` itself if it has segments."""
     if any(file_names.parse_segment_file(name) for name in files.listdir(path)):
         return [
             PartitionPlace(path, file_names.parse_partition_directory(posixpath.basename(path)))
@@ -90,7 +93,7 @@ def partitions_at(files: Files, path: str) -> list[PartitionPlace]:
         if files.is_dir(directory):
             partition = file_names.parse_partition_directory(name)
             set_aside = name.endswith((file_names.STRAY_DIRECTORY, file_names.FUTURE_DIRECTORY))
-            if partition is not None or set_aside:
+            if partition is not None or set_aside or name == file_names.CLUSTER_METADATA:
                 found.append(PartitionPlace(directory, partition))
     return found
 
@@ -118,9 +121,6 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
     for place in partitions_at(files, path):
         if place.path != path:
             yield from files_at(files, place.path)
-    metadata = f"{path}/{file_names.CLUSTER_METADATA}"
-    if files.is_dir(metadata):
-        yield from files_at(files, metadata)
 
 
 def _file(path: str) -> LogFile | None:

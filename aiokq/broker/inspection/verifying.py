@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from aiokq.broker.inspection.findings import Finding, Severity
+from aiokq.broker.inspection.metadata_checks import check_metadata_files
 from aiokq.broker.inspection.places import CHECKPOINTS, PartitionPlace, partitions_at
 from aiokq.broker.inspection.producers import ProducerCheck, Snapshot
 from aiokq.broker.inspection.segments import CheckedSegment, SegmentCheck
@@ -129,6 +130,7 @@ def verify(
     if not is_partition:
         _properties(files, path, findings)
         _checkpoints(files, path, done, clean, findings)
+        findings += check_metadata_files(files, path, crc32c)
         others = {place.partition: at for at in beside for place in partitions_at(files, at)}
         _doubled(done, others, findings)
         _missing(path, image, {one.partition for one in done} | others.keys(), findings)
