@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum
 
-__all__ = ["set_damaged_aside"]
+__all__ = ["damaged_segments", "set_damaged_aside"]
 
 
-def set_damaged_aside(
-    files: Files, directory: str, name: TopicPartition, end_offset: int, crc32c: Checksum
-) -> None:
-    """Set aside the damaged segments before a snapshot, and those before them.
-
-    The files are renamed, with ``.corrupt-`` in their names, and a line in the log names them.
+def damaged_segments(files: Files, directory: str, end_offset: int, crc32c: Checksum) -> list[int]:
+    """Return the base offsets of the damaged segments before a snapshot, and of those before them.
 
     Args:
         end_offset: the end of the newest snapshot.
@@ -44,7 +40,21 @@ def set_damaged_aside(
     for number, (base, after) in enumerate(covered, 1):
         if _end(files, directory, base, crc32c) != after:
             damaged = number
-    Damage(files, directory, name, crc32c).set_segments_aside([b for b, _ in covered[:damaged]])
+    return [base for base, _ in covered[:damaged]]
+
+
+def set_damaged_aside(
+    files: Files, directory: str, name: TopicPartition, end_offset: int, crc32c: Checksum
+) -> None:
+    """Set aside the segments that ``damaged_segments`` returns.
+
+    The files are renamed, with ``.corrupt-`` in their names, and a line in the log names them.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    damaged = damaged_segments(files, directory, end_offset, crc32c)
+    Damage(files, directory, name, crc32c).set_segments_aside(damaged)
 
 
 def _end(files: Files, directory: str, base: int, crc32c: Checksum) -> int:

@@ -7,6 +7,7 @@ it, which were acknowledged, would be lost without a word. This module finds wha
 - A segment is cut at its bad batch, and later segments are set aside. These records are lost.
 - If the newest snapshot has all records up to a bad batch, and the log continues it after the bad
   batch, the log begins after the snapshot, and no record is lost.
+- Damaged segments that the newest snapshot has replaced are set aside; the broker does so, too.
 
 A repair that a kill interrupts leaves a log that is still refused, or that is repaired. Removed
 bytes are in files with ``.corrupt-`` in their names.
@@ -27,6 +28,7 @@ from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
 from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.cluster_metadata_log import METADATA_PARTITION
+from aiokq.broker.metadata.covered_segments import damaged_segments
 from aiokq.broker.metadata.metadata_reader import MetadataDamaged, MetadataReader
 from aiokq.broker.metadata.quorum_state import read_quorum_state
 from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, decode_metadata_record
@@ -278,9 +280,7 @@ def repair_log(
             )
         state = plan.make()
         if not plan.damages:
-            if execute:
-                _sync(files, plan)  # a repair cut short may not have done it
-            return Repair(end_offset=state.end_offset, topics=len(state.image.topics))
+            return _replaced(files, plan, state, crc32c, execute=execute)
         damage = plan.damages[0]
         if state.image.metadata_version is None:
             raise KafkaStorage(
@@ -308,6 +308,34 @@ def repair_log(
             set_aside=tuple(one.rpartition("/")[2] for one in aside),
             kept=_execute(files, plan, state, crc32c) if execute else (),
         )
+
+
+def _replaced(
+    files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum, *, execute: bool
+) -> Repair:
+    """Set aside damaged segments that the newest snapshot has replaced, if there are any."""
+    directory = plan.directory
+    end_offset = 0 if state.snapshot is None else state.snapshot.end_offset
+    damaged = damaged_segments(files, directory, end_offset, crc32c)
+    before = set(files.listdir(directory))
+    if execute:
+        Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(damaged)
+        _sync(files, plan)  # a repair cut short may not have done it
+    return Repair(
+        path=plan.path(damaged[-1]) if damaged else "",
+        reason="damaged, but replaced by the newest snapshot" if damaged else "",
+        offset=damaged[-1] if damaged else 0,
+        end_offset=state.end_offset,
+        topics=len(state.image.topics),
+        set_aside=tuple(plan.path(one).rpartition("/")[2] for one in damaged),
+        kept=_kept(files, directory, before),
+    )
+
+
+def _kept(files: Files, directory: str, before: set[str]) -> tuple[str, ...]:
+    """Return the paths of the removed bytes: files that were not in the directory before."""
+    added = set(files.listdir(directory)) - before
+    return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
 
 
 def _check_voters(
@@ -349,8 +377,7 @@ def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) 
     if plan.rest is not None:
         _begin_with(files, plan, plan.rest)
     files.sync_dir(directory)
-    added = set(files.listdir(directory)) - before
-    return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
+    return _kept(files, directory, before)
 
 
 def _sync(files: Files, plan: _Plan) -> None:

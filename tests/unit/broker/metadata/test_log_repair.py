@@ -303,6 +303,22 @@ def test_only_the_snapshot_is_left() -> None:
         continues(files, topics)
 
 
+def test_a_damaged_segment_that_a_snapshot_has_replaced() -> None:
+    """The broker would set it aside at its next unclean start; the records are in the snapshot."""
+    files = with_snapshots()
+    assert run(files) == Repair(end_offset=read(files).end_offset, topics=6)
+    first, *_ = (name for name in files.listdir(DIRECTORY) if name.endswith(".log"))
+    path = f"{DIRECTORY}/{first}"
+    spoil(files, 0, path)
+    before = content(files)
+    planned = run(files, execute=False)
+    assert (planned.path, planned.loses, planned.set_aside) == (path, False, (first,))
+    assert content(files) == before
+    assert run(files).kept == (f"{path}.corrupt-0",)
+    assert files.read_bytes(f"{path}.corrupt-0") == before[first]
+    continues(files, {f"t{n}" for n in range(6)})
+
+
 # --- refusals and kills
 
 
