@@ -35,10 +35,11 @@ from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescri
 from aiokq.admin.values import AdminValues
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
+from aiokq.cluster.loop_binding import refuse_pickling
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec
 from aiokq.core import arguments, limits
 from aiokq.core.errors import Closed
+from aiokq.core.supervisor import warn_unclosed
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:

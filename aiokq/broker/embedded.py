@@ -9,7 +9,6 @@ import functools
 import os
 import shutil
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
@@ -34,7 +33,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
     WrongLoop,
 )
-from aiokq.core.supervisor import handed_over, shielded
+from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
@@ -556,12 +555,7 @@ class EmbeddedCluster:
 
     def __del__(self) -> None:
         if getattr(self, "_node", None) is not None and not self._forked:
-            warnings.warn(
-                f"{self!r} was not closed: use `async with`, or await close()",
-                ResourceWarning,
-                stacklevel=1,
-                source=self,
-            )
+            warn_unclosed(self)
 
     def __repr__(self) -> str:
         return f"<EmbeddedCluster {self._bootstrap_servers or 'not running'}>"

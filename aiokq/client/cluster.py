@@ -26,7 +26,7 @@ from aiokq.client.health import ClusterHealth, cluster_health
 from aiokq.cluster.constructor_settings import child_settings, standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.event_stream import EventStream
-from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
+from aiokq.cluster.loop_binding import refuse_pickling
 from aiokq.cluster.metadata import ClusterMetadata
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, offset_spec
 from aiokq.cluster.partition_reader import DEFAULT_FETCH_BYTES
@@ -36,6 +36,7 @@ from aiokq.cluster.values import ClusterValues
 from aiokq.core import limits
 from aiokq.core.counters import ClientCounters
 from aiokq.core.errors import ConfigError
+from aiokq.core.supervisor import warn_unclosed
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
 from aiokq.wire import Request, Response
 

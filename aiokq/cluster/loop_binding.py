@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -12,7 +11,7 @@ from aiokq.core import forks
 from aiokq.core.errors import Closed, WrongLoop
 from aiokq.fastpath import LoopGuard
 
-__all__ = ["LoopBinding", "refuse_pickling", "warn_unclosed"]
+__all__ = ["LoopBinding", "refuse_pickling"]
 
 
 class LoopBinding:
@@ -114,16 +113,6 @@ class LoopBinding:
         self.guard.forget()
         if self._on_fork is not None:
             self._on_fork()
-
-
-def warn_unclosed(client: object) -> None:
-    """Warn from `client.__del__` that `client` was not closed."""
-    warnings.warn(
-        f"{client!r} was not closed: use `async with`, or await close()",
-        ResourceWarning,
-        stacklevel=3,  # where the last reference was dropped
-        source=client,
-    )
 
 
 def refuse_pickling(client: object) -> NoReturn:

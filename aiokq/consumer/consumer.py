@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
-from aiokq.cluster.loop_binding import refuse_pickling, warn_unclosed
+from aiokq.cluster.loop_binding import refuse_pickling
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.consumer_coordinator import ConsumerCoordinator
 from aiokq.consumer.health import ConsumerHealth
@@ -25,6 +25,7 @@ from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_p
 from aiokq.consumer.values import ConsumerValues
 from aiokq.core import limits
 from aiokq.core.errors import ConfigError
+from aiokq.core.supervisor import warn_unclosed
 from aiokq.core.types import (
     GroupMetadata,
     OffsetAndMetadata,

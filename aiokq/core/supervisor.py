@@ -1,5 +1,7 @@
 """Supervisor: starts and owns background tasks; no other module starts any.
 
+The module also has helpers for work that is awaited, closed or left open.
+
 A TaskGroup must be entered and exited by the same task. The callers of start() and close() may be
 different tasks, so each Supervisor has a root task for its TaskGroup. Tests:
 tests/unit/core/test_supervisor.py.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from enum import Enum, auto
@@ -365,6 +368,16 @@ def unwrap(
             tail = tail.__context__
             chained.add(id(tail))
     return leaves[0]
+
+
+def warn_unclosed(owner: object) -> None:
+    """Warn from `owner.__del__` that `owner` was not closed."""
+    warnings.warn(
+        f"{owner!r} was not closed: use `async with`, or await close()",
+        ResourceWarning,
+        stacklevel=3,  # where the last reference was dropped
+        source=owner,
+    )
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.events import DeliveriesFailed
-from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling, warn_unclosed
+from aiokq.cluster.loop_binding import LoopBinding, refuse_pickling
 from aiokq.core import limits
 from aiokq.core.errors import (
     BufferFull,
@@ -20,7 +20,7 @@ from aiokq.core.errors import (
     DeliveryFailed,
     UnknownTopicOrPartition,
 )
-from aiokq.core.supervisor import shielded
+from aiokq.core.supervisor import shielded, warn_unclosed
 from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
 from aiokq.producer.batch_builder import BatchBuilder
 from aiokq.producer.close_report import CloseReport

@@ -13,7 +13,14 @@ import pytest
 import uvloop
 
 from aiokq.core.errors import Closed
-from aiokq.core.supervisor import State, Supervisor, handed_over, shielded, unwrap
+from aiokq.core.supervisor import (
+    State,
+    Supervisor,
+    handed_over,
+    shielded,
+    unwrap,
+    warn_unclosed,
+)
 from tests.forking import in_child, needs_fork
 
 
@@ -672,3 +679,19 @@ async def test_a_garbage_collected_task_is_no_failure(caplog: pytest.LogCaptureF
         guarded.send(None)
         guarded.close()
     assert caplog.text == ""
+
+
+class Unclosed:
+    def __del__(self) -> None:
+        warn_unclosed(self)
+
+    def __repr__(self) -> str:
+        return "<Unclosed>"
+
+
+def test_the_warning_names_the_line_that_dropped_the_object():
+    """The library's own line would not show the user which object was left open."""
+    left = Unclosed()
+    with pytest.warns(ResourceWarning, match="<Unclosed> was not closed: use `async") as caught:
+        del left
+    assert [warning.filename for warning in caught] == [__file__]
