@@ -19,7 +19,7 @@ from aiokq.admin.config_types import (
     as_resource,
 )
 from aiokq.admin.configs import by_node, describe_configs
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import Target
@@ -91,14 +91,7 @@ async def alter_configs(
     outcomes = await per_item(
         engine, wanted, attempt, api="IncrementalAlterConfigs", timeout=timeout
     )
-    return Results(
-        {
-            resource: ConfigsAltered(resource, outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for resource, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, ConfigsAltered)
 
 
 def _altered(

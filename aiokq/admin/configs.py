@@ -17,7 +17,7 @@ from aiokq.admin.config_types import (
     ResourceLike,
     as_resource,
 )
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, repeated
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
@@ -141,14 +141,7 @@ async def describe_configs(
         return await by_node(engine, left, remaining, ask)
 
     outcomes = await per_item(engine, wanted, attempt, api="DescribeConfigs", timeout=timeout)
-    return Results(
-        {
-            resource: ConfigDescription(resource, error=outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for resource, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, lambda resource, error: ConfigDescription(resource, error=error))
 
 
 async def list_config_resources(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import frozen_map
@@ -179,12 +179,7 @@ async def update_features(
         return _outcomes(left, response)
 
     outcomes = await per_item(engine, wanted, attempt, api="UpdateFeatures", timeout=timeout)
-    return Results(
-        {
-            name: FeatureUpdated(name, outcome) if isinstance(outcome, KafkaError) else outcome
-            for name, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, FeatureUpdated)
 
 
 def _checked(name: str, update: int | FeatureUpdate) -> FeatureUpdate:

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiokq.admin.coordinator_calls import per_group, per_item_of
 from aiokq.admin.group_types import GroupOffsetAltered, GroupOffsetDeleted, GroupOffsets
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.group_offsets import (
     NEWEST_WITH_NAMES,
@@ -212,12 +212,7 @@ async def alter_group_offsets(
     outcomes = await per_item_of(
         engine, group_id, offsets, ask, api="OffsetCommit", timeout=timeout
     )
-    return Results(
-        {
-            tp: GroupOffsetAltered(tp, outcome) if isinstance(outcome, KafkaError) else outcome
-            for tp, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, GroupOffsetAltered)
 
 
 async def delete_group_offsets(
@@ -261,12 +256,7 @@ async def delete_group_offsets(
 
     wanted = dict.fromkeys(partitions, True)
     outcomes = await per_item_of(engine, group_id, wanted, ask, api="OffsetDelete", timeout=timeout)
-    return Results(
-        {
-            tp: GroupOffsetDeleted(tp, outcome) if isinstance(outcome, KafkaError) else outcome
-            for tp, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, GroupOffsetDeleted)
 
 
 def _delete_error(code: int, tp: TopicPartition) -> KafkaError:

@@ -13,7 +13,7 @@ from aiokq.admin.group_types import (
     GroupType,
     MemberDescription,
 )
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.assign.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.core.errors import (
@@ -95,14 +95,7 @@ async def describe_groups(
     outcomes = await per_group(
         engine, dict.fromkeys(groups, True), ask, api="DescribeGroups", timeout=timeout
     )
-    return Results(
-        {
-            group_id: GroupDescription(group_id, error=outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for group_id, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, lambda group_id, error: GroupDescription(group_id, error=error))
 
 
 async def _describe_modern(
@@ -291,11 +284,4 @@ async def delete_groups(
     outcomes = await per_group(
         engine, dict.fromkeys(groups, True), ask, api="DeleteGroups", timeout=timeout
     )
-    return Results(
-        {
-            group_id: GroupDeleted(group_id, outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for group_id, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, GroupDeleted)

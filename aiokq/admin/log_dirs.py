@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
@@ -85,14 +85,7 @@ async def describe_log_dirs(
         timeout=timeout,
         final=(),
     )
-    return Results(
-        {
-            node_id: BrokerLogDirs(node_id, error=outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for node_id, outcome in found.items()
-        }
-    )
+    return results_of(found, lambda node_id, error: BrokerLogDirs(node_id, error=error))
 
 
 async def _ask(engine: ClusterEngine, node_id: int, remaining: float) -> BrokerLogDirs:

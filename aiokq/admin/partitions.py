@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
@@ -91,13 +91,8 @@ async def create_partitions(
         }
 
     outcomes = await per_item(engine, wanted, attempt, api="CreatePartitions", timeout=timeout)
-    return Results(
-        {
-            name: PartitionsCreated(name, wanted[name].total_count, outcome)
-            if isinstance(outcome, KafkaError)
-            else outcome
-            for name, outcome in outcomes.items()
-        }
+    return results_of(
+        outcomes, lambda name, error: PartitionsCreated(name, wanted[name].total_count, error)
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import CONTROLLER
@@ -135,12 +135,7 @@ async def elect_leaders(
         found = await per_item(
             engine, items, ask, api="ElectLeaders", timeout=timeout, final=_ANSWERS
         )
-    return Results(
-        {
-            tp: LeaderElected(tp, outcome) if isinstance(outcome, KafkaError) else outcome
-            for tp, outcome in found.items()
-        }
-    )
+    return results_of(found, LeaderElected)
 
 
 def _elected(
@@ -207,12 +202,7 @@ async def alter_partition_reassignments(
     outcomes = await per_item(
         engine, wanted, attempt, api="AlterPartitionReassignments", timeout=timeout
     )
-    return Results(
-        {
-            tp: PartitionReassigned(tp, outcome) if isinstance(outcome, KafkaError) else outcome
-            for tp, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, PartitionReassigned)
 
 
 async def list_partition_reassignments(

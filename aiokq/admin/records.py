@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, timeout_ms
 from aiokq.cluster.concurrently import concurrently
 from aiokq.cluster.engine import ClusterEngine
@@ -70,12 +70,7 @@ async def delete_records(
         return outcomes
 
     found = await per_item(engine, wanted, attempt, api="DeleteRecords", timeout=timeout, final=())
-    return Results(
-        {
-            tp: RecordsDeleted(tp, error=outcome) if isinstance(outcome, KafkaError) else outcome
-            for tp, outcome in found.items()
-        }
-    )
+    return results_of(found, lambda tp, error: RecordsDeleted(tp, error=error))
 
 
 async def _by_leader(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
 from aiokq.core.error_base import KafkaError, copy_error
 
-__all__ = ["ItemResult", "Results"]
+__all__ = ["ItemResult", "Results", "results_of"]
 
 
 class ItemResult(Protocol):
@@ -73,3 +73,19 @@ class Results(Mapping[K, R], Generic[K, R]):
         for item, other in others:
             error.add_note(f"{item}: {other}")
         raise error
+
+
+def results_of(
+    outcomes: Mapping[K, R | KafkaError], failed: Callable[[K, KafkaError], R]
+) -> Results[K, R]:
+    """Return Results of `outcomes`, which have a result or an error per item.
+
+    Args:
+        failed: returns the result for an item and its error.
+    """
+    return Results(
+        {
+            item: failed(item, outcome) if isinstance(outcome, KafkaError) else outcome
+            for item, outcome in outcomes.items()
+        }
+    )

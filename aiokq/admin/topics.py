@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from aiokq.admin.results import Results
+from aiokq.admin.results import Results, results_of
 from aiokq.admin.retrying import per_item, repeated, timeout_ms
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.metadata import ZERO_ID, TopicInfo, frozen_map
@@ -201,12 +201,7 @@ async def create_topics(
         return {topic.name: _created(topic) for topic in response.topics}
 
     outcomes = await per_item(engine, wanted, attempt, api="CreateTopics", timeout=timeout)
-    return Results(
-        {
-            name: TopicCreated(name, error=outcome) if isinstance(outcome, KafkaError) else outcome
-            for name, outcome in outcomes.items()
-        }
-    )
+    return results_of(outcomes, lambda name, error: TopicCreated(name, error=error))
 
 
 def _by_name(topics: Iterable[NewTopic]) -> dict[str, NewTopic]:
