@@ -57,12 +57,8 @@ class Event(ABC):
 
 
 @frozen
-class BrokerUp(Event):
-    """A broker is available: newly listed, at a new address, or reached again."""
-
+class _BrokerEvent(Event):
     node_id: int
-    host: str
-    port: int
 
     @property
     def key(self) -> EventKey:
@@ -70,24 +66,8 @@ class BrokerUp(Event):
 
 
 @frozen
-class BrokerDown(Event):
-    """A broker cannot be reached, or the cluster no longer lists it."""
-
-    node_id: int
-    reason: str
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("broker", self.node_id)
-
-
-@frozen
-class TopicAdded(Event):
-    """A topic became known; its leaders are in the metadata snapshot."""
-
+class _TopicEvent(Event):
     topic: str
-    topic_id: UUID
-    partitions: int
 
     @property
     def key(self) -> EventKey:
@@ -95,57 +75,73 @@ class TopicAdded(Event):
 
 
 @frozen
-class TopicRemoved(Event):
-    """A topic no longer exists."""
-
-    topic: str
-    topic_id: UUID
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("topic", self.topic)
-
-
-@frozen
-class TopicRecreated(Event):
-    """A topic was deleted and created again: its name is the same, its id and records are not."""
-
-    topic: str
-    previous_id: UUID
-    topic_id: UUID
-    partitions: int
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("topic", self.topic)
-
-
-@frozen
-class PartitionsAdded(Event):
-    """A topic has more partitions than before; ``partitions`` is the new number."""
-
-    topic: str
-    previous: int
-    partitions: int
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("topic", self.topic)
-
-
-@frozen
-class LeaderChanged(Event):
-    """A known partition has a new leader, no leader (-1), or the same leader in a newer epoch."""
-
+class _PartitionEvent(Event):
     topic: str
     partition: int
-    leader: int
-    leader_epoch: int
-    previous_leader: int
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("partition", self.topic_partition)
+
+
+@frozen
+class BrokerUp(_BrokerEvent):
+    """A broker is available: newly listed, at a new address, or reached again."""
+
+    host: str
+    port: int
+
+
+@frozen
+class BrokerDown(_BrokerEvent):
+    """A broker cannot be reached, or the cluster no longer lists it."""
+
+    reason: str
+
+
+@frozen
+class TopicAdded(_TopicEvent):
+    """A topic became known; its leaders are in the metadata snapshot."""
+
+    topic_id: UUID
+    partitions: int
+
+
+@frozen
+class TopicRemoved(_TopicEvent):
+    """A topic no longer exists."""
+
+    topic_id: UUID
+
+
+@frozen
+class TopicRecreated(_TopicEvent):
+    """A topic was deleted and created again: its name is the same, its id and records are not."""
+
+    previous_id: UUID
+    topic_id: UUID
+    partitions: int
+
+
+@frozen
+class PartitionsAdded(_TopicEvent):
+    """A topic has more partitions than before; ``partitions`` is the new number."""
+
+    previous: int
+    partitions: int
+
+
+@frozen
+class LeaderChanged(_PartitionEvent):
+    """A known partition has a new leader, no leader (-1), or the same leader in a newer epoch."""
+
+    leader: int
+    leader_epoch: int
+    previous_leader: int
 
     @property
     def key(self) -> EventKey:
@@ -153,39 +149,19 @@ class LeaderChanged(Event):
 
 
 @frozen
-class PartitionFailed(Event):
+class PartitionFailed(_PartitionEvent):
     """Requests for a partition fail; the client has started its recovery."""
 
-    topic: str
-    partition: int
     error: str
     """Kafka's name of the error, or ``CONNECTION_LOST``."""
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("partition", self.topic_partition)
-
 
 @frozen
-class PartitionRecovered(Event):
+class PartitionRecovered(_PartitionEvent):
     """The leader of a failed partition has answered that it leads the partition."""
 
-    topic: str
-    partition: int
     leader: int
     leader_epoch: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def key(self) -> EventKey:
-        return EventKey("partition", self.topic_partition)
 
 
 @frozen
@@ -239,50 +215,34 @@ def member_key(group_id: str, member_id: str) -> EventKey:
 
 
 @frozen
-class Assigned(Event):
+class _MemberEvent(Event):
+    group_id: str
+    member_id: str
+    partitions: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition]
+    """All partitions of the member after this event."""
+
+    @property
+    def key(self) -> EventKey:
+        return member_key(self.group_id, self.member_id)
+
+
+@frozen
+class Assigned(_MemberEvent):
     """Partitions were assigned to a member of a group, in addition to partitions that it kept."""
 
-    group_id: str
-    member_id: str
-    partitions: frozenset[TopicPartition]
-    assignment: frozenset[TopicPartition]
-    """All partitions of the member after this event."""
-
-    @property
-    def key(self) -> EventKey:
-        return member_key(self.group_id, self.member_id)
-
 
 @frozen
-class Revoked(Event):
+class Revoked(_MemberEvent):
     """Partitions were revoked from a member, after it had the chance to commit their offsets."""
 
-    group_id: str
-    member_id: str
-    partitions: frozenset[TopicPartition]
-    assignment: frozenset[TopicPartition]
-    """All partitions of the member after this event."""
-
-    @property
-    def key(self) -> EventKey:
-        return member_key(self.group_id, self.member_id)
-
 
 @frozen
-class Lost(Event):
+class Lost(_MemberEvent):
     """Partitions were lost: another member may own them already, and commits are refused."""
 
-    group_id: str
-    member_id: str
-    partitions: frozenset[TopicPartition]
-    assignment: frozenset[TopicPartition]
-    """All partitions of the member after this event."""
     error: KafkaError | None = field(default=None, compare=False)
     """`MaxPollExceeded` if the application stopped polling, else the coordinator's error."""
-
-    @property
-    def key(self) -> EventKey:
-        return member_key(self.group_id, self.member_id)
 
 
 MetadataEvent: TypeAlias = (
