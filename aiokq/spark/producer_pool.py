@@ -7,13 +7,13 @@ it still holds would fail in another task.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from aiokq.spark.per_process import PerProcess
 from aiokq.spark.security import producer_settings
 from aiokq.spark.worker import WorkerClient, worker_client
 
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["lent_producer"]
 
-_idle: WeakKeyDictionary[WorkerClient, list[Producer]] = WeakKeyDictionary()
-"""Idle producers by client; a client belongs to a process and a set of options."""
-_lock = threading.Lock()
+
+class _Idle:
+    """The idle producers of this process by client; a client belongs to a set of options."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.producers: WeakKeyDictionary[WorkerClient, list[Producer]] = WeakKeyDictionary()
 
 
-def _reset_after_fork() -> None:
-    global _lock
-    # The lock may have been held by a thread that does not exist in the child.
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
+_of_this_process = PerProcess(_Idle)
 
 
 @contextmanager
@@ -50,8 +48,9 @@ def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Prod
         ConfigError: an option is unknown, or out of range.
     """
     client = worker_client(kafka)
-    with _lock:
-        idle = _idle.setdefault(client, [])
+    pool = _of_this_process()
+    with pool.lock:
+        idle = pool.producers.setdefault(client, [])
         producer = idle.pop() if idle else None
     if producer is None:
         producer = client.run(_started(client, kafka))
@@ -60,7 +59,7 @@ def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Prod
     except BaseException:
         client.run(producer.close(timeout=0))
         raise
-    with _lock:
+    with pool.lock:
         idle.append(producer)
 
 

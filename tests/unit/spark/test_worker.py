@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -43,20 +44,22 @@ def test_a_forked_process_makes_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "lock"),
+    "lock",
     [
-        (worker._this_process, "_lock"),
-        (blocking_calls._these_threads, "_lock"),
-        (producer_pool, "_lock"),
+        lambda: worker._this_process._lock,
+        lambda: blocking_calls._these_threads._lock,
+        lambda: producer_pool._of_this_process().lock,
     ],
     ids=["worker", "calls", "producers"],
 )
-def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(owner: object, lock: str) -> None:
+def test_a_lock_that_a_thread_held_does_not_stop_a_forked_process(
+    lock: Callable[[], threading.Lock],
+) -> None:
     """Regression: the child does not have the thread, and waited for it forever."""
-    with getattr(owner, lock):
+    with lock():
         child = os.fork()
         if child == 0:
-            os._exit(0 if getattr(owner, lock).acquire(timeout=1) else 1)
+            os._exit(0 if lock().acquire(timeout=1) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
