@@ -136,12 +136,7 @@ class LogWriter:
     def unopened_segment(self, base_offset: int, now_ms: int) -> Segment:
         """Return a segment whose files are not created yet."""
         return Segment(
-            self._files,
-            self._directory,
-            base_offset,
-            index_interval_bytes=self._config.index_interval_bytes,
-            index_bytes=self._config.segment_index_bytes,
-            now_ms=now_ms,
+            self._files, self._directory, base_offset, config=self._config, now_ms=now_ms
         )
 
     def _roll_limits(self) -> RollLimits:

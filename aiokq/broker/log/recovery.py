@@ -341,12 +341,7 @@ class _Loader:
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(
-            self._files,
-            self._directory,
-            base_offset,
-            index_interval_bytes=self._config.index_interval_bytes,
-            index_bytes=self._config.segment_index_bytes,
-            now_ms=self._now_ms,
+            self._files, self._directory, base_offset, config=self._config, now_ms=self._now_ms
         )
 
     def _open_all(self, bases: Sequence[int], end: int | None) -> list[Segment]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import walk_headers
+from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_reading import ReadableSegment
 from aiokq.broker.log.transaction_index import AbortedTransaction, TransactionIndex
@@ -44,20 +45,11 @@ class Segment(ReadableSegment):
         directory: str,
         base_offset: int,
         *,
-        index_interval_bytes: int,
-        index_bytes: int,
+        config: LogConfig,
         now_ms: int,
         suffix: str = "",
     ) -> None:
-        super().__init__(
-            files,
-            directory,
-            base_offset,
-            index_interval_bytes=index_interval_bytes,
-            index_bytes=index_bytes,
-            now_ms=now_ms,
-            suffix=suffix,
-        )
+        super().__init__(files, directory, base_offset, config=config, now_ms=now_ms, suffix=suffix)
         self._bytes_since_index = 0
         self._dirty = False
         self._preallocated = False
@@ -117,7 +109,7 @@ class Segment(ReadableSegment):
         indexed = self.size = self._index.last_position
         self._bytes_since_index = 0
         for position, header in walk_headers(self.file, indexed, size):
-            has_entry = self._interval if position == indexed > 0 else 0
+            has_entry = self._config.index_interval_bytes if position == indexed > 0 else 0
             self._bytes_since_index -= has_entry
             self._note_unchecked(header)
             self._bytes_since_index += has_entry
@@ -149,7 +141,7 @@ class Segment(ReadableSegment):
             return False
         # A power cut may leave an empty index file. If an index is rightly empty, its segment has
         # few batches, so the rebuild is quick.
-        return index > 0 or self.size <= self._interval
+        return index > 0 or self.size <= self._config.index_interval_bytes
 
     def begin_recovery(self) -> None:
         """Discard the indexes, which a recovery rebuilds, and mark the ``.log`` as unsynced."""
@@ -309,7 +301,7 @@ class Segment(ReadableSegment):
             self._max_timestamp = (max_timestamp_ms, last_offset)
         if not self.size:
             self._first_timestamp = max_timestamp_ms
-        if self._bytes_since_index > self._interval:
+        if self._bytes_since_index > self._config.index_interval_bytes:
             self._index.append(last_offset, self.size)
             self._time_index.maybe_append(*self._max_timestamp)
             self._bytes_since_index = 0

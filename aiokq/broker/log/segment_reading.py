@@ -19,6 +19,7 @@ from typing import Self, cast
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import FoundBatch, NotCached, first_batch, walk_headers
+from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_load import ColdRead, DiskLoad
 from aiokq.broker.log.index import IndexCorrupt, OffsetIndex, TimeIndex
 from aiokq.broker.log.segment_files import SegmentFiles
@@ -50,10 +51,9 @@ class ReadableSegment(SegmentFiles):
     """
 
     __slots__ = (
+        "_config",
         "_first_timestamp",
         "_index",
-        "_index_bytes",
-        "_interval",
         "_loaded",
         "_max_timestamp",
         "_peeked",
@@ -70,8 +70,7 @@ class ReadableSegment(SegmentFiles):
         directory: str,
         base_offset: int,
         *,
-        index_interval_bytes: int,
-        index_bytes: int,
+        config: LogConfig,
         now_ms: int,
         suffix: str = "",
     ) -> None:
@@ -80,8 +79,7 @@ class ReadableSegment(SegmentFiles):
         self.next_offset = base_offset
         self.created_ms = now_ms
         self.on_loop = False
-        self._interval = index_interval_bytes
-        self._index_bytes = index_bytes
+        self._config = config
         self._first_timestamp: int | None = None
         # largest timestamp and the last offset of its batch; None if they are not known yet
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
@@ -89,6 +87,7 @@ class ReadableSegment(SegmentFiles):
         self._peeked: int | None = None
         # items that were loaded for repeated reads, by `DiskLoad.what`
         self._loaded: dict[Hashable, object] = {}
+        index_bytes = config.segment_index_bytes
         self._index = OffsetIndex(files, self.path(file_names.INDEX), base_offset, index_bytes)
         self._time_index = TimeIndex(
             files, self.path(file_names.TIME_INDEX), base_offset, index_bytes
@@ -295,8 +294,7 @@ class ReadableSegment(SegmentFiles):
             self._files,
             self._directory,
             self.base_offset,
-            index_interval_bytes=self._interval,
-            index_bytes=self._index_bytes,
+            config=self._config,
             now_ms=self.created_ms,
             suffix=self._suffix,
         )

@@ -124,8 +124,7 @@ class GroupRewriter:
             files,
             view.directory,
             group[0].base_offset,
-            index_interval_bytes=view.config.index_interval_bytes,
-            index_bytes=view.config.segment_index_bytes,
+            config=view.config,
             now_ms=view.now_ms,
             suffix=file_names.CLEANED,
         )
