@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Final
 
 __all__ = ["partition_by_hash"]
@@ -14,10 +16,17 @@ def partition_by_hash(key: str, partitions: int) -> int:
 
     Source: Kafka ``Utils.abs(key.hashCode()) % partitions``.
     """
-    units = key.encode("utf-16-be", "surrogatepass")
     value = 0
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    for unit in _code_units(key):
+        value = (31 * value + unit) & 0xFFFFFFFF
     if value >= 2**31:
         value -= 2**32
     return 0 if value == _INT_MIN else abs(value) % partitions
+
+
+def _code_units(text: str) -> Sequence[int]:
+    """Return the UTF-16 code units of a text, which are the characters of a Java string."""
+    if text.isascii():
+        return text.encode()
+    data = text.encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(data) // 2}H", data)

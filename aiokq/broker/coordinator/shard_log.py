@@ -104,7 +104,8 @@ class ShardLog:
     @property
     def is_offline(self) -> bool:
         """Whether this node does not lead the partition, or cannot use its log."""
-        return not self.partition.is_online or self.partition.log.failed
+        partition = self.partition
+        return partition.unavailable is not None or partition.log.failed
 
     @property
     def end_offset(self) -> int:

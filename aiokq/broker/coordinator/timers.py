@@ -88,14 +88,14 @@ class Timers:
     @property
     def next_at(self) -> float | None:
         """When to call `take_due` next: at or before the first deadline; None without timers."""
-        self._drop_stale()
-        return self._queue[0][0] if self._queue else None
+        first = self._first()
+        return None if first is None else first[0]
 
     def take_due(self, now: float) -> tuple[Hashable, Action] | None:
         """Remove the first timer that is due and return it; None if no timer is due."""
         while True:
-            self._drop_stale()
-            if not self._queue or self._queue[0][0] > now:
+            first = self._first()
+            if first is None or first[0] > now:
                 return None
             _, _, key = heapq.heappop(self._queue)
             timer = self._timers[key]
@@ -107,9 +107,16 @@ class Timers:
             timer.sequence = self._sequence
             heapq.heappush(self._queue, (timer.at, self._sequence, key))
 
-    def _drop_stale(self) -> None:
-        while self._queue and not self._is_current(self._queue[0]):
-            heapq.heappop(self._queue)
+    def _first(self) -> tuple[float, int, Hashable] | None:
+        """Return the first entry of a timer that exists, and remove the entries before it."""
+        queue, timers = self._queue, self._timers
+        while queue:
+            entry = queue[0]
+            timer = timers.get(entry[2])
+            if timer is not None and timer.sequence == entry[1]:
+                return entry
+            heapq.heappop(queue)
+        return None
 
     def _is_current(self, entry: tuple[float, int, Hashable]) -> bool:
         timer = self._timers.get(entry[2])

@@ -30,7 +30,7 @@ def subscriber_of(call: Call) -> Caller:
     def describable(topics: frozenset[str]) -> Collection[str]:
         return call.permitted(Operation.DESCRIBE, ResourceType.TOPIC, topics)
 
-    return caller_of(call)._replace(describable=describable)
+    return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version, describable)
 
 
 def check_group_id(group_id: str) -> None:
