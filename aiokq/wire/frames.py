@@ -133,6 +133,7 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
     Raises:
         ProtocolError: the version is not supported, or a value does not fit its field.
     """
+    # hot: benchmarks/micro/groups.py
     fragments = encode(message, version)
     tags = b"\0" if _tagged_header(type(message), version) else b""
     size = 4 + len(tags)
@@ -185,6 +186,7 @@ def _flexible_since(key: int) -> float:
     return math.inf if since is None else since
 
 
+@functools.cache
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Tell whether the response header has tagged fields.
 
