@@ -149,6 +149,23 @@ class _Plan(MetadataReader):
             return []
         return [one for one in super()._bases() if one <= self.rest.base]
 
+    def shortened(self) -> tuple[str, int] | None:
+        """Return path and new size of the segment that is cut and stays; None if there is none."""
+        if self.cut is None or not self.cut[1]:
+            return None
+        base, position = self.cut
+        is_replaced = self.rest is not None and self.rest.base == base
+        return None if is_replaced else (self.path(base), position)
+
+    def newest(self) -> str | None:
+        """Return the path of the newest segment; None if there is none."""
+        bases = self._bases()
+        return self.path(bases[-1]) if bases else None
+
+    def extent(self, rest: _Rest) -> tuple[str, int, int | None]:
+        """Return the path of the segment with a rest, and where the rest begins and ends in it."""
+        return self._extent(rest.offset)
+
     def make(self) -> MetadataState:
         """Find what can be kept; return its state.
 
@@ -361,29 +378,46 @@ def _check_voters(
 
 
 def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) -> tuple[str, ...]:
-    """Carry out a plan; return the paths of the removed bytes."""
+    """Carry out a plan; return the paths of the removed bytes.
+
+    What needs space on the disk is done first.
+    """
     directory = plan.directory
     before = set(files.listdir(directory))
+    shortened = plan.shortened()
+    if shortened is not None:
+        path, position = shortened
+        file = files.open(path, writable=False)
+        try:
+            keep_aside(files, file, path, position, file.size())
+        finally:
+            file.close()
+    if plan.rest is not None:
+        for base in plan.earlier():
+            _keep_whole(files, plan.path(base))
+        _write_rest(files, plan, plan.rest)
+        files.sync_dir(directory)
     for snapshot in sorted(plan.dropped):
         path = snapshot_path(directory, snapshot)
         files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
-    damage = Damage(files, directory, METADATA_PARTITION, crc32c)
     epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
     if files.exists(epochs):
         files.remove(epochs)  # the next start makes it again; it would believe epochs after the end
     remove_snapshots_behind(files, directory, state.end_offset)
-    if plan.cut is not None:
-        _cut(files, plan, *plan.cut, damage)
+    Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(plan.later())
+    if shortened is not None:
+        _shorten(files, *shortened)
     if plan.rest is not None:
-        _begin_with(files, plan, plan.rest)
+        _begin_with_rest(files, plan, plan.rest)
     files.sync_dir(directory)
     return _kept(files, directory, before)
 
 
 def _sync(files: Files, plan: _Plan) -> None:
     """Make the newest segment and the names in the directory durable."""
-    for base in plan._bases()[-1:]:
-        file = files.open(plan.path(base))
+    newest = plan.newest()
+    if newest is not None:
+        file = files.open(newest)
         try:
             file.sync()
         finally:
@@ -391,23 +425,12 @@ def _sync(files: Files, plan: _Plan) -> None:
     files.sync_dir(plan.directory)
 
 
-def _cut(files: Files, plan: _Plan, base: int, position: int, damage: Damage) -> None:
-    """Cut a segment, after its end and the later segments are kept."""
-    path = plan.path(base)
-    is_shortened = position and (plan.rest is None or plan.rest.base != base)
-    if is_shortened:
-        file = files.open(path)
-        try:
-            keep_aside(files, file, path, position, file.size())
-        finally:
-            file.close()
-    damage.set_segments_aside(plan.later())
-    if not is_shortened:
-        return
+def _shorten(files: Files, path: str, position: int) -> None:
+    """Cut a segment, and remove its indexes, which the next start makes again."""
     for suffix in (file_names.INDEX, file_names.TIME_INDEX, file_names.TXN_INDEX):
-        index = file_names.segment_file(plan.directory, base, suffix)
+        index = path.removesuffix(file_names.LOG) + suffix
         if files.exists(index):
-            files.remove(index)  # the next start makes it again
+            files.remove(index)
     file = files.open(path)
     try:
         file.truncate(position)
@@ -416,19 +439,22 @@ def _cut(files: Files, plan: _Plan, base: int, position: int, damage: Damage) ->
         file.close()
 
 
-def _begin_with(files: Files, plan: _Plan, rest: _Rest) -> None:
-    """Write the rest of a segment as a segment of its own; it is the log once it has its name.
+def _keep_whole(files: Files, path: str) -> None:
+    """Give a segment a second name or, where the file system has no links, copy it."""
+    try:
+        files.link(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
+    except OSError:
+        file = files.open(path, writable=False)
+        try:
+            keep_aside(files, file, path, 0, file.size())
+        finally:
+            file.close()
 
-    The segments before it get a second name first, so that they are kept whatever happens.
-    """
-    earlier = plan.earlier()
-    for base in earlier:
-        old = plan.path(base)
-        files.link(old, unused_name(files, f"{old}{file_names.CORRUPT}0"))
-    files.sync_dir(plan.directory)
-    source, start, end = plan._extent(rest.offset)
-    path = plan.path(rest.offset)
-    temporary = path + file_names.TEMPORARY
+
+def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+    """Write the rest of a segment under the temporary name of a segment of its own."""
+    source, start, end = plan.extent(rest)
+    temporary = plan.path(rest.offset) + file_names.TEMPORARY
     if files.exists(temporary):
         files.remove(temporary)
     file, copy = files.open(source, writable=False), files.open(temporary, exclusive=True)
@@ -440,7 +466,13 @@ def _begin_with(files: Files, plan: _Plan, rest: _Rest) -> None:
     finally:
         file.close()
         copy.close()
-    files.rename(temporary, path)
+
+
+def _begin_with_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+    """Let the log begin with the rest, which it does once the rest has its name."""
+    path = plan.path(rest.offset)
+    earlier = plan.earlier()
+    files.rename(path + file_names.TEMPORARY, path)
     files.sync_dir(plan.directory)
     for base in earlier:
         for suffix in file_names.SEGMENT_SUFFIXES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 
 import pytest
@@ -346,6 +347,32 @@ def test_other_directories_are_refused(files: MemoryFiles) -> None:
     files.remove_tree(DIRECTORY)
     with pytest.raises(ConfigError, match="has no metadata log"):
         run(files)
+
+
+def test_a_file_system_without_links() -> None:
+    """The damaged segment is copied."""
+    files = inside_a_segment(after=2)
+    spoil(files, 3)
+    old = files.read_bytes(SEGMENT)
+    files.fail("link", errno.EPERM, times=None)
+    assert run(files).kept == (f"{SEGMENT}.corrupt-0",)
+    assert files.read_bytes(f"{SEGMENT}.corrupt-0") == old
+    continues(files, {"t0", "t1", "t2", "t3"})
+
+
+@pytest.mark.parametrize("case", ["cut", "rest"])
+def test_a_full_disk_leaves_the_log_as_it_is(case: str) -> None:
+    """The removed bytes cannot be kept, so none are removed."""
+    files = CASES[case]()
+    files.fail("link", errno.ENOSPC, times=None)
+    before = content(files)
+    files.capacity = files.used() + 10
+    with pytest.raises(KafkaStorage, match="cannot be used"):
+        run(files)
+    assert {name: data for name, data in content(files).items() if name in before} == before
+    files.capacity = None
+    run(files)
+    continues(files, set(read(files).image.topics))
 
 
 CASES = {
