@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+# Compiled on first use: a broker's start on a new directory reads no properties.
+_KEY = r"(?s)((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*"
+_ESCAPE = r"(?s)\\(u[0-9a-fA-F]{4}|.)"
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -18,7 +19,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """Return names and values in the order of the file; a repeated name has its last value."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
-        key = _KEY.match(line)
+        key = re.match(_KEY, line)
         assert key is not None  # every part of the pattern may be empty
         found[_unescape(key[1])] = _unescape(line[key.end() :])
     return found
@@ -50,7 +51,8 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(
+    return re.sub(
+        _ESCAPE,
         lambda found: (
             chr(int(found[1][1:], 16)) if len(found[1]) > 1 else _NAMED.get(found[1], found[1])
         ),
