@@ -41,6 +41,7 @@ FASTPATH: Final = "aiokq.fastpath."
 
 MODULES: Final = (
     "aiokq.fastpath.broker",
+    "aiokq.wire.interpret",
     "aiokq.wire.source",
     "aiokq.wire.decode_source",
     "aiokq.wire.encode_source",

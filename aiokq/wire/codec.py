@@ -3,18 +3,22 @@
     body = encode_bytes(MetadataRequest(topics=None), 12)
     request = decode(MetadataRequest, body, 12)
 
+The contents of records are interpreted (`aiokq.wire.interpret`) until a type has been used a few
+times: a broker's start reads and writes a few metadata records of each type, and to compile their
+codecs would take as long as all else that it does with them.
+
 Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`, the generation of codecs in
 `aiokq.wire.compile`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aiokq.core.errors import ProtocolError
 from aiokq.core.files import FileRange
 from aiokq.wire.fields import Buffer, Fragment
-from aiokq.wire.struct import Message
+from aiokq.wire.struct import Message, Request, Response
 
 if TYPE_CHECKING:
     from aiokq.wire.compile import Decoder, Encoder
@@ -25,6 +29,12 @@ M = TypeVar("M", bound=Message)
 
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+INTERPRETED_USES: Final = 8
+"""Number of messages of a record type and version that are decoded, or encoded, uncompiled."""
+
+_decoded: dict[tuple[type[Message], int], int] = {}
+_encoded: dict[tuple[type[Message], int], int] = {}
 
 
 def encode(message: Message, version: int) -> list[Fragment]:
@@ -40,6 +50,13 @@ def encode(message: Message, version: int) -> list[Fragment]:
     """
     encoder = _encoders.get((type(message), version))
     if encoder is None:
+        if _is_rare(type(message), version, _encoded):
+            from aiokq.wire import interpret
+
+            try:
+                return [interpret.encode(message, version)]
+            except Exception:  # noqa: BLE001 - the compiled encoder raises its own error
+                pass
         encoder = _compile_encoder(type(message), version)
     return encoder(message)
 
@@ -75,6 +92,13 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
+        if _is_rare(cls, version, _decoded):
+            from aiokq.wire import interpret
+
+            try:
+                return interpret.decode(cls, data, version, position)
+            except ProtocolError:  # the compiled decoder raises its own, or allows bytes at the end
+                pass
         decoder = _compile_decoder(cls, version)
     return cast("M", decoder(data, position, exact))
 
@@ -117,14 +141,21 @@ def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
             )
         return decode(cls, data, cls.MIN_VERSION, 2)
     version = min(found, cls.MAX_VERSION)
-    decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
-    return cast("M", decoder(data, 2, exact and found == version))
+    return decode(cls, data, version, 2, exact=exact and found == version)
 
 
 def _prefix(cls: type[Message], version: int) -> int:
     if cls.RECORD_TYPE is not None and cls.NAME.endswith("Key"):
         return cls.RECORD_TYPE
     return version
+
+
+def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
+    """Count a use of a type without a codec, and return whether it is not worth compiling yet."""
+    if issubclass(cls, Request | Response) or not cls.supports(version):
+        return False
+    used = uses[cls, version] = uses.get((cls, version), 0) + 1
+    return used <= INTERPRETED_USES
 
 
 def _compile_decoder(cls: type[Message], version: int) -> Decoder:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aiokq import wire
 from aiokq.core.errors import ProtocolError
 from aiokq.core.files import FileRange
+from aiokq.wire import codec
+from aiokq.wire.cluster_metadata_records import FeatureLevelRecord
 from aiokq.wire.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -213,3 +217,54 @@ def test_a_tagged_struct_says_that_it_is_null(
     assert (
         wire.decode(ConsumerGroupMemberMetadataValue, untagged, 0).classic_member_metadata is None
     )
+
+
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget all codecs and uses, as in a new process."""
+    for name in ("_decoders", "_encoders", "_decoded", "_encoded"):
+        monkeypatch.setattr(codec, name, {})
+
+
+@pytest.mark.usefixtures("unused")
+def test_the_content_of_a_record_is_interpreted_until_its_type_is_used_often() -> None:
+    """To compile the codecs of a few metadata records took a tenth of a broker's start."""
+    record = FeatureLevelRecord(name="metadata.version", feature_level=25)
+    for _ in range(codec.INTERPRETED_USES):
+        encoded = wire.encode_bytes(record, 0)
+        assert wire.decode(FeatureLevelRecord, encoded, 0) == record
+    assert not codec._encoders
+    assert not codec._decoders
+    assert wire.encode_bytes(record, 0) == encoded
+    assert wire.decode(FeatureLevelRecord, encoded, 0) == record
+    assert (FeatureLevelRecord, 0) in codec._encoders.keys() & codec._decoders.keys()
+
+
+@pytest.mark.usefixtures("unused")
+def test_requests_and_responses_are_compiled_at_once() -> None:
+    """A client or broker that sends one sends more of them, and their records are not copied."""
+    wire.encode_bytes(wire.HeartbeatRequest(), 4)
+    assert list(codec._encoders) == [(wire.HeartbeatRequest, 4)]
+
+
+@pytest.mark.usefixtures("unused")
+@pytest.mark.parametrize("wrong", [{"feature_level": 2**15}, {"name": None}, {"name": "\ud800"}])
+def test_the_error_of_a_rarely_used_type_is_that_of_its_codec(wrong: dict[str, Any]) -> None:
+    record = FeatureLevelRecord(**wrong)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ProtocolError) as caught:
+            wire.encode(record, 0)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+    with pytest.raises(ProtocolError, match="has versions 0 to 0"):
+        wire.encode(record, 1)
+
+
+@pytest.mark.usefixtures("unused")
+def test_bytes_after_a_rarely_used_type_are_an_error_only_if_it_must_be_exact() -> None:
+    record = FeatureLevelRecord(name="kraft.version", feature_level=1)
+    data = wire.encode_bytes(record, 0) + b"more"
+    assert wire.decode(FeatureLevelRecord, data, 0, exact=False) == record
+    with pytest.raises(ProtocolError, match="after"):
+        wire.decode(FeatureLevelRecord, data, 0)
