@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# fetch_kafka.sh DIR: fetch Apache Kafka from Maven Central into DIR, and into the directories `old`
-# and `zookeeper` beside DIR the jar of the older clients and ZooKeeper.
+# fetch_kafka.sh DIR: fetch Apache Kafka from Maven Central into DIR, and into the directories `old`,
+# `shell` and `zookeeper` beside DIR the jar of the older clients, Kafka's metadata shell and
+# ZooKeeper.
 # Never fails: if something is missing, it says so, and the tests that need it are skipped.
 set -u
 dir=$1
 here=$(cd "$(dirname "$0")" && pwd)
 old=${KAFKA_OLD_CLIENTS:-3.9.1}
 stamp="$dir/.complete"
+shell="$dir/../shell"
 zookeeper="$dir/../zookeeper"
-[ -f "$stamp" ] && [ -f "$zookeeper/.complete" ] && command -v java >/dev/null && exit 0
+[ -f "$stamp" ] && [ -f "$shell/.complete" ] && [ -f "$zookeeper/.complete" ] && command -v java >/dev/null && exit 0
 
 bash "$here/find_java.sh"
 bash "$here/install_debian.sh" mvn maven
@@ -25,6 +27,15 @@ if [ ! -f "$stamp" ]; then
         touch "$stamp"
     else
         echo "aiokq: Maven Central does not answer: the tests against Apache Kafka will be SKIPPED" >&2
+    fi
+fi
+if [ ! -f "$shell/.complete" ]; then
+    mkdir -p "$shell"
+    shell=$(cd "$shell" && pwd)
+    if mvn -q -B -f "$here/../tests/interop/kafka_shell/pom.xml" dependency:copy-dependencies -DincludeArtifactIds=kafka-shell,jline -DoutputDirectory="$shell"; then
+        touch "$shell/.complete"
+    else
+        echo "aiokq: Maven Central does not answer: the tests with Kafka's metadata shell will be SKIPPED" >&2
     fi
 fi
 if [ ! -f "$zookeeper/.complete" ]; then

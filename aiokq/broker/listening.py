@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.listeners import (
     LOCALHOST,
     Endpoint,
     ListenerFailed,
     is_loopback,
+    is_wildcard,
     limits_of_hosts,
 )
 from aiokq.connection.connection_counts import ConnectionCounts
@@ -18,16 +19,24 @@ from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
 from aiokq.core.environment import SocketOptions
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiokq.broker.config.listeners import Listeners
     from aiokq.broker.config.settings import BrokerSettings
-    from aiokq.connection.request_context import RequestHandler
+    from aiokq.connection.request_context import RequestContext, RequestHandler
     from aiokq.connection.turn import Turn
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment
+    from aiokq.wire import Fragment
 
 __all__ = ["NodeServers"]
+
+
+PLAINTEXT: Final = 0
+"""The number of the security protocol in registrations."""
 
 
 class _Opened(NamedTuple):
@@ -37,6 +46,9 @@ class _Opened(NamedTuple):
 
 class NodeServers:
     """The servers of a node, one per listener, opened together.
+
+    The ports are bound before the node opens its data, because it registers with them, and clients
+    can connect when it serves requests.
 
     Args:
         listeners: addresses to listen on and to advertise.
@@ -50,25 +62,23 @@ class NodeServers:
         self._counts: ConnectionCounts | None = None
         self._own_name = ""
 
-    async def open(
+    async def bind(
         self,
         environment: Environment,
-        handler: RequestHandler,
         counters: BrokerCounters,
         *,
         turn: Turn,
         max_frame_bytes: int,
     ) -> None:
-        """Open every listener, or none.
+        """Bind the port of every listener, or of none.
 
         Args:
-            handler: handles the requests.
             counters: the node's metrics.
             turn: the node's limit of requests per event loop iteration.
             max_frame_bytes: the largest request that the gate admits.
 
         Raises:
-            ListenerFailed: a listener cannot be opened, for example because its port is in use.
+            ListenerFailed: a port cannot be bound, for example because it is in use.
         """
         if not all(one.host for one in self._listeners.advertised.values()):
             # In an executor, because the lookup of the name may query a name server.
@@ -86,7 +96,7 @@ class NodeServers:
                     environment.network,
                     _host_to_bind(endpoint),
                     endpoint.port,
-                    handler,
+                    _NOT_SERVING,
                     clock=environment.clock,
                     counters=counters,
                     limits=limits,
@@ -97,10 +107,30 @@ class NodeServers:
                     sockets=sockets,
                 )
                 try:
-                    await server.start()
+                    await server.bind()
                 except OSError as error:
                     raise ListenerFailed.of(endpoint, error) from error
                 self._opened.append(_Opened(endpoint, server))
+        except BaseException:
+            await self.close(drain=0)
+            raise
+
+    async def serve(self, handler: RequestHandler) -> None:
+        """Accept connections at every listener, or at none; ``bind`` was called before.
+
+        Args:
+            handler: handles the requests.
+
+        Raises:
+            ListenerFailed: another program listens on a port.
+        """
+        try:
+            for endpoint, server in self._opened:
+                server.handler = handler
+                try:
+                    await server.start()
+                except OSError as error:
+                    raise ListenerFailed.of(endpoint, error) from error
         except BaseException:
             await self.close(drain=0)
             raise
@@ -162,6 +192,25 @@ class NodeServers:
         """Return the open listeners, then the listeners for controllers, which are not open."""
         return [*self.opened(), *self._listeners.controllers]
 
+    def endpoint_records(self) -> list[BrokerEndpoint]:
+        """Return the advertised listeners as the broker registers them."""
+        return [
+            BrokerEndpoint(name=one.name, host=one.host, port=one.port, security_protocol=PLAINTEXT)
+            for one in self.all_advertised()
+        ]
+
+    def controller_records(self) -> list[ControllerEndpoint]:
+        """Return the listeners for controllers as the controller registers them."""
+        return [
+            ControllerEndpoint(
+                name=one.name,
+                host=LOCALHOST if is_wildcard(one.host) else one.host,
+                port=one.port,
+                security_protocol=PLAINTEXT,
+            )
+            for one in self._listeners.controllers
+        ]
+
     @property
     def protocol_map(self) -> str:
         """The security protocol of each listener, as in `listener.security.protocol.map`."""
@@ -173,6 +222,16 @@ class NodeServers:
             if endpoint.name == listener:
                 return server.port
         return next(one.port for one in self._listeners.opened if one.name == listener)
+
+
+class _NotServing:
+    """The handler of a server that does not accept connections yet."""
+
+    async def handle(self, context: RequestContext, frame: memoryview) -> Sequence[Fragment] | None:
+        raise AssertionError("the node does not serve requests yet")
+
+
+_NOT_SERVING: Final = _NotServing()
 
 
 def _host_to_bind(endpoint: Endpoint) -> str | None:

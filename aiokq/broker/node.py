@@ -24,6 +24,7 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import Maintenance, jobs
+from aiokq.broker.metadata.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
@@ -35,6 +36,7 @@ from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
+from aiokq.wire.quorum_records import VotersRecordEndpoint
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
@@ -243,6 +245,7 @@ class BrokerNode:
                 self.settings,
                 self._data_dirs,
                 node_id=self._given_node_id,
+                registration=self._registration(),
                 supervisor=self._supervisor,
                 background=self.background,
                 elected=self._elected,
@@ -280,6 +283,24 @@ class BrokerNode:
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
+    def _registration(self) -> NodeRegistration:
+        """Return what the node registers in the metadata; the ports must be bound."""
+        settings, controllers = self.settings, self.servers.controller_records()
+        voters_in_log = (
+            settings.controller_quorum_bootstrap_servers and not settings.controller_quorum_voters
+        )
+        return NodeRegistration(
+            endpoints=self.servers.endpoint_records(),
+            controller_endpoints=controllers,
+            rack=settings.broker_rack,
+            min_insync_replicas=settings.min_insync_replicas,
+            voter=VotersRecordEndpoint(
+                name=controllers[0].name, host=controllers[0].host, port=controllers[0].port
+            )
+            if voters_in_log and controllers
+            else None,
+        )
+
     def _areas(self) -> Areas:
         """Return the areas for the handlers; the node has to be open."""
         cluster = NodeCluster(
@@ -315,19 +336,20 @@ class BrokerNode:
             ConfigError: a directory belongs to another node.
         """
         self._failure = asyncio.get_running_loop().create_future()
-        await self._open()
         try:
-            recovery = self._supervisor.spawn(self.storage.publisher.recover(), name="recover logs")
-            await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
-            if recovery.done():
-                recovery.result()
-            await self.servers.open(
+            # The ports are bound first, because the node registers with them.
+            await self.servers.bind(
                 self.environment,
-                self.dispatcher,
                 self.counters,
                 turn=self.turn,
                 max_frame_bytes=self.gate.frame_limit(SessionState.READY),
             )
+            await self._open()
+            recovery = self._supervisor.spawn(self.storage.publisher.recover(), name="recover logs")
+            await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
+            if recovery.done():
+                recovery.result()
+            await self.servers.serve(self.dispatcher)
             self._supervisor.spawn(
                 warm_up(self.background, fatal=self._fail), name="import modules"
             )
@@ -430,22 +452,26 @@ class BrokerNode:
 
             return report
 
-        for directory in directories.all:
+        for directory in dict.fromkeys((directories.metadata, *directories.all)):
             directory.disk.listener = listen(directory)
             if directory.disk.failure is not None:  # it failed during its opening
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline; let the node fail if no directory is online."""
+        """Take the directory's partitions offline; let the node fail without its metadata log."""
         if self._storage is None:
             return
-        self._storage.publisher.directory_failed(directory, error)
-        if not self._storage.directories.online:
+        directories = self._storage.directories
+        if directory in directories.all:
+            self._storage.publisher.directory_failed(directory, error)
+        if directory is directories.metadata:
             self._fail(
-                KafkaStorage(f"every log directory is offline: {error.message}")
-                if len(self._data_dirs) > 1
-                else error
+                error
+                if len(directories.all) == 1
+                else KafkaStorage(f"the metadata log has failed: {error.message}")
             )
+        elif not directories.online:
+            self._fail(KafkaStorage(f"every log directory is offline: {error.message}"))
 
     def _elected(self, partition: Partition) -> None:
         for listener in self.leadership_listeners:

@@ -38,7 +38,6 @@ from aiokq.broker.config.settings import (
     PROFILES,
     BrokerSettings,
     broker_settings,
-    check_metadata_directory,
     log_directories,
     setting_name,
 )
@@ -90,7 +89,6 @@ def _run(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 "--data-dir: the path is empty; name a directory, or omit it to keep nothing"
             )
-        check_metadata_directory(settings, directories)
     except ConfigError as error:
         return _complain(error.message, BAD_ARGUMENTS)
     except OSError as error:

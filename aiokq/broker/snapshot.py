@@ -23,14 +23,16 @@ from aiokq.broker.log.log_snapshot import LogSnapshot, SnapshotFile, snapshot_lo
 from aiokq.broker.log.meta_properties import MetaProperties, random_id
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.metadata_file import MetadataFile
-from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_writer import write_metadata_log
+from aiokq.broker.metadata.registration import stopped_metadata
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
+from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.snapshot_file import SnapshotId
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import Files
@@ -165,12 +167,14 @@ class _Copy:
                 captured.append((partition.topic.topic_id, log))
             # Producer ids are reserved before use, so the image covers all producer ids in the
             # logs.
-            image = await offload.run(node.storage.metadata_image)
-        image.directories = {}  # the copy is a single directory with a new id
+            image, end = await offload.run(node.storage.metadata.copy_image)
+        # The copy is a single directory with a new id.
+        directory_id = random_id(node.environment.random)
         properties = node.storage.directories.properties
-        ids = properties._replace(directory_id=format_uuid(random_id(node.environment.random)))
+        ids = properties._replace(directory_id=format_uuid(directory_id))
+        metadata = stopped_metadata(image, node.node_id, directory_id)
         try:
-            await offload.run(self._write, captured, image, ids)
+            await offload.run(self._write, captured, metadata, end, ids)
         except FileNotFoundError:
             return False
         self.partitions = len(captured)
@@ -180,9 +184,10 @@ class _Copy:
         self,
         captured: Sequence[tuple[uuid.UUID, LogSnapshot]],
         image: MetadataImage,
+        end: SnapshotId,
         ids: MetaProperties,
     ) -> None:
-        files, root = self._target, self._path
+        files, root, node = self._target, self._path, self._node
         files.mkdirs(root)
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
@@ -199,7 +204,19 @@ class _Copy:
                 starts[partition] = captured_log.start
             if captured_log.cleaned is not None:
                 cleaned[partition] = captured_log.cleaned
-        _write_root(files, root, image, ids)
+        write_metadata_log(
+            files,
+            root,
+            image,
+            snapshot=end,
+            node_id=node.node_id,
+            voters=node.storage.metadata.voters_with(ids.directory_uuid or ZERO_UUID),
+            timestamp_ms=node.environment.clock.timestamp_ms(),
+            temporary_id=uuid.UUID(int=node.environment.random.getrandbits(128)),
+            crc32c=node.crc32c,
+        )
+        files.write_atomic(f"{root}/{file_names.META_PROPERTIES}", ids.encode())
+        files.write_atomic(f"{root}/{file_names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
         write_offsets(files, f"{root}/{file_names.RECOVERY_POINTS}", ends)
         write_offsets(files, f"{root}/{file_names.HIGH_WATERMARKS}", watermarks)
         write_offsets(files, f"{root}/{file_names.LOG_STARTS}", starts)
@@ -255,18 +272,6 @@ def _log_of(partition: Partition) -> PartitionLog:
     return partition.log if log is None else log
 
 
-def _write_root(files: Files, root: str, image: MetadataImage, ids: MetaProperties) -> None:
-    metadata, _ = MetadataFile.open(files, f"{root}/{METADATA_LOG}")
-    try:
-        metadata.compact(image)
-        if metadata.failure is not None:
-            raise KafkaStorage(metadata.failure)
-    finally:
-        metadata.close()
-    files.write_atomic(f"{root}/{file_names.META_PROPERTIES}", ids.encode())
-    files.write_atomic(f"{root}/{file_names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
-
-
 def _put_in_place(files: Files, temporary: str, path: str) -> None:
     files.sync_dir(temporary)
     _check_free(files, path)
@@ -282,7 +287,7 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _copy_tree(files: Files, source: str, target: str) -> None:
-    """Copy a log directory: first partitions, then metadata, and last the clean shutdown marker.
+    """Copy a log directory: partitions, then the metadata log, and last the shutdown marker.
 
     The order matters if the copy is interrupted: a broker that is started on the incomplete copy
     creates an empty log for each partition that is in the metadata and not on disk.
@@ -290,7 +295,7 @@ def _copy_tree(files: Files, source: str, target: str) -> None:
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]
     directories = [name for name in inside if files.is_dir(f"{source}/{name}")]
-    for name in directories:
+    for name in sorted(directories, key=lambda name: (name == file_names.CLUSTER_METADATA, name)):
         _copy_tree(files, f"{source}/{name}", f"{target}/{name}")
     files.sync_dir(target)
     others = set(inside).difference(directories)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.kraft.takeover import take_over
 from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
+from aiokq.broker.metadata.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.controller import Controller
-from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata.missing_directories import look_for_missing
+from aiokq.broker.metadata.directory_assignment import DirectoryAssignment
+from aiokq.broker.metadata.metadata_start import MetadataStart, NodeRegistration, open_metadata
 from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.broker.metadata.publisher import MetadataPublisher
+from aiokq.broker.metadata.registration import stop_records
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
+    from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
     from aiokq.broker.metadata.group_configs import GroupConfigs
-    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.topics import TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment
+    from aiokq.core.offload import Offload
     from aiokq.core.types import TopicPartition
 
 __all__ = ["Storage"]
@@ -46,16 +48,18 @@ class Storage:
 
     Attributes:
         directories: the log directories, with their logs.
+        metadata: the metadata log; its methods wait for the disk.
         publisher: applies metadata changes to topics and logs.
         changes: decides, records and publishes metadata changes.
         producer_ids: the source of producer ids.
+        by_kafka: whether Apache Kafka may have written to the logs.
     """
 
     def __init__(
         self,
         environment: Environment,
         directories: LogDirectories,
-        metadata: MetadataLog,
+        metadata: ClusterMetadataLog,
         publisher: MetadataPublisher,
         changes: MetadataChanges,
     ) -> None:
@@ -64,7 +68,8 @@ class Storage:
         self.changes = changes
         self.producer_ids = ProducerIds(changes.allocate_producer_ids)
         self._environment = environment
-        self._metadata = metadata
+        self.metadata = metadata
+        self.by_kafka = publisher.by_kafka
 
     @classmethod
     async def open(
@@ -74,6 +79,7 @@ class Storage:
         paths: Sequence[str],
         *,
         node_id: int | None,
+        registration: NodeRegistration,
         supervisor: Supervisor,
         background: BackgroundWork,
         elected: Callable[[Partition], None],
@@ -84,16 +90,18 @@ class Storage:
         """Open the log directories in an executor, then their logs.
 
         Args:
+            registration: what the node registers in the metadata.
             supervisor: runs the flushers, and the tasks that retry opening or deleting logs. The
                 caller must close the supervisor before it calls ``close``.
             background: counts and logs the failures of the supervisor's tasks.
             elected, resigned, visible, deleted: see `MetadataPublisher`.
 
         Raises:
-            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
+            KafkaStorage: the metadata log or its directory cannot be used, no log directory can be
+                used, or one is in use; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
-        found: list[tuple[LogDirectories, MetadataLog]] = []
+        found: list[tuple[LogDirectories, MetadataStart]] = []
 
         def open_directories() -> None:
             directories = LogDirectories.open(
@@ -103,32 +111,39 @@ class Storage:
                 random=environment.random,
                 now=environment.clock.monotonic,
                 node_id=node_id,
+                metadata_path=settings.metadata_log_dir,
             )
-            metadata: MetadataLog | None = None
+            start: MetadataStart | None = None
             try:
-                metadata = _open_metadata(environment, directories)
-                take_over(environment.files, directories, metadata, random=environment.random)
-                directories.find(_owned(metadata))
-                look_for_missing(directories, metadata)
+                start = open_metadata(
+                    environment.files,
+                    directories,
+                    registration,
+                    clock=environment.clock,
+                    random=environment.random,
+                    limits=_limits(settings),
+                )
+                start.look_for_missing()
             except BaseException:
-                if metadata is not None:
-                    metadata.close()
-                for directory in directories.all:
-                    directory.close_unused()
+                if start is not None:
+                    start.log.close(clean=False)
+                directories.close_unused()
                 raise
-            found.append((directories, metadata))
+            found.append((directories, start))
 
         try:
             await shielded(
                 environment.offload.run(open_directories), name="open the log directories"
             )
         except asyncio.CancelledError:
-            for directories, metadata in found:  # otherwise the directories stay locked
-                metadata.close()
-                for directory in directories.all:
-                    directory.close_unused()
+            for directories, start in found:  # otherwise the directories stay locked
+                start.log.close(clean=False)
+                directories.close_unused()
             raise
-        [(directories, metadata)] = found
+        [(directories, start)] = found
+        controller = Controller(
+            settings, directories.properties.node_id, lambda: random_id(environment.random)
+        )
         publisher = MetadataPublisher(
             settings=settings,
             environment=environment,
@@ -139,26 +154,26 @@ class Storage:
             resigned=resigned,
             visible=visible,
             deleted=deleted,
+            placed=lambda *place: assignment.placed(*place),
+            by_kafka=start.by_kafka,
         )
-        controller = Controller(
-            settings, directories.properties.node_id, lambda: random_id(environment.random)
-        )
-        changes = MetadataChanges(controller, metadata, publisher, environment.offload)
-        storage = cls(environment, directories, metadata, publisher, changes)
+        changes = MetadataChanges(controller, start.log, publisher, environment.offload)
+        assignment = DirectoryAssignment(changes, supervisor, background)
+        storage = cls(environment, directories, start.log, publisher, changes)
         try:
             storage._start_flushers(supervisor, background)
-            await storage._load()
+            await shielded(
+                environment.offload.run(start.lead, registration), name="lead the metadata quorum"
+            )
+            publisher.load(start.log.image)
+            await publisher.open_logs()
+            supervisor.spawn(
+                _write_later(start, environment.offload, background), name="bootstrap.checkpoint"
+            )
         except BaseException:
             await storage.close(clean=False)
             raise
         return storage
-
-    async def _load(self) -> None:
-        """Load the metadata, count an unclean start, and open the logs that need no recovery."""
-        self.publisher.load(self._metadata.image)
-        if self.publisher.was_unclean:
-            await self.changes.count_unclean_start()
-        await self.publisher.open_logs(self._metadata.image.unclean_starts)
 
     @property
     def topics(self) -> TopicRegistry:
@@ -193,17 +208,31 @@ class Storage:
 
     async def _close(self, clean: bool) -> None:
         await self.changes.close()
-        await self._environment.offload.run(
-            self._metadata.close
-        )  # in the executor, because it waits for an append in progress
         failure: Exception | None = None
+        try:
+            await self._environment.offload.run(self._close_metadata, clean)
+        except KafkaStorage as error:
+            failure = error
         for directory in self.directories.all:
             try:
                 await self._close_directory(directory, clean)
             except Exception as error:  # noqa: BLE001 - raised when all directories are closed
                 failure = failure or error
+        if self.directories.metadata not in self.directories.all:
+            await self._environment.offload.run(self.directories.metadata.close_unused)
         if failure is not None:
             raise failure
+
+    def _close_metadata(self, clean: bool) -> None:
+        """Fence the broker in the metadata at a clean stop, and close the log. In an executor."""
+        clean = clean and self.directories.metadata.disk.failure is None
+        try:
+            if clean and self.metadata.has_led:
+                self.metadata.append(
+                    *stop_records(self.metadata.image, self.directories.properties.node_id)
+                )
+        finally:
+            self.metadata.close(clean)
 
     async def _close_directory(self, directory: LogDirectory, clean: bool) -> None:
         """Close the logs of a directory, several at a time, then the directory.
@@ -223,13 +252,6 @@ class Storage:
         await offload.run(directory.close, clean)
         for log in logs:
             log.notify_replica()  # the last flush may advance the high watermark
-
-    def metadata_image(self) -> MetadataImage:
-        """Return a copy of the metadata image.
-
-        Call it in an executor: it waits for an append in progress.
-        """
-        return self._metadata.copy_image()
 
     # checkpoints
 
@@ -267,36 +289,15 @@ class Storage:
         await self._environment.offload.run(directory.save, checkpoint)
 
 
-def _open_metadata(environment: Environment, directories: LogDirectories) -> MetadataLog:
-    """Open the metadata log, of which each directory has a copy.
+async def _write_later(start: MetadataStart, offload: Offload, background: BackgroundWork) -> None:
+    try:
+        await offload.run(start.write_bootstrap_checkpoint)
+    except OSError as error:
+        background.task("write bootstrap.checkpoint").failed(error)
 
-    Raises:
-        KafkaStorage: a directory cannot be opened, and no other directory has metadata.
-    """
-    by_path = {f"{directory.path}/{METADATA_LOG}": directory for directory in directories.all}
 
-    def refused(path: str, error: OSError) -> None:
-        by_path[path].disk.refused(None, "metadata log failed", error, path)
-
-    metadata = MetadataLog.open(
-        environment.files, *by_path, node_id=directories.properties.node_id, refused=refused
+def _limits(settings: BrokerSettings) -> LogLimits:
+    return LogLimits(
+        snapshot_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+        segment_bytes=settings.metadata_log_segment_bytes,
     )
-    if directories.unopened and not metadata.image.appends:
-        # The directories that were opened are new: a start with them alone would have no topics.
-        metadata.close()
-        raise next(iter(directories.unopened.values()))
-    return metadata
-
-
-def _owned(metadata: MetadataLog) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
-    """Return a predicate that tells whether a topic owns a partition found on disk."""
-
-    def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        topic = metadata.image.topics.get(partition.topic)
-        return (
-            topic is not None
-            and partition.partition < len(topic.partitions)
-            and topic_id in (None, topic.topic_id)
-        )
-
-    return owned

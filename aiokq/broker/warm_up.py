@@ -66,6 +66,7 @@ MODULES: Final = (
     "cramjam",
     "encodings.utf_16_be",
     "aiokq.broker.log.log_snapshot",
+    "aiokq.broker.metadata.metadata_writer",
     "aiokq.broker.snapshot",
     "aiokq.broker.metadata.config_changes",
     "aiokq.broker.metadata.loggers",

@@ -35,12 +35,14 @@ def forget_missing(
     offset 0. Without this command the partitions stay offline after every start, because the disks
     may merely not be mounted.
     """
-    from aiokq.broker.metadata.missing_directories import forget_missing as forget
+    from aiokq.broker.metadata.forgetting import forget_missing as forget
+    from aiokq.core.clock import SystemClock
     from aiokq.core.files import OsFiles
 
     do_it = executing(dry_run=dry_run, execute=execute)
     out = Output(as_json=as_json)
-    lost = forget(OsFiles(), [str(path.absolute()) for path in directories], execute=do_it)
+    paths = [str(path.absolute()) for path in directories]
+    lost = forget(OsFiles(), paths, execute=do_it, now_ms=SystemClock().timestamp_ms())
     if as_json:
         out.document(
             {

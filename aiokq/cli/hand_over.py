@@ -1,4 +1,4 @@
-"""`aiokq log hand-over`: prepare the log directories of a stopped broker for Apache Kafka."""
+"""`aiokq log hand-over`: says that there is nothing to do. It is removed in the next release."""
 
 from __future__ import annotations
 
@@ -26,30 +26,34 @@ def hand_over(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell Apache Kafka which topics are in the directories of a stopped broker.
+    """Do nothing: log directories need no hand-over to Apache Kafka any more.
 
-    The command writes bootstrap.checkpoint, which a new controller of Kafka 4.0 or later reads;
-    nothing else is changed. Start Kafka with these log.dirs and the printed node.id, without
-    kafka-storage format.
+    Their metadata is in Kafka's own format, so Kafka 4.0 or later starts with them as they are. The
+    command prints the settings that Kafka needs. It will be removed in the next release.
     """
-    from aiokq.broker.kraft.bootstrap import hand_over as write
-    from aiokq.core.clock import SystemClock
+    from aiokq.broker.log.locked_directories import locked_directories
+    from aiokq.broker.metadata.stopped_log import read_stopped_log
     from aiokq.core.files import OsFiles
 
     out = Output(as_json=as_json)
-    paths = [str(path.absolute()) for path in directories]
-    done = write(OsFiles(), paths, SystemClock().timestamp_ms())
+    files, paths = OsFiles(), [str(path.absolute()) for path in directories]
+    with locked_directories(files, paths) as ids:
+        stopped = read_stopped_log(files, paths, ids)
+    voters = "" if stopped.state.kraft_version else f"{stopped.node_id}@localhost:9093"
     if as_json:
         out.document(
             {
-                "cluster_id": done.cluster_id,
-                "node_id": done.node_id,
-                "topics": done.topics,
-                "partitions": done.partitions,
-                "files": list(done.paths),
+                "cluster_id": stopped.properties.cluster_id,
+                "node_id": stopped.node_id,
+                "log_dirs": paths,
+                "metadata_log_dir": stopped.log_directory,
+                "controller_quorum_voters": voters or None,
             }
         )
         return
-    out.line(f"Kafka will find topics={done.topics} partitions={done.partitions}")
-    out.line(f"node.id={done.node_id}")
+    out.line("nothing to do: Apache Kafka 4.0 or later starts with these directories as they are")
+    out.line(f"node.id={stopped.node_id}")
     out.line(f"log.dirs={','.join(paths)}")
+    out.line(f"metadata.log.dir={stopped.log_directory}")
+    if voters:
+        out.line(f"controller.quorum.voters={voters}")

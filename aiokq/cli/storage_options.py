@@ -190,8 +190,8 @@ def _endpoint(listeners: Listeners) -> VotersRecordEndpoint:
 
 
 def _initial_controller(text: str, listeners: Listeners, node_id: int) -> Quorum:
+    from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
     from aiokq.broker.log.uuid_text import parse_uuid
-    from aiokq.broker.metadata.topic_image import RESERVED_DIRECTORY_IDS
     from aiokq.core.numbers import PORT_MAX
     from aiokq.wire.quorum_records import VotersRecordEndpoint
 

@@ -115,7 +115,7 @@ class TcpListener:
         self._logged_at: float | None = None
         self._closed = False
 
-    async def start(self) -> None:
+    async def start_serving(self) -> None:
         """Listen and accept connections.
 
         Raises:

@@ -67,8 +67,12 @@ class TcpNetwork:
         *,
         ssl: ssl_module.SSLContext | None = None,
         sockets: SocketOptions | None = None,
+        start_serving: bool = True,
     ) -> Listener:
         """Listen on `host` (`None`: all interfaces) and `port` (0: a free port).
+
+        Args:
+            start_serving: False to bind the port only; `Listener.start_serving` then listens.
 
         Raises:
             OSError: the port is in use, or the address is not local.
@@ -85,12 +89,13 @@ class TcpNetwork:
             ssl=ssl,
             backlog=options.backlog,
         )
-        try:
-            await listener.start()
-        except BaseException:
-            listener.close()
-            await listener.wait_closed()
-            raise
+        if start_serving:
+            try:
+                await listener.start_serving()
+            except BaseException:
+                listener.close()
+                await listener.wait_closed()
+                raise
         return listener
 
 

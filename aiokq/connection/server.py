@@ -129,13 +129,13 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port number; valid after `start`."""
+        """The port number; valid after `bind`."""
         assert self._listener is not None
         return self._listener.port
 
     @property
     def hosts(self) -> Sequence[str]:
-        """The numeric addresses that the server listens on; valid after `start`."""
+        """The numeric addresses that the server listens on; valid after `bind`."""
         assert self._listener is not None
         return self._listener.hosts
 
@@ -144,8 +144,29 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
+    async def bind(self) -> None:
+        """Reserve the port. Clients cannot connect before `start`.
+
+        Raises:
+            OSError: the port is in use, or the address is not local.
+            Closed: the server was closed, possibly during this call.
+        """
+        listener = await self._network.listen(
+            self,
+            self._host,
+            self._port,
+            ssl=self._ssl,
+            sockets=self._sockets,
+            start_serving=False,
+        )
+        if self._closing:  # closed during the await, when there was no listener to close
+            listener.close()
+            await listener.wait_closed()
+            raise Closed("the server was closed while it started")
+        self._listener = listener
+
     async def start(self) -> None:
-        """Listen for connections.
+        """Listen for connections; bind the port first if `bind` was not called.
 
         Raises:
             OSError: the port is in use, or the address is not local.
@@ -153,17 +174,18 @@ class Server:
         """
         await self.supervisor.start()
         try:
-            listener = await self._network.listen(
-                self, self._host, self._port, ssl=self._ssl, sockets=self._sockets
-            )
+            if self._listener is None:
+                await self.bind()
+            assert self._listener is not None
+            await self._listener.start_serving()
+            if self._closing:
+                raise Closed("the server was closed while it started")
         except BaseException:
             await self.supervisor.close()
+            if self._listener is not None:
+                self._listener.close()
+                await self._listener.wait_closed()
             raise
-        if self._closing:  # closed during the await, when there was no listener to close
-            listener.close()
-            await listener.wait_closed()
-            raise Closed("the server was closed while it started")
-        self._listener = listener
         self.supervisor.spawn(self._sweep(), name="sweep")
 
     def stop(self) -> None:

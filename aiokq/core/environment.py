@@ -72,7 +72,7 @@ class SocketOptions:
 
 
 class Listener(Protocol):
-    """A listening socket."""
+    """A bound socket, which accepts connections from `start_serving` on."""
 
     @property
     def port(self) -> int:
@@ -82,6 +82,10 @@ class Listener(Protocol):
     @property
     def hosts(self) -> Sequence[str]:
         """The numeric addresses of the sockets, `0.0.0.0` or `::` for all interfaces."""
+        ...
+
+    async def start_serving(self) -> None:
+        """Listen, and accept connections. Raises OSError if another program listens."""
         ...
 
     def close(self) -> None:
@@ -119,8 +123,16 @@ class Network(Protocol):
         *,
         ssl: ssl.SSLContext | None = None,
         sockets: SocketOptions | None = None,
+        start_serving: bool = True,
     ) -> Listener:
-        """Listen on `host` (None: all interfaces) and `port` (0: a free port). Raises OSError."""
+        """Listen on `host` (None: all interfaces) and `port` (0: a free port).
+
+        Args:
+            start_serving: False to bind the port only; `Listener.start_serving` then listens.
+
+        Raises:
+            OSError: the port is in use, or the address is not local.
+        """
         ...
 
 

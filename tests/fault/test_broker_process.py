@@ -497,13 +497,15 @@ def test_a_corrupt_metadata_log_stops_the_start(tmp_path):
     """Starting without it would lose topics."""
     with broker_process(tmp_path / "data") as broker:
         Client(broker.bootstrap_servers).metadata("a", "b")
-    log = tmp_path / "data" / "aiokq-metadata.log"
-    lines = log.read_bytes().split(b"\n")
-    lines[1] = b"x" + lines[1][1:]
-    log.write_bytes(b"\n".join(lines))
+    log = tmp_path / "data" / "__cluster_metadata-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[150] ^= 1
+    log.write_bytes(content)
     done = run("--port", "0", "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 1
-    assert "corrupt" in one_line(done)
+    assert "is damaged at byte" in one_line(done)
+    assert "aiokq log repair" in one_line(done)
+    assert log.read_bytes() == content
 
 
 def test_listening_to_others_warns_loudly(tmp_path):

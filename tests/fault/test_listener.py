@@ -89,7 +89,7 @@ async def listening(
     hall = Hall()
     reserve = DescriptorReserve(Descriptors())
     listener = TcpListener([sock], hall, reserve=reserve, ssl=tls, backlog=100)
-    await listener.start()
+    await listener.start_serving()
     try:
         yield listener, hall, sock
     finally:
@@ -383,7 +383,7 @@ def test_a_listener_has_the_backlog_that_it_was_given():
         sock.bind(("127.0.0.1", 0))
         reserve = DescriptorReserve(Descriptors())
         listener = TcpListener([sock], Hall(), reserve=reserve, backlog=7)
-        await listener.start()
+        await listener.start_serving()
         listener.close()
         await listener.wait_closed()
 

@@ -24,6 +24,9 @@ from tests.peers.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBS = ROOT / ".cache" / "kafka" / "libs"
+SHELL = LIBS.parent / "shell"
+"""The jars of Kafka's metadata shell that are not in `LIBS`."""
+
 START_SECONDS = 180.0
 """Seconds until a node must have started; on an idle machine it takes three."""
 
@@ -47,6 +50,8 @@ def java_command(
     """
     quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     classpath = f"{LIBS}/*"
+    if main_class.startswith("org.apache.kafka.shell."):
+        classpath += f"{os.pathsep}{SHELL}/*"
     if main_class.endswith(".java"):
         source = Path(main_class)
         classpath += f"{os.pathsep}{_compiled(source)}"
@@ -97,7 +102,7 @@ def run_tool(
     )
 
 
-def _random_id() -> str:
+def random_id() -> str:
     """Return a random UUID in Kafka's form that does not look like a command-line option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
@@ -185,7 +190,7 @@ class ApacheKafka:
         for node in self.ports:
             self._properties_path(node).write_text(self.configuration(node))
         first, *others = self.ports
-        arguments = ("format", "-t", _random_id(), "-c", str(self._properties_path(first)))
+        arguments = ("format", "-t", random_id(), "-c", str(self._properties_path(first)))
         formatted = subprocess.run(
             java_command("kafka.tools.StorageTool", *arguments), capture_output=True, text=True
         )
@@ -195,7 +200,7 @@ class ApacheKafka:
             directory = self.directory / f"node-{node}"
             shutil.copytree(self.directory / f"node-{first}", directory)
             meta = directory / "meta.properties"
-            own = {"node.id": str(node), "directory.id": _random_id()}
+            own = {"node.id": str(node), "directory.id": random_id()}
             lines = meta.read_text().splitlines()
             meta.write_text(
                 "".join(

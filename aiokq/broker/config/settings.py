@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
@@ -157,9 +157,10 @@ class BrokerSettings:
     )
     controller_quorum_bootstrap_servers: str = _setting(
         "",
-        "Controllers of the quorum as host:port; only this node is allowed.",
+        "Controllers of the quorum as host:port; only this node is allowed. If it is set and "
+        "controller.quorum.voters is not, a new metadata log has its voters in the log "
+        "(kraft.version 1).",
         kind="list",
-        has_effect=False,
     )
     log_dirs: str | None = _setting(
         None,
@@ -178,11 +179,17 @@ class BrokerSettings:
     )
     metadata_log_dir: str | None = _setting(
         None,
-        "Directory of the metadata log; must be a log directory, because every log directory "
-        "has the metadata log.",
+        "Directory of the metadata log. Default: the first log directory.",
         nullable=True,
         is_path=True,
-        has_effect=False,
+    )
+    metadata_log_segment_bytes: int = _setting(
+        1073741824, "Size at which the metadata log rolls to a new segment.", at_least=8388608
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = _setting(
+        20971520,
+        "Bytes appended to the metadata log after which a snapshot of the metadata is written.",
+        at_least=1,
     )
 
     # Records and their logs; most are defaults of topic settings
@@ -661,18 +668,3 @@ def log_directories(settings: BrokerSettings) -> list[str]:
         if not valid:
             raise ConfigError(f"{name}: {shortened(repr(path))} cannot be the path of a directory")
     return paths
-
-
-def check_metadata_directory(settings: BrokerSettings, directories: Sequence[str]) -> None:
-    """Check that metadata.log.dir, if it is set, is a log directory.
-
-    Raises:
-        ConfigError: metadata.log.dir is set to a directory that is not in `directories`.
-    """
-    path = settings.metadata_log_dir
-    if path is not None and path not in directories:
-        raise ConfigError(
-            f"metadata.log.dir={path}: every log directory has the metadata log here; remove the "
-            "setting, or, to take over Apache Kafka's metadata in that directory, add the "
-            "directory to log.dirs"
-        )

@@ -264,22 +264,24 @@ def _quorum_state(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 
 def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
-    from aiokq.broker.metadata.metadata_file import read_image
+    """Yield the content of the metadata file of an earlier version of aiokq."""
+    from aiokq.broker.metadata.private_file import read_private_file
 
-    image, sound = read_image(data, file.path)
+    metadata, sound = read_private_file(data, file.path)
+    if metadata is None:
+        yield {"migrated": "the metadata is in __cluster_metadata-0"}
+        return
     yield {
-        "topics": len(image.topics),
-        "next_producer_id": image.next_producer_id,
-        "appends": image.appends,
+        "topics": len(metadata.topics),
+        "next_producer_id": metadata.next_producer_id,
+        "appends": metadata.appends,
     }
-    for topic in image.topics.values():
+    for topic in metadata.topics.values():
         yield {
             "topic": topic.name,
             "topic_id": format_uuid(topic.topic_id),
-            "partitions": len(topic.partitions),
-            "configs": [
-                f"{name}={value}" for name, value in sorted(image.topic_configs(topic.name).items())
-            ],
+            "partitions": topic.partitions,
+            "configs": [f"{name}={value}" for name, value in sorted(topic.configs.items())],
         }
     if sound < len(data):
         yield {"position": sound, "bytes": len(data) - sound, "error": "incomplete line"}

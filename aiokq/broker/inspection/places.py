@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.metadata.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
-from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.private_file import PRIVATE_FILE
 from aiokq.broker.metadata.quorum_state import QUORUM_STATE
 from aiokq.broker.metadata.snapshot_file import parse_snapshot
 from aiokq.core.named_tuple import NamedTuple
@@ -44,7 +44,7 @@ _BY_NAME: Final = {
     file_names.META_PROPERTIES: "meta.properties",
     QUORUM_STATE: "quorum-state",
     BOOTSTRAP_CHECKPOINT: "metadata-snapshot",
-    METADATA_LOG: "metadata",
+    PRIVATE_FILE: "metadata",
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
 }
 

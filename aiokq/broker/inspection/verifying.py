@@ -25,8 +25,8 @@ from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import decode_meta_properties
 from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.broker.log.producer_snapshot import decode_snapshot
-from aiokq.broker.metadata.metadata_file import read_image
-from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.metadata_reader import MetadataReader
+from aiokq.broker.metadata.private_file import PRIVATE_FILE, read_private_file
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
 from aiokq.core.named_tuple import NamedTuple
 
@@ -108,7 +108,7 @@ def verify(
     root = posixpath.dirname(path) if is_partition else path
     clean = files.exists(f"{root}/{file_names.CLEAN_SHUTDOWN}")
     findings: list[Finding] = []
-    image = _metadata(files, root, findings if not is_partition else [])
+    image = _metadata(files, root, findings if not is_partition else [], crc32c)
     cleaned = _cleaned(files, root)
     done = []
     for place in places:
@@ -128,12 +128,14 @@ def verify(
         if checked is not None:
             checked(one)
     if not is_partition:
-        _properties(files, path, findings)
+        node_id = _properties(files, path, findings)
         _checkpoints(files, path, done, clean, findings)
         findings += check_metadata_files(files, path, crc32c)
         others = {place.partition: at for at in beside for place in partitions_at(files, at)}
         _doubled(done, others, findings)
-        _missing(path, image, {one.partition for one in done} | others.keys(), findings)
+        if image is not None and node_id is not None:
+            there = {one.partition for one in done} | others.keys()
+            _missing(path, image, node_id, there, findings)
     return Report(path, clean, tuple(done), tuple(findings))
 
 
@@ -154,26 +156,46 @@ def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -
 # --- the directory
 
 
-def _metadata(files: Files, root: str, findings: list[Finding]) -> MetadataImage | None:
-    path = f"{root}/{METADATA_LOG}"
-    if not files.exists(path):
+def _metadata(
+    files: Files, root: str, findings: list[Finding], crc32c: Checksum
+) -> MetadataImage | None:
+    """Return the image of the metadata log in a log directory; None without one."""
+    _private_file(files, root, findings)
+    reader = MetadataReader(files, f"{root}/{file_names.CLUSTER_METADATA}", crc32c)
+    if not reader.exists():
         return None
+    try:
+        state = reader.read()
+    except KafkaStorage as error:
+        findings.append(Finding(Severity.ERROR, reader.directory, None, error.message))
+        return None
+    if state.torn is not None:
+        what = f"{state.torn.size} bytes after the last whole batch ({state.torn.reason})"
+        findings.append(Finding(Severity.WARNING, state.torn.path, state.torn.position, what))
+    return state.image
+
+
+def _private_file(files: Files, root: str, findings: list[Finding]) -> None:
+    """Check the metadata file of an earlier version of aiokq, if there is one."""
+    path = f"{root}/{PRIVATE_FILE}"
+    if not files.exists(path):
+        return
     data = files.read_bytes(path)
     try:
-        image, sound = read_image(data, path)
+        _, sound = read_private_file(data, path)
     except KafkaStorage as error:
         findings.append(Finding(Severity.ERROR, path, None, error.message))
-        return None
+        return
     if sound < len(data):
         what = f"{len(data) - sound} bytes after the last complete line"
         findings.append(Finding(Severity.WARNING, path, sound, what))
-    return image
 
 
-def _properties(files: Files, root: str, findings: list[Finding]) -> None:
+def _properties(files: Files, root: str, findings: list[Finding]) -> int | None:
+    """Check ``meta.properties``; return the node id, or None if it is unknown."""
     path = f"{root}/{file_names.META_PROPERTIES}"
     try:
-        decode_meta_properties(files.read_bytes(path), path)
+        return decode_meta_properties(files.read_bytes(path), path).node_id
     except FileNotFoundError:
         findings.append(
             Finding(
@@ -182,6 +204,7 @@ def _properties(files: Files, root: str, findings: list[Finding]) -> None:
         )
     except ConfigError as error:
         findings.append(Finding(Severity.ERROR, path, None, error.message))
+    return None
 
 
 def _checkpoints(
@@ -242,18 +265,17 @@ def _doubled(
 
 def _missing(
     root: str,
-    image: MetadataImage | None,
+    image: MetadataImage,
+    node_id: int,
     there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
-    """Report partitions of the topics in `image` that have no directory in `there`."""
-    if image is None:
-        return
+    """Report replicas of a node in `image` that have no directory in `there`."""
     for record in image.topics.values():
         missing = [
             index
-            for index in range(len(record.partitions))
-            if index not in record.elsewhere and (record.name, index) not in there
+            for index, state in enumerate(record.partitions)
+            if node_id in state.replicas and (record.name, index) not in there
         ]
         if missing:
             what = (

@@ -1,7 +1,8 @@
 """``.kafka_cleanshutdown``: the file that marks a log directory whose logs need no recovery.
 
 Source: Kafka ``CleanShutdownFileHandler.java``, KAFKA-10471, KIP-966.
-Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
+Tests: ``tests/unit/broker/log/test_directory.py``,
+``tests/unit/broker/metadata/test_metadata_start.py``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ class CleanShutdown:
 
     Attributes:
         found: whether the directory had the marker.
+        broker_epoch: the epoch that ``leave`` writes: at first the one that was found, so that a
+            start that is refused changes nothing, then that of this broker's registration.
     """
 
-    __slots__ = ("_broker_epoch", "_directory", "_files", "_path", "found")
+    __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")
 
     def __init__(self, files: Files, directory: str) -> None:
         """Remove the marker.
@@ -43,18 +46,18 @@ class CleanShutdown:
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{file_names.CLEAN_SHUTDOWN}"
-        self._broker_epoch = NO_BROKER_EPOCH
+        self.broker_epoch = NO_BROKER_EPOCH
         self.found = files.exists(self._path)
         if self.found:
-            self._broker_epoch = self._read_broker_epoch()
+            self.broker_epoch = self._read_broker_epoch()
             files.remove(self._path)
             files.sync_dir(directory)
 
     def _read_broker_epoch(self) -> int:
-        """Return the broker epoch in the marker, which Apache Kafka wrote when it shut down.
+        """Return the broker epoch in the marker.
 
-        The epoch is kept for Kafka's next start: if Kafka finds another epoch, it treats its last
-        shutdown as unclean and its replicas as stale.
+        If Kafka finds another epoch than that of the node's last registration, it treats the last
+        shutdown as unclean and the node's replicas as stale.
         """
         try:
             values = json.loads(self._files.read_bytes(self._path))
@@ -70,4 +73,4 @@ class CleanShutdown:
             OSError: the disk failed.
         """
         self._files.sync_dir(self._directory)
-        self._files.write_atomic(self._path, clean_shutdown_marker(self._broker_epoch))
+        self._files.write_atomic(self._path, clean_shutdown_marker(self.broker_epoch))

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -45,13 +45,19 @@ class LogDirectories:
     Attributes:
         all: the directories that could be opened, including directories that failed later.
         unopened: the error of each directory that could not be opened, by path.
+        metadata: the directory of the metadata log. It need not be a log directory, and has no
+            partitions then.
     """
 
     def __init__(
-        self, directories: Sequence[LogDirectory], unopened: Mapping[str, KafkaStorage]
+        self,
+        directories: Sequence[LogDirectory],
+        unopened: Mapping[str, KafkaStorage],
+        metadata: LogDirectory | None = None,
     ) -> None:
         self.all = tuple(directories)
         self.unopened = dict(unopened)
+        self.metadata = metadata or directories[0]
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._counts = dict.fromkeys(self.all, 0)
         self._counting = threading.Lock()
@@ -66,19 +72,26 @@ class LogDirectories:
         random: Random,
         now: Callable[[], float],
         node_id: int | None = None,
+        metadata_path: str | None = None,
     ) -> LogDirectories:
         """Open and lock log directories; create missing ones.
 
         Args:
             now, node_id: as in ``LogDirectory.open``.
+            metadata_path: the directory of the metadata log; by default the first log directory.
 
         Raises:
             ConfigError: the directories belong to different nodes or clusters, or not to
                 ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, is
                 inside another, or is a copy of another.
-            KafkaStorage: a directory is in use by another broker, or no directory can be used. The
-                message says what to do.
+            KafkaStorage: a directory is in use by another broker, or the directory of the metadata
+                log cannot be used. The message says what to do.
         """
+        if metadata_path is None:
+            metadata_path = paths[0]
+        log_paths, place = paths, files.real_path(metadata_path)
+        if place not in map(files.real_path, paths):
+            paths = (*paths, metadata_path)
         _check_disjoint(files, paths)
         directories: list[LogDirectory] = []
         unopened: dict[str, KafkaStorage] = {}
@@ -105,35 +118,43 @@ class LogDirectories:
                     directories.append(directory)
                     node_id = directory.properties.node_id
                     cluster_id = directory.properties.cluster_id
-            if not directories:
-                raise next(iter(unopened.values()))
             for path, failure in unopened.items():
+                if files.real_path(path) == place:
+                    raise failure
                 logger.error("log directory offline path=%s error=%s", path, failure.message)
             directories.sort(key=lambda directory: paths.index(directory.path))
-            found = cls(directories, unopened)
-            found._check_ids()
+            [metadata] = (one for one in directories if files.real_path(one.path) == place)
+            _check_ids(directories)
+            found = cls([one for one in directories if one.path in log_paths], unopened, metadata)
+            if not found.all:
+                raise next(iter(unopened.values()))
         except BaseException:
             for directory in directories:
                 directory.close_unused()
             raise
         return found
 
-    def _check_ids(self) -> None:
-        paths: dict[str | None, str] = {}
-        for directory in self.all:
-            other = paths.setdefault(directory.properties.directory_id, directory.path)
-            if other != directory.path:
-                raise ConfigError(
-                    f"log directories {other} and {directory.path} have the same directory.id: "
-                    "one is a copy of the other; remove the copy from the log directories"
-                )
-
     # --- state
 
     @property
     def properties(self) -> MetaProperties:
-        """The ids of the first directory; all directories have the same node id and cluster id."""
-        return self.all[0].properties
+        """The ids of the metadata directory; all have the same node id and cluster id."""
+        return self.metadata.properties
+
+    def close_unused(self) -> None:
+        """Unlock all directories after a start that was refused; see `LogDirectory`."""
+        for directory in dict.fromkeys((*self.all, self.metadata)):
+            directory.close_unused()
+
+    @property
+    def ids(self) -> frozenset[uuid.UUID]:
+        """The directory.id of each of ``all``."""
+        return frozenset(one.directory_id for one in self.all)
+
+    @property
+    def online_ids(self) -> frozenset[uuid.UUID]:
+        """The directory.id of each directory that can be used."""
+        return frozenset(one.directory_id for one in self.online)
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -351,6 +372,17 @@ class LogDirectories:
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
         """Return the removals of all online directories; see ``LogDirectory.removals``."""
         return [removal for directory in self.online for removal in directory.removals(delay_ms)]
+
+
+def _check_ids(directories: Iterable[LogDirectory]) -> None:
+    paths: dict[str | None, str] = {}
+    for directory in directories:
+        other = paths.setdefault(directory.properties.directory_id, directory.path)
+        if other != directory.path:
+            raise ConfigError(
+                f"log directories {other} and {directory.path} have the same directory.id: one is "
+                "a copy of the other; remove the copy from the log directories"
+            )
 
 
 def _check_disjoint(files: Files, paths: Sequence[str]) -> None:

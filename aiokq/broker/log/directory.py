@@ -147,6 +147,22 @@ class LogDirectory:
             raise
         return directory
 
+    @property
+    def directory_id(self) -> uuid.UUID:
+        """The id of the directory; `open` gives one to each directory."""
+        found = self.properties.directory_uuid
+        assert found is not None
+        return found
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """The open files of the directory's logs."""
+        return self._open_files
+
+    def set_broker_epoch(self, broker_epoch: int) -> None:
+        """Set the epoch for the clean shutdown marker: that of the broker's registration."""
+        self._clean_shutdown.broker_epoch = broker_epoch
+
     def attach(self, flusher: Flusher) -> None:
         """Set the flusher of logs that are opened from now on."""
         self._flusher = flusher

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoint_file import replace_text
 from aiokq.broker.log.config import INT_MAX, LONG_MAX
 from aiokq.core.errors import CorruptRecord
@@ -227,3 +228,19 @@ class LeaderEpochs:
     def redo_sync(self) -> None:
         """Mark the file for another sync, because the last one failed."""
         self._synced = False
+
+
+def read_latest_epoch(files: Files, directory: str) -> int:
+    """Return the newest epoch in the file of a partition's directory; -1 without a valid file.
+
+    Recovery writes the file again from the log.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
+    try:
+        epochs.load()
+    except (FileNotFoundError, CorruptRecord):
+        return UNDEFINED_EPOCH
+    return epochs.latest_epoch

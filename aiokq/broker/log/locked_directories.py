@@ -1,6 +1,6 @@
 """The locks of a stopped broker's log directories, for commands that change the directories.
 
-Tests: ``tests/unit/broker/metadata/test_missing_directories.py``, ``kraft/test_bootstrap.py``.
+Tests: ``tests/unit/broker/metadata/test_forgetting.py``.
 """
 
 from __future__ import annotations

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import uuid
 from random import Random
+from typing import Final
 
 from aiokq.broker.log.config import INT_MAX
 from aiokq.broker.log.file_names import META_PROPERTIES
-from aiokq.broker.log.uuid_text import format_uuid
+from aiokq.broker.log.uuid_text import format_uuid, parse_uuid
 from aiokq.core.errors import ConfigError
 from aiokq.core.files import Files
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import parse_number
 from aiokq.core.properties import format_properties, parse_properties
+
+RESERVED_DIRECTORY_IDS: Final = 100
+"""Directory ids below this number are reserved; they stand for states such as UNASSIGNED."""
 
 
 class MetaProperties(NamedTuple):
@@ -32,6 +36,11 @@ class MetaProperties(NamedTuple):
     node_id: int
     directory_id: str | None
 
+    @property
+    def directory_uuid(self) -> uuid.UUID | None:
+        """The id of the directory as a UUID; None if there is none."""
+        return None if self.directory_id is None else parse_uuid(self.directory_id)
+
     def encode(self) -> bytes:
         """Return the content of the file."""
         values = {"cluster.id": self.cluster_id}
@@ -44,7 +53,8 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     """Parse the content of the file.
 
     Raises:
-        ConfigError: the file lacks a valid node id or a cluster id, or has an unknown version.
+        ConfigError: the file lacks a valid node id or a cluster id, or has an unknown version or
+            an invalid directory id.
     """
     values = parse_properties(data.decode("utf-8", "replace"))
     version = values.get("version", "0")
@@ -58,7 +68,15 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
         node_id = parse_number(node, INT_MAX)
     except ValueError as error:
         raise ConfigError(f"{path} has an invalid node.id: {error}") from error
-    return MetaProperties(cluster_id, node_id, values.get("directory.id"))
+    directory_id = values.get("directory.id")
+    if directory_id is not None:
+        try:
+            reserved = parse_uuid(directory_id).int < RESERVED_DIRECTORY_IDS
+        except ValueError:
+            reserved = True
+        if reserved:
+            raise ConfigError(f"{path} has an invalid directory.id: {directory_id!r}")
+    return MetaProperties(cluster_id, node_id, directory_id)
 
 
 def random_id(source: Random) -> uuid.UUID:

@@ -4,7 +4,8 @@ They are never deleted: a kill during a deletion may have left them, but a user 
 them to the log directory.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
-Tests: ``tests/unit/broker/log/test_directory.py``, ``tests/unit/broker/kraft/test_takeover.py``.
+Tests: ``tests/unit/broker/log/test_directory.py``,
+``tests/unit/broker/metadata/test_migration.py``.
 """
 
 from __future__ import annotations

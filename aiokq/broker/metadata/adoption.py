@@ -31,7 +31,6 @@ from aiokq.broker.log.meta_properties import adopt_meta_properties, random_id
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.cluster_metadata_log import METADATA_TOPIC_ID
-from aiokq.broker.metadata.features import FEATURES, KRAFT_VERSION
 from aiokq.broker.metadata.metadata_reader import MetadataReader
 from aiokq.broker.metadata.quorum_state import (
     QUORUM_STATE,
@@ -48,15 +47,11 @@ from aiokq.broker.metadata.snapshot_file import (
 )
 from aiokq.broker.metadata.sole_voter import check_sole_voter, voter_ids
 from aiokq.broker.metadata.topic_image import NO_LEADER, PartitionImage
+from aiokq.broker.metadata.voters import only_voter
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
-from aiokq.wire.quorum_records import (
-    KRaftVersionFeature,
-    VotersRecord,
-    VotersRecordEndpoint,
-    VotersRecordVoter,
-)
+from aiokq.wire.quorum_records import VotersRecord, VotersRecordEndpoint
 
 if TYPE_CHECKING:
     from random import Random
@@ -314,15 +309,7 @@ def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
 def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> VotersRecord:
     known = state.voters.voters if state.voters is not None else []
     endpoints = [one.endpoints for one in known if one.voter_id == node_id and one.endpoints]
-    voter = VotersRecordVoter(
-        voter_id=node_id,
-        voter_directory_id=directory_id,
-        endpoints=endpoints[0] if endpoints else [CONTROLLER],
-        k_raft_version_feature=KRaftVersionFeature(
-            min_supported_version=0, max_supported_version=FEATURES[KRAFT_VERSION].maximum
-        ),
-    )
-    return VotersRecord(voters=[voter])
+    return only_voter(node_id, directory_id, endpoints[0] if endpoints else [CONTROLLER])
 
 
 # --- the files

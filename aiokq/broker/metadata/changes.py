@@ -13,24 +13,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from aiokq.broker.log.disk_trouble import remedy
 from aiokq.broker.metadata.metadata_delta import MetadataDelta
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
 from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
-from aiokq.core.errors import BrokerError, Closed, KafkaStorage, TopicExists
+from aiokq.core.errors import BrokerError, Closed, TopicExists
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
+    from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
     from aiokq.broker.metadata.controller import ConfigChange, Controller, Decision
     from aiokq.broker.metadata.image import MetadataImage
-    from aiokq.broker.metadata.metadata_log import MetadataLog
     from aiokq.broker.metadata.publisher import MetadataPublisher
-    from aiokq.broker.metadata.records import MetadataRecord
     from aiokq.broker.metadata.topics import Topic
     from aiokq.core.offload import Offload
+    from aiokq.wire.struct import Message
 
 __all__ = ["MetadataChanges"]
 
@@ -45,7 +45,7 @@ class MetadataChanges:
     def __init__(
         self,
         controller: Controller,
-        metadata: MetadataLog,
+        metadata: ClusterMetadataLog,
         publisher: MetadataPublisher,
         offload: Offload,
     ) -> None:
@@ -184,7 +184,7 @@ class MetadataChanges:
         if not validate_only:
             logger.info("group settings changed: group=%s configs=%s", group_id, configs)
 
-    # --- ids and epochs
+    # --- producer ids and directories
 
     async def allocate_producer_ids(self) -> range:
         """Reserve a block of producer ids, which are never reserved again.
@@ -194,21 +194,18 @@ class MetadataChanges:
         """
         return await self._change(self._controller.allocate_producer_ids, "reserve producer ids")
 
-    async def count_unclean_start(self) -> int:
-        """Record a start after an unclean shutdown; return the number of unclean starts.
+    async def assign_directories(self, places: Mapping[tuple[uuid.UUID, int], uuid.UUID]) -> None:
+        """Record the log directories that this node has chosen for its replicas.
+
+        Args:
+            places: directory.id by topic id and partition number.
 
         Raises:
-            KafkaStorage: the start could not be recorded; the message says what to do.
+            KafkaStorage: the directories could not be recorded.
         """
-        try:
-            return await self._change(
-                self._controller.count_unclean_start, "count the unclean start"
-            )
-        except KafkaStorage as error:
-            if isinstance(error.__cause__, OSError):
-                advice = remedy(error.__cause__)
-                raise KafkaStorage(f"{error.message}; {advice}") from error.__cause__
-            raise
+        await self._change(
+            lambda image: self._controller.assign_directories(image, places), "assign directories"
+        )
 
     # --- ordering
 
@@ -256,7 +253,7 @@ class MetadataChanges:
         async with self._deciding:
             self._check_open()
             before = self._published
-            records: Sequence[MetadataRecord] = ()
+            records: Sequence[Message] = ()
             refusal: BrokerError | None = None
             try:
                 answer, records = decide(self._metadata.image)

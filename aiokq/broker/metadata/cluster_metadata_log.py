@@ -13,6 +13,7 @@ KIP-630. Tests: ``tests/unit/broker/metadata/test_cluster_metadata_log.py``.
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import uuid
@@ -30,7 +31,7 @@ from aiokq.broker.metadata.quorum_state import (
     write_quorum_state,
 )
 from aiokq.broker.metadata.record_codec import encode_metadata_record, record_version
-from aiokq.broker.metadata.records import METADATA_VERSION
+from aiokq.broker.metadata.records import METADATA_VERSION, TRANSACTION_MARKERS
 from aiokq.broker.metadata.snapshot_file import (
     MAX_BATCH_BYTES,
     SnapshotId,
@@ -45,22 +46,19 @@ from aiokq.core.types import TopicPartition
 from aiokq.records.header import HEADER_SIZE, Checksum, read_header
 from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch
-from aiokq.wire.cluster_metadata_records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-)
+from aiokq.wire.cluster_metadata_records import FeatureLevelRecord
 from aiokq.wire.quorum_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeMessageVoter,
+    VotersRecord,
 )
 
 if TYPE_CHECKING:
     from aiokq.broker.log.disk_trouble import DiskTrouble
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.metadata_reader import MetadataState, TornTail
     from aiokq.core.files import Files
     from aiokq.wire.struct import Message
@@ -74,12 +72,6 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 
 RECORD_OVERHEAD: Final = 16
 """Largest number of bytes of a record without a key, beside its value."""
-
-_TRANSACTION_MARKERS: Final = (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-)
 
 
 @frozen
@@ -202,9 +194,8 @@ class ClusterMetadataLog:
                     f"{state.end_offset}: another process may use the directory"
                 )
             _write_epoch(files, directory, state, node_id, epoch)
-            if is_new:
-                for path in (directory, directory.rpartition("/")[0] or "/"):
-                    files.sync_dir(path)
+            if is_new:  # writing the epoch has synced the directory itself
+                files.sync_dir(directory.rpartition("/")[0] or "/")
         except BaseException:
             log.close(clean=False)
             raise
@@ -234,6 +225,11 @@ class ClusterMetadataLog:
         """Offset of the next record."""
         return self._log.log_end_offset
 
+    @property
+    def has_led(self) -> bool:
+        """Whether ``lead`` has begun the epoch."""
+        return self._has_led
+
     # --- append
 
     def lead(self, records: Sequence[Message]) -> None:
@@ -245,17 +241,9 @@ class ClusterMetadataLog:
         """
         with self._lock:
             assert not self._has_led
-            voter = LeaderChangeMessageVoter(voter_id=self.node_id)
-            controls: list[QuorumControlRecord] = [
-                LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
-            ]
-            if self.kraft_version >= 1 and not self.end_offset:
-                # The voters are still those of the snapshot that formatted the directory.
-                assert self._voters is not None
-                controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
             now_ms = self._now_ms()
             batch = encode_quorum_control_batch(
-                controls,
+                self._first_controls(),
                 base_offset=0,
                 leader_epoch=self.epoch,
                 timestamp_ms=now_ms,
@@ -264,6 +252,22 @@ class ClusterMetadataLog:
             self._write([batch, *self._encode(records, now_ms)], now_ms)
             self._has_led = True
             self._apply(records)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record that ``lead`` is given."""
+        return self.end_offset + len(self._first_controls())
+
+    def _first_controls(self) -> list[QuorumControlRecord]:
+        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+        controls: list[QuorumControlRecord] = [
+            LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
+        ]
+        if self.kraft_version >= 1 and not self.end_offset:
+            # The voters are still those of the snapshot that formatted the directory.
+            assert self._voters is not None
+            controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
+        return controls
 
     def append(self, *records: Message) -> int:
         """Append records; on return they are durable and in ``image``. Return the end offset.
@@ -360,8 +364,25 @@ class ClusterMetadataLog:
         # The records of an append are durable together, so a transaction among them has ended. One
         # that an earlier leader left open is not in the image.
         for record in records:
-            if not isinstance(record, _TRANSACTION_MARKERS):
+            if not isinstance(record, TRANSACTION_MARKERS):
                 self.image.replay(record)
+
+    def copy_image(self) -> tuple[MetadataImage, SnapshotId]:
+        """Return an independent copy of ``image``, and the end of the log that it belongs to."""
+        with self._lock:
+            return self.image.copy(), SnapshotId(self.end_offset, self.epoch)
+
+    def voters_with(self, directory_id: uuid.UUID) -> VotersRecord | None:
+        """Return the voters of a copy of this log in another directory.
+
+        None with ``kraft.version`` 0, where the voters are in the configuration.
+        """
+        if self._voters is None:
+            return None
+        [voter] = self._voters.voters
+        voter = copy.copy(voter)
+        voter.voter_directory_id = directory_id
+        return VotersRecord(voters=[voter])
 
     # --- snapshots
 

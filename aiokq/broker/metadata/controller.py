@@ -11,30 +11,36 @@ Tests: ``tests/unit/broker/metadata/test_controller.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from aiokq.broker.metadata.group_configs import check_group_configs
+from aiokq.broker.metadata.eligible_replicas import clear_elr_records
+from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, check_group_configs
 from aiokq.broker.metadata.records import (
     GROUP_CONFIG,
     TOPIC_CONFIG,
-    MetadataRecord,
-    StartedUnclean,
+    UNASSIGNED,
     config_records,
     partition_record,
 )
-from aiokq.broker.metadata.topic_configs import check_topic_configs, log_config
+from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_config
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.metadata.topic_names import check_topic_name, colliding_topic
 from aiokq.core.errors import InvalidRequest, InvalidTopic, TopicExists, UnknownTopicOrPartition
 from aiokq.core.named_tuple import NamedTuple
-from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
+from aiokq.wire.cluster_metadata_records import (
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.topic_image import TopicImage
+    from aiokq.wire.struct import Message
 
 __all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
 
@@ -58,7 +64,7 @@ class Decision(NamedTuple, Generic[R]):
     """
 
     answer: R
-    records: Sequence[MetadataRecord]
+    records: Sequence[Message]
 
 
 class Controller:
@@ -104,8 +110,8 @@ class Controller:
             CreatedTopic(name, topic_id, count, factor, configs),
             [
                 TopicRecord(name=name, topic_id=topic_id),
-                *config_records(TOPIC_CONFIG, name, {}, configs),
-                *(partition_record(topic_id, index, self._node_id) for index in range(count)),
+                *_topic_config_records(image, name, {}, configs),
+                *self._partition_records(image, topic_id, range(count)),
             ],
         )
 
@@ -153,9 +159,53 @@ class Controller:
         self._layouts.check_growth(name, present, count, assignments)
         if validate_only:
             return Decision(None, ())
-        records = [
-            partition_record(topic_id, index, self._node_id) for index in range(present, count)
+        return Decision(None, self._partition_records(image, topic_id, range(present, count)))
+
+    def _partition_records(
+        self, image: MetadataImage, topic_id: uuid.UUID, indexes: Iterable[int]
+    ) -> list[Message]:
+        """Return the records of new partitions, in the only log directory of the node.
+
+        If the node has several, it chooses one when it creates the log, and tells it afterwards;
+        see `assign_directories`.
+        """
+        directory: uuid.UUID | None = None
+        if image.has_directories:
+            broker = image.brokers.get(self._node_id)
+            online = [] if broker is None else broker.log_dirs
+            directory = online[0] if len(online) == 1 else UNASSIGNED
+        return [
+            partition_record(topic_id, index, self._node_id, directory=directory)
+            for index in indexes
         ]
+
+    def assign_directories(
+        self, image: MetadataImage, places: Mapping[tuple[uuid.UUID, int], uuid.UUID]
+    ) -> Decision[None]:
+        """Return the records of the log directories that the node has chosen for its replicas.
+
+        Args:
+            places: directory.id by topic id and partition number. Partitions that do not exist any
+                more are left out.
+
+        Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
+        """
+        records: list[Message] = []
+        for (topic_id, index), directory in places.items():
+            topic = image.topics_by_id.get(topic_id)
+            if topic is None or index >= len(topic.partitions):
+                continue
+            state = topic.partitions[index]
+            if self._node_id not in state.replicas or not state.directories:
+                continue
+            directories = list(state.directories)
+            directories[state.replicas.index(self._node_id)] = directory
+            if tuple(directories) != state.directories:
+                records.append(
+                    PartitionChangeRecord(
+                        partition_id=index, topic_id=topic_id, directories=directories
+                    )
+                )
         return Decision(None, records)
 
     # --- settings
@@ -179,11 +229,21 @@ class Controller:
         """
         self._topic(image, name, topic_id)
         present = image.topic_configs(name)
-        wanted = check_topic_configs(change(present))
+        changed = change(present)
+        # Settings that this version does not know were made by Apache Kafka.
+        kept = {
+            key: text
+            for key, text in changed.items()
+            if key not in TOPIC_CONFIGS and present.get(key) == text
+        }
+        wanted = check_topic_configs(
+            {key: text for key, text in changed.items() if key not in kept}
+        )
         log_config(wanted, self._settings)
+        wanted |= kept
         if validate_only:
             return Decision(wanted, ())
-        return Decision(wanted, list(config_records(TOPIC_CONFIG, name, present, wanted)))
+        return Decision(wanted, _topic_config_records(image, name, present, wanted))
 
     def alter_group_configs(
         self,
@@ -205,12 +265,21 @@ class Controller:
                 "the group id is empty; defaults for all groups are broker settings"
             )
         present = image.configs.get((GROUP_CONFIG, group_id), {})
-        wanted = check_group_configs(change(present), self._settings)
+        changed = change(present)
+        kept = {
+            key: text
+            for key, text in changed.items()
+            if key not in GROUP_CONFIGS and present.get(key) == text
+        }
+        wanted = check_group_configs(
+            {key: text for key, text in changed.items() if key not in kept}, self._settings
+        )
+        wanted |= kept
         if validate_only:
             return Decision(wanted, ())
         return Decision(wanted, list(config_records(GROUP_CONFIG, group_id, present, wanted)))
 
-    # --- ids and epochs
+    # --- producer ids
 
     def allocate_producer_ids(self, image: MetadataImage) -> Decision[range]:
         """Return a block of producer ids and the record that reserves it."""
@@ -218,11 +287,6 @@ class Controller:
         end = first + BLOCK_SIZE
         record = ProducerIdsRecord(broker_id=self._node_id, next_producer_id=end)
         return Decision(range(first, end), [record])
-
-    def count_unclean_start(self, image: MetadataImage) -> Decision[int]:
-        """Return the number of unclean starts, including this start, and the record with it."""
-        count = image.unclean_starts + 1
-        return Decision(count, [StartedUnclean(count)])
 
     @staticmethod
     def _topic(image: MetadataImage, name: str, topic_id: uuid.UUID) -> TopicImage:
@@ -244,3 +308,11 @@ class Controller:
                 f" changed: delete '{topic.name}' first."
             )
         return topic
+
+
+def _topic_config_records(
+    image: MetadataImage, name: str, present: Mapping[str, str], wanted: Mapping[str, str]
+) -> list[Message]:
+    """Return the records that change a topic's settings."""
+    records = list(config_records(TOPIC_CONFIG, name, present, wanted))
+    return [*records, *clear_elr_records(image, records)]

@@ -12,10 +12,9 @@ Tests: ``tests/unit/broker/metadata/test_formatting.py``.
 
 from __future__ import annotations
 
-import posixpath
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
@@ -36,27 +35,26 @@ from aiokq.broker.metadata.features import (
 )
 from aiokq.broker.metadata.registration import feature_records
 from aiokq.broker.metadata.scram_argument import parse_scram_argument
-from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
+from aiokq.broker.metadata.snapshot_file import snapshot_path
+from aiokq.broker.metadata.voters import FIRST_SNAPSHOT, make_directory, only_voter, write_voters
 from aiokq.core.errors import ConfigError
 from aiokq.core.frozen import frozen
-from aiokq.wire.quorum_records import (
-    KRaftVersionFeature,
-    VotersRecord,
-    VotersRecordEndpoint,
-    VotersRecordVoter,
-)
 
 if TYPE_CHECKING:
     from random import Random
 
     from aiokq.core.files import Files
     from aiokq.records.header import Checksum
+    from aiokq.wire.quorum_records import VotersRecord, VotersRecordEndpoint
     from aiokq.wire.struct import Message
 
-__all__ = ["FormatOptions", "Formatted", "format_directories", "format_levels", "random_uuid"]
-
-FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
-"""The snapshot with the voters of a new quorum, from before its first record."""
+__all__ = [
+    "FormatOptions",
+    "Formatted",
+    "format_directories",
+    "format_levels",
+    "random_uuid",
+]
 
 UNSTABLE_METADATA_VERSION: Final = 30
 
@@ -235,16 +233,19 @@ def format_directories(
         ids[metadata_directory] = options.metadata_directory_id
     for path in empty:
         with _disk_of(path):
-            _make_directory(files, path)
+            make_directory(files, path)
             write_bootstrap_checkpoint(
                 files, path, records, timestamp_ms=timestamp_ms, crc32c=crc32c
             )
     if metadata_directory in ids:
         voters = _voters(options, ids[metadata_directory])
         with _disk_of(metadata_directory):
-            _write_voters(
-                files, metadata_directory, voters, timestamp_ms=timestamp_ms, crc32c=crc32c
-            )
+            if voters is None:
+                _remove_voters(files, metadata_directory)
+            else:
+                write_voters(
+                    files, metadata_directory, voters, timestamp_ms=timestamp_ms, crc32c=crc32c
+                )
     for path in kept:
         with _disk_of(path):
             # A format cut short may not have made the name of the last file durable.
@@ -311,56 +312,16 @@ def _is_formatted(files: Files, path: str, options: FormatOptions) -> bool:
     return True
 
 
-def _make_directory(files: Files, path: str) -> None:
-    """Create a directory and its parents durably."""
-    path = posixpath.normpath(path)
-    made = [path]  # a format cut short may have created it, and not made it durable
-    while not files.exists(posixpath.dirname(made[-1]) or "."):
-        made.append(posixpath.dirname(made[-1]))
-    files.mkdirs(path)
-    for one in reversed(made):
-        with suppress(PermissionError):  # a parent need not be readable
-            files.sync_dir(posixpath.dirname(one) or ".")
-
-
 def _voters(options: FormatOptions, directory_id: uuid.UUID) -> VotersRecord | None:
     if options.standalone is None:
         return None
-    voter = VotersRecordVoter(
-        voter_id=options.node_id,
-        voter_directory_id=directory_id,
-        endpoints=[options.standalone],
-        k_raft_version_feature=KRaftVersionFeature(
-            min_supported_version=0, max_supported_version=FEATURES[KRAFT_VERSION].maximum
-        ),
-    )
-    return VotersRecord(voters=[voter])
+    return only_voter(options.node_id, directory_id, [options.standalone])
 
 
-def _write_voters(
-    files: Files,
-    path: str,
-    voters: VotersRecord | None,
-    *,
-    timestamp_ms: int,
-    crc32c: Checksum,
-) -> None:
-    """Write the snapshot with the voters; without voters, remove that of a format cut short."""
+def _remove_voters(files: Files, path: str) -> None:
+    """Remove the snapshot with the voters, which a format cut short may have left."""
     directory = f"{path}/{file_names.CLUSTER_METADATA}"
     snapshot = snapshot_path(directory, FIRST_SNAPSHOT)
-    if voters is None:
-        if files.exists(snapshot) and len(files.listdir(directory)) == 1:
-            files.remove(snapshot)
-            files.sync_dir(directory)
-        return
-    _make_directory(files, directory)
-    write_snapshot(
-        files,
-        snapshot,
-        (),
-        epoch=FIRST_SNAPSHOT.epoch,
-        timestamp_ms=timestamp_ms,
-        last_contained_ms=timestamp_ms,
-        crc32c=crc32c,
-        voters=voters,
-    )
+    if files.exists(snapshot) and len(files.listdir(directory)) == 1:
+        files.remove(snapshot)
+        files.sync_dir(directory)

@@ -82,7 +82,15 @@ class GroupConfigs:
         self._configs: dict[str, Mapping[str, str]] = {}
 
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a group; an empty mapping restores the broker's settings."""
+        """Replace the settings of a group; an empty mapping restores the broker's settings.
+
+        Settings of Apache Kafka that have no effect here are left out.
+        """
+        configs = {
+            name: text
+            for name, text in configs.items()
+            if name in GROUP_CONFIGS and text.strip().isdecimal()
+        }
         if configs:
             self._configs[group_id] = configs
         else:

@@ -13,22 +13,17 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from aiokq.broker.metadata.features import DIRECTORY_ASSIGNMENT
 from aiokq.broker.metadata.principals_image import PrincipalsImage
 from aiokq.broker.metadata.records import (
     BROKER_CONFIG,
     GROUP_CONFIG,
     METADATA_VERSION,
     TOPIC_CONFIG,
-    AppendsCounted,
-    DirectoriesKnown,
-    KafkaTakenOver,
-    MetadataRecord,
-    StartedUnclean,
-    TopicTakenOver,
 )
 from aiokq.broker.metadata.topic_image import PartitionImage, TopicImage
 from aiokq.core.errors import CorruptRecord
@@ -83,27 +78,18 @@ class MetadataImage:
             all resources of the type. Resources without settings are left out.
         principals: ACLs, credentials, tokens and quotas.
         next_producer_id: the first id that was never reserved.
-        unclean_starts: see `StartedUnclean`.
-        kafka: the metadata of Apache Kafka that was taken over; None if there was none.
-        directories: the path of each log directory of the node, by directory.id; empty if the node
-            never had more than one.
-        appends: number of appends since the log was created.
     """
 
     __slots__ = (
         "_shared",
-        "appends",
         "brokers",
         "configs",
         "controllers",
-        "directories",
         "features",
-        "kafka",
         "next_producer_id",
         "principals",
         "topics",
         "topics_by_id",
-        "unclean_starts",
     )
 
     def __init__(self) -> None:
@@ -115,16 +101,18 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.principals = PrincipalsImage()
         self.next_producer_id = 0
-        self.unclean_starts = 0
-        self.kafka: KafkaTakenOver | None = None
-        self.directories: Mapping[str, str] = {}
-        self.appends = 0
         self._shared: dict[PartitionImage, PartitionImage] = {}
 
     @property
     def metadata_version(self) -> int | None:
         """The level of ``metadata.version``; None before the first record that sets it."""
         return self.features.get(METADATA_VERSION)
+
+    @property
+    def has_directories(self) -> bool:
+        """Whether the records of partitions name log directories (KIP-858)."""
+        level = self.metadata_version
+        return level is not None and level >= DIRECTORY_ASSIGNMENT
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Return the settings of a topic."""
@@ -154,21 +142,11 @@ class MetadataImage:
         image.configs = {resource: dict(configs) for resource, configs in self.configs.items()}
         image.principals = self.principals.copy()
         image.next_producer_id = self.next_producer_id
-        image.unclean_starts = self.unclean_starts
-        image.kafka = self.kafka
-        image.directories = self.directories
-        image.appends = self.appends
         return image
 
     # --- replay
 
-    def replay_append(self, records: Iterable[MetadataRecord]) -> None:
-        """Replay the records of one append."""
-        self.appends += 1
-        for record in records:
-            self.replay(record)
-
-    def replay(self, record: MetadataRecord) -> None:
+    def replay(self, record: Message) -> None:
         """Replay one record.
 
         Raises:
@@ -177,7 +155,7 @@ class MetadataImage:
         replay = _REPLAYS.get(type(record))
         if replay is not None:
             replay(self, record)
-        elif not isinstance(record, Message) or not self.principals.replay(record):
+        elif not self.principals.replay(record):
             raise CorruptRecord(f"unexpected {type(record).__name__}")
 
     def _replay_topic(self, record: TopicRecord) -> None:
@@ -260,22 +238,6 @@ class MetadataImage:
         broker = self._broker(node_id, epoch)
         broker.fenced = fenced
         self.brokers[node_id] = broker
-
-    def _replay_taken_over(self, record: TopicTakenOver) -> None:
-        topic = self.topic(record.topic_id)
-        topic.elsewhere, topic.kafka_epochs = record.elsewhere, record.kafka_epochs
-
-    def _replay_unclean_starts(self, record: StartedUnclean) -> None:
-        self.unclean_starts = max(self.unclean_starts, record.unclean_starts)
-
-    def _replay_takeover(self, record: KafkaTakenOver) -> None:
-        self.kafka = record
-
-    def _replay_directories(self, record: DirectoriesKnown) -> None:
-        self.directories = record.directories
-
-    def _replay_appends(self, record: AppendsCounted) -> None:
-        self.appends = record.appends
 
     def _ignore(self, record: NoOpRecord | ZkMigrationStateRecord) -> None:
         """Do nothing: the record changes no state."""
@@ -363,9 +325,4 @@ _REPLAYS: Final[Mapping[type, Callable[[MetadataImage, Any], None]]] = {
     RegisterControllerRecord: MetadataImage._replay_controller,
     NoOpRecord: MetadataImage._ignore,
     ZkMigrationStateRecord: MetadataImage._ignore,
-    TopicTakenOver: MetadataImage._replay_taken_over,
-    StartedUnclean: MetadataImage._replay_unclean_starts,
-    KafkaTakenOver: MetadataImage._replay_takeover,
-    DirectoriesKnown: MetadataImage._replay_directories,
-    AppendsCounted: MetadataImage._replay_appends,
 }

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.records import (
-    GROUP_CONFIG,
-    TOPIC_CONFIG,
-    MetadataRecord,
-    TopicTakenOver,
-)
+from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.frozen import frozen
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import (
@@ -26,6 +21,7 @@ from aiokq.wire.cluster_metadata_records import (
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.topic_image import PartitionImage, TopicImage
+    from aiokq.wire.struct import Message
 
 __all__ = ["MetadataDelta", "TopicState"]
 
@@ -40,8 +36,6 @@ class TopicState:
     topic_id: uuid.UUID
     partitions: Sequence[PartitionImage]
     configs: Mapping[str, str]
-    elsewhere: tuple[int, ...]
-    kafka_epochs: tuple[int, ...]
 
     @classmethod
     def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
@@ -51,8 +45,6 @@ class TopicState:
             topic.topic_id,
             tuple(topic.partitions),
             dict(image.topic_configs(topic.name)),
-            topic.elsewhere,
-            topic.kafka_epochs,
         )
 
 
@@ -70,14 +62,14 @@ class MetadataDelta(NamedTuple):
     groups: Mapping[str, Mapping[str, str]]
 
     @classmethod
-    def of(cls, records: Iterable[MetadataRecord], image: MetadataImage) -> MetadataDelta:
+    def of(cls, records: Iterable[Message], image: MetadataImage) -> MetadataDelta:
         """Return the changes made by ``records``; ``image`` is the image after their replay."""
         deleted: list[uuid.UUID] = []
         changed: dict[uuid.UUID, None] = {}
         groups: dict[str, Mapping[str, str]] = {}
         for record in records:
             match record:
-                case PartitionRecord() | PartitionChangeRecord() | TopicRecord() | TopicTakenOver():
+                case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
                     changed[record.topic_id] = None
                 case RemoveTopicRecord():
                     deleted.append(record.topic_id)

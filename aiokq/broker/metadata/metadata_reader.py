@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import batches_behind, offsets_text
-from aiokq.broker.log.index import MAX_RELATIVE_OFFSET, IndexCorrupt, OffsetIndex
 from aiokq.broker.metadata.features import (
     LATEST_METADATA_VERSION,
     METADATA_VERSIONS,
@@ -48,11 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
 
+SECTOR: Final = 512
+"""Bytes that a disk writes completely or not at all."""
+
 WINDOW: Final = 1024 * 1024
 """Bytes of a segment that are read at once."""
-
-INDEX_BYTES: Final = 2**31 - 1
-"""Limit of the size of an index, which nothing is added to here."""
 
 
 @frozen
@@ -81,6 +80,7 @@ class MetadataState:
         image: the state after all records.
         start_offset: offset of the first record that the log or the snapshot before it has.
         end_offset: offset after the last record.
+        data_end_offset: offset after the last batch that is no control batch.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
         timestamp_ms: timestamp of the last record; -1 if there is none.
         snapshot: the newest snapshot; None if there is none.
@@ -94,6 +94,7 @@ class MetadataState:
 
     __slots__ = (
         "bytes_after_snapshot",
+        "data_end_offset",
         "end_offset",
         "epoch",
         "image",
@@ -109,7 +110,7 @@ class MetadataState:
 
     def __init__(self) -> None:
         self.image = MetadataImage()
-        self.start_offset = self.end_offset = self.epoch = 0
+        self.start_offset = self.end_offset = self.data_end_offset = self.epoch = 0
         self.timestamp_ms = -1
         self.snapshot: SnapshotId | None = None
         self.kraft_version = 0
@@ -200,40 +201,6 @@ class MetadataReader:
         self._check_level(state)
         return state
 
-    def end(self) -> tuple[int, int] | None:
-        """Return the offset after the last record and its epoch, from the last batches alone.
-
-        None means that these batches are followed by other bytes, which only ``read`` can judge.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        offset, epoch = max(self._snapshots(), default=(0, 0))
-        for base in self._bases()[-2:]:  # the newest segment may be empty
-            file = self._files.open(
-                file_names.segment_file(self.directory, base, file_names.LOG), writable=False
-            )
-            try:
-                size = file.size()
-                for _, header, _, reason in self._batches(file, size, self._last_entry(base, size)):
-                    if reason or header is None:
-                        return None
-                    if header.next_offset > offset:
-                        offset, epoch = header.next_offset, header.leader_epoch
-            finally:
-                file.close()
-        return offset, epoch
-
-    def _last_entry(self, base: int, size: int) -> int:
-        """Return the position of a batch near the end of a segment, from its index."""
-        path = file_names.segment_file(self.directory, base, file_names.INDEX)
-        index = OffsetIndex(self._files, path, base, INDEX_BYTES)
-        try:
-            index.load(size)
-        except IndexCorrupt:
-            return 0
-        return index.lookup(base + MAX_RELATIVE_OFFSET)
-
     def _read_snapshot(
         self, state: MetadataState, replay: MetadataReplay, snapshot: SnapshotId
     ) -> None:
@@ -255,7 +222,7 @@ class MetadataReader:
             ) from error
         state.snapshot = snapshot
         state.start_offset, state.epoch = snapshot
-        state.end_offset = snapshot.end_offset
+        state.end_offset = state.data_end_offset = snapshot.end_offset
 
     def _snapshots(self) -> list[SnapshotId]:
         """Return the snapshots, the oldest first."""
@@ -288,7 +255,7 @@ class MetadataReader:
                     if misplaced:
                         raise _damaged(state, path, base, position, misplaced, expected)
                 if reason or header is None:
-                    if last and self._is_torn(file, position, size, expected, header):
+                    if last and self._is_torn(file, position, size, expected, header, state.epoch):
                         state.torn = TornTail(path, position, size - position, expected, reason)
                         break
                     raise _damaged(state, path, base, position, reason, expected)
@@ -333,6 +300,7 @@ class MetadataReader:
             for offset, value in enumerate(iter_values(data, header), header.base_offset):
                 if offset >= state.end_offset:
                     self._replay(replay, value, path, offset)
+            state.data_end_offset = header.next_offset
         state.end_offset = header.next_offset
         state.epoch = header.leader_epoch
         state.timestamp_ms = header.max_timestamp_ms
@@ -382,16 +350,33 @@ class MetadataReader:
             position += header.size
 
     def _is_torn(
-        self, file: File, position: int, size: int, expected: int, header: BatchHeader | None
+        self,
+        file: File,
+        position: int,
+        size: int,
+        expected: int,
+        header: BatchHeader | None,
+        epoch: int,
     ) -> bool:
         """Whether the bytes from a position on can be what a kill left of one append.
 
+        The first append of an epoch has two batches. A power cut may have written a sector with the
+        second one and not the sector before it, which then has zeros.
+
         Args:
             header: the header of a batch with a wrong checksum; None if there is no whole batch.
+            epoch: the epoch of the last whole batch.
         """
         if header is not None and position + header.size < size:
             return False
-        return next(batches_behind(file, position + 1, size, expected, self._crc32c), None) is None
+        behind = list(batches_behind(file, position + 1, size, expected, self._crc32c))
+        if not behind:
+            return True
+        (at, second), *more = behind
+        hole = file.pread(min(-position % SECTOR or SECTOR, at - position), position)
+        return (
+            not more and at + second.size == size and second.leader_epoch > epoch and not any(hole)
+        )
 
     def _check_level(self, state: MetadataState) -> None:
         level = state.image.metadata_version

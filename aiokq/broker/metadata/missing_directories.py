@@ -1,168 +1,123 @@
-"""Log directories that a node had at an earlier start and does not have at this start.
+"""Log directories that hold partitions of this node and are missing at this start.
 
-The node looks for missing directories after the metadata log is read and before the first log is
-opened. If a directory is left out of ``log.dirs``, or its disk is not mounted, its partitions are
-offline, like those of a directory that cannot be read. If the partitions were recreated in other
-directories, their records would seem lost, and would be lost when the directory is added again. If
-no partition is missing, the missing directories are forgotten. ``forget_missing`` forgets the
-directories that are lost for good.
+The metadata log has the directory.id of the directory of each partition. The node looks for missing
+directories after the metadata log is read and before the first log is opened. If a directory is
+left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like those of a
+directory that cannot be read. If they were recreated in other directories, their records would seem
+lost, and would be lost when the directory is added again. A missing directory of which no partition
+is missing is ignored.
 
-Source: KIP-858, where the controller knows the directory of each partition. Apache Kafka recreates
-the partitions of a directory that is left out of ``log.dirs``, because other nodes have replicas.
+Source: KIP-858. Apache Kafka recreates the partitions of a directory that is left out of
+``log.dirs``, because other nodes have replicas.
 Tests: ``tests/unit/broker/metadata/test_missing_directories.py``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from aiokq.broker.log import file_names
-from aiokq.broker.log.locked_directories import locked_directories
-from aiokq.broker.metadata.metadata_log import METADATA_LOG, MetadataLog
-from aiokq.broker.metadata.records import DirectoriesKnown, StartedUnclean
-from aiokq.core.errors import ConfigError, KafkaStorage
-from aiokq.core.named_tuple import NamedTuple
+from aiokq.broker.log.uuid_text import format_uuid
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.core.utf8 import response_text
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata.image import MetadataImage
-    from aiokq.core.files import Files
 
-__all__ = ["Forgotten", "forget_missing", "look_for_missing"]
+__all__ = ["look_for_missing", "missing_partitions"]
 
 logger = logging.getLogger("aiokq.broker")
 
 
-def look_for_missing(directories: LogDirectories, metadata: MetadataLog) -> None:
-    """Take missing directories offline, and record the current directories of the node.
+def look_for_missing(
+    directories: LogDirectories, image: MetadataImage, paths: Mapping[uuid.UUID, str]
+) -> list[uuid.UUID]:
+    """Add missing directories to those that could not be opened.
+
+    Returns:
+        The missing directories that may have partitions whose directory was not recorded. The node
+        stays registered with them, so that the next start looks for them, too.
 
     Args:
         directories: the opened directories; the directory of each partition must be known.
-
-    Raises:
-        KafkaStorage: the metadata log cannot be written.
+        paths: known paths, by directory.id, for messages.
     """
-    known = metadata.image.directories
-    present = {one.properties.directory_id or "": one.path for one in directories.all}
-    missing = {
-        directory_id: path
-        for directory_id, path in known.items()
-        # An unreadable directory has no known id and is recognised by its path.
-        if directory_id not in present and path not in directories.unopened
-    }
-    unreadable = {
-        directory_id: path
-        for directory_id, path in known.items()
-        if directory_id not in present and path in directories.unopened
-    }
-    homeless = (
-        _homeless(metadata.image, lambda one: directories.directory_of(one) is not None)
-        if missing
-        else []
+    missing = missing_partitions(
+        image,
+        directories.properties.node_id,
+        present=directories.ids,
+        is_there=lambda partition: directories.directory_of(partition) is not None,
     )
-    if homeless:
-        for directory_id, path in missing.items():
-            directories.unopened[_name(path, directory_id, directories)] = KafkaStorage(
-                f"log directory {response_text(path)} (directory.id {directory_id}) is missing: "
-                "mount its disk and add the directory again, or forget the directory (aiokq log "
-                "forget-missing) if it is lost"
-            )
+    lost: list[str] = []
+    partitions: list[TopicPartition] = []
+    for directory_id, homeless in missing.items():
+        path = paths.get(directory_id)
+        partitions += homeless
+        if path is not None and path in directories.unopened:
+            continue  # it is there, and cannot be read
+        name = path or f"with directory.id {format_uuid(directory_id)}"
+        lost.append(name)
+        key = name
+        if any(one.path == path for one in directories.all):
+            key = f"{name} ({format_uuid(directory_id)})"  # another directory is at its path
+        directories.unopened[key] = KafkaStorage(
+            f"log directory {response_text(name)} (directory.id {format_uuid(directory_id)}) is "
+            "missing: mount its disk and add the directory again, or forget the directory (aiokq "
+            "log forget-missing) if it is lost"
+        )
+    if lost:
         logger.error(
             "log directories of this node are missing: paths=%s partitions offline=%d first=%s "
             "- mount their disks and add the directories again, or forget them if they are "
             "lost: aiokq log forget-missing",
-            ",".join(missing.values()),
-            len(homeless),
-            homeless[0],
+            ",".join(lost),
+            len(partitions),
+            partitions[0],
         )
-    elif missing:
-        logger.info(
-            "missing log directories forgotten, because no partition is missing with them: %s",
-            ",".join(missing.values()),
+    node_id = directories.properties.node_id
+    return [
+        directory_id
+        for directory_id, homeless in missing.items()
+        if any(
+            image.topics[one.topic].partitions[one.partition].directory_of(node_id) is None
+            for one in homeless
         )
-        missing = {}
-    now = missing | unreadable | present
-    # A node with one directory loses its metadata log together with that directory, so a record of
-    # the directory would be of no use.
-    if now != known and (known or len(directories.all) + len(directories.unopened) > 1):
-        metadata.append(DirectoriesKnown(now))
+    ]
 
 
-class Forgotten(NamedTuple):
-    """The directories that `forget_missing` forgets, and the partitions that are lost with them.
+def missing_partitions(
+    image: MetadataImage,
+    node_id: int,
+    *,
+    present: Collection[uuid.UUID],
+    is_there: Callable[[TopicPartition], bool],
+) -> dict[uuid.UUID, list[TopicPartition]]:
+    """Return the partitions of a node that are in missing directories, by directory.id.
 
-    Attributes:
-        paths: paths of the forgotten directories.
-        partitions: partitions that are in no other directory; the next start recreates them empty.
-    """
-
-    paths: tuple[str, ...]
-    partitions: tuple[TopicPartition, ...]
-
-
-def forget_missing(files: Files, paths: Sequence[str], *, execute: bool) -> Forgotten:
-    """Forget the log directories of a stopped broker that are lost for good.
-
-    The next start recreates their partitions, empty, in the other directories, with leader epochs
-    that no consumer has seen.
+    A partition whose directory was not recorded yet is in a missing directory if the node was
+    registered with directories that are missing now: it may be in any of them.
 
     Args:
-        paths: all remaining log directories of the broker.
-        execute: False to return the result without forgetting any directory.
-
-    Raises:
-        ConfigError: `paths` are not the log directories of one node, or one has no metadata log.
-        KafkaStorage: a directory is in use, or there is an I/O error.
+        present: ids of the directories that are there.
+        is_there: whether a partition is in one of these directories.
     """
-    with locked_directories(files, paths) as ids:
-        for path in paths:
-            if not files.exists(f"{path}/{METADATA_LOG}"):
-                raise ConfigError(
-                    f"{path} has no {METADATA_LOG}: it was never a log directory of a broker of "
-                    "aiokq"
-                )
-        metadata = MetadataLog.open(files, *(f"{path}/{METADATA_LOG}" for path in paths))
-        try:
-            left = {one.directory_id for one in ids}
-            known = metadata.image.directories
-            missing = {name: path for name, path in known.items() if name not in left}
-            if not missing:
-                return Forgotten((), ())
-            there = {
-                file_names.parse_partition_directory(name)
-                for path in paths
-                for name in files.listdir(path)
-            }
-            lost = _homeless(metadata.image, there.__contains__)
-            if execute:
-                kept = {name: path for name, path in known.items() if name in left}
-                # Consumers have seen the leader epochs of the lost records. Counting an unclean
-                # start makes the next start use higher epochs.
-                epochs = StartedUnclean(metadata.image.unclean_starts + 1)
-                metadata.append(DirectoriesKnown(kept), epochs)
-            return Forgotten(tuple(missing.values()), tuple(lost))
-        finally:
-            metadata.close()
-
-
-def _homeless(
-    image: MetadataImage, is_there: Callable[[TopicPartition], bool]
-) -> list[TopicPartition]:
-    """Return the partitions of this node that `is_there` does not find."""
-    partitions = (
-        TopicPartition(topic.name, index)
-        for topic in image.topics.values()
-        for index in range(len(topic.partitions))
-        if index not in topic.elsewhere
-    )
-    return [one for one in partitions if not is_there(one)]
-
-
-def _name(path: str, directory_id: str, directories: LogDirectories) -> str:
-    """Return the path, with the directory id if another directory has the same path."""
-    taken = any(one.path == path for one in directories.all)
-    return f"{path} ({directory_id})" if taken else path
+    broker = image.brokers.get(node_id)
+    known = [] if broker is None else [one for one in broker.log_dirs if one not in present]
+    missing: dict[uuid.UUID, list[TopicPartition]] = {}
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if node_id not in state.replicas:
+                continue
+            directory_id = state.directory_of(node_id)
+            if directory_id in present:
+                continue  # the most frequent case
+            name = TopicPartition(topic.name, index)
+            if is_there(name):
+                continue
+            for one in known if directory_id is None else (directory_id,):
+                missing.setdefault(one, []).append(name)
+    return missing

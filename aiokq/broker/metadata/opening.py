@@ -81,8 +81,9 @@ class LogOpening:
 
     Args:
         threads: number of executor threads that recover logs; at most ``MOST_THREADS`` are used.
-        least_epoch: the lowest leader epoch after an unclean shutdown. A power cut may have removed
-            epochs together with their records; an epoch that readers know must not be reused.
+        epoch_of: returns the epoch in which this node leads a partition, or -1; called in any
+            thread.
+        by_kafka: whether Apache Kafka may have written to the logs.
         supervisor: runs the retries.
         background: counts failures, and returns the delays between retries.
         opened: called on the loop with each partition whose log was opened, and the log.
@@ -94,7 +95,8 @@ class LogOpening:
         directories: LogDirectories,
         *,
         threads: int,
-        least_epoch: int,
+        epoch_of: Callable[[Partition], int],
+        by_kafka: bool,
         supervisor: Supervisor,
         background: BackgroundWork,
         opened: Callable[[Partition, PartitionLog], None],
@@ -104,7 +106,8 @@ class LogOpening:
         self._directories = directories
         self._supervisor = supervisor
         self._threads = min(threads, MOST_THREADS)
-        self._least_epoch = least_epoch
+        self._epoch_of = epoch_of
+        self._by_kafka = by_kafka
         self._background = background
         self._opened = opened
         self._waiting: list[_Attempt] = []
@@ -155,7 +158,6 @@ class LogOpening:
         partition: Partition,
         attempt: _Attempt | None = None,
         *,
-        clean: bool = True,
         is_new: bool = False,
     ) -> PartitionLog | Exception:
         """Open or recover a log, in any thread; return the error if that fails."""
@@ -173,12 +175,13 @@ class LogOpening:
                 partition.topic.config,
                 now_ms=self._clock.timestamp_ms(),
                 is_new=is_new,
-                is_kafkas=bool(partition.topic.kafka_epochs),
+                is_kafkas=self._by_kafka,
                 progress=None if attempt is None else progress,
             )
-            latest = log.epochs.latest_epoch
-            epoch = latest if is_new else self._next_epoch(partition, latest, clean=clean)
-            if epoch > latest:
+            epoch = self._epoch_of(partition)
+            if epoch > max(log.epochs.latest_epoch, 0):
+                # Records that were lost in an unclean shutdown may be replaced by other records at
+                # the same offsets. The new epoch lets readers detect that (KIP-320).
                 log.assign_epoch(epoch)
             return log
         except KafkaStorage as error:
@@ -189,17 +192,6 @@ class LogOpening:
             raise
         except Exception as error:  # noqa: BLE001 - a bug, which must not affect the other logs
             return error
-
-    def _next_epoch(self, partition: Partition, latest: int, *, clean: bool) -> int:
-        kafka_epochs = partition.topic.kafka_epochs
-        if partition.index < len(kafka_epochs) and kafka_epochs[partition.index] >= 0:
-            return max(latest, kafka_epochs[partition.index])
-        if clean and (latest >= 0 or not self._least_epoch):
-            return latest
-        # Records that were lost in the unclean shutdown may be replaced by other records at the
-        # same offsets. A new epoch lets readers detect that (KIP-320). The same applies to a log
-        # that was created to replace one in a lost directory.
-        return max(latest + 1, self._least_epoch)
 
     def _settle(self, partition: Partition, log: PartitionLog | Exception) -> None:
         if isinstance(log, Exception):
@@ -286,11 +278,7 @@ class LogOpening:
 
     def _try_again(self, attempts: Iterable[_Attempt]) -> list[PartitionLog | Exception | None]:
         return [
-            self._recover(
-                attempt,
-                clean=self._directories.was_clean(attempt.partition.name),
-                is_new=self._refused.get(attempt.partition, False),
-            )
+            self._recover(attempt, is_new=self._refused.get(attempt.partition, False))
             for attempt in attempts
         ]
 
@@ -369,13 +357,13 @@ class LogOpening:
         return [self._recover(attempt) for attempt in attempts]
 
     def _recover(
-        self, attempt: _Attempt, *, clean: bool = False, is_new: bool = False
+        self, attempt: _Attempt, *, is_new: bool = False
     ) -> PartitionLog | Exception | None:
         """Recover a log, in any thread; return None if the recovery was stopped."""
         if attempt.stopped or self._closed:
             return None
         try:
-            return self._open(attempt.partition, attempt, clean=clean, is_new=is_new)
+            return self._open(attempt.partition, attempt, is_new=is_new)
         except _Stopped:
             return None
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
 from aiokq.broker.metadata.topic_image import (
     NO_LEADER,
     NO_LEADER_CHANGE,
-    RESERVED_DIRECTORY_IDS,
     PartitionImage,
 )
 from aiokq.core.named_tuple import NamedTuple

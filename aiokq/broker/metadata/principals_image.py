@@ -1,7 +1,7 @@
 """ACLs, SCRAM credentials, delegation tokens and quotas in the metadata image.
 
 Source: Kafka ``AclsImage.java``, ``ScramImage.java``, ``DelegationTokenImage.java``,
-``ClientQuotasImage.java``. Tests: ``tests/unit/broker/metadata/test_principals_image.py``.
+``ClientQuotasImage.java``. Tests: ``tests/unit/broker/metadata/test_image.py``.
 """
 
 from __future__ import annotations

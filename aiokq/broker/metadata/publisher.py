@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.metadata_delta import TopicState
 from aiokq.broker.metadata.opening import LogOpening
-from aiokq.broker.metadata.topic_configs import log_config
+from aiokq.broker.metadata.topic_configs import log_config, served_configs
 from aiokq.broker.metadata.topics import Topic, TopicRegistry
 from aiokq.broker.replica.partition import Partition
 from aiokq.core.errors import Closed, KafkaStorage
@@ -45,6 +46,8 @@ __all__ = ["MetadataPublisher"]
 K = TypeVar("K")
 V = TypeVar("V")
 
+NO_EPOCH: Final = -1
+
 PARTITIONS_PER_TURN: Final = 32
 """Number of logs opened or deleted before control returns to the loop."""
 
@@ -62,8 +65,11 @@ class MetadataPublisher:
             number of bytes that became visible to consumers.
         deleted: called after each deletion of a partition's log, so that the files of deleted logs
             are removed later.
+        placed: called with topic id, partition number and directory.id if a log is in another
+            directory than the metadata says.
 
     Attributes:
+        by_kafka: whether Apache Kafka may have written to the logs.
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
     """
@@ -80,7 +86,10 @@ class MetadataPublisher:
         resigned: Callable[[Partition], None],
         visible: Callable[[TopicPartition, int], None],
         deleted: Callable[[], None],
+        placed: Callable[[uuid.UUID, int, uuid.UUID], None],
+        by_kafka: bool,
     ) -> None:
+        self.by_kafka = by_kafka
         self.topics = TopicRegistry()
         self.group_configs = GroupConfigs(settings)
         self._settings = settings
@@ -95,7 +104,17 @@ class MetadataPublisher:
         self._resigned = resigned
         self._visible = visible
         self._deleted = deleted
-        self._opening = self._make_opening(0)
+        self._placed = placed
+        self._opening = LogOpening(
+            environment,
+            directories,
+            threads=settings.num_recovery_threads_per_data_dir * len(directories.all),
+            epoch_of=self._epoch_of,
+            by_kafka=by_kafka,
+            supervisor=supervisor,
+            background=background,
+            opened=self._log_opened,
+        )
         self._started = False
         self._applied: dict[Topic, Sequence[PartitionImage]] = {}
         """Partitions of each topic in the metadata published last. Unlike `topics`, it has the
@@ -116,67 +135,54 @@ class MetadataPublisher:
             self.group_configs.configure(group_id, configs)
 
     def _register(self, state: TopicState) -> None:
-        config = log_config(state.configs, self._settings)
-        topic = Topic(
-            state.name, state.topic_id, state.configs, config, kafka_epochs=state.kafka_epochs
-        )
+        topic = self._new_topic(state)
         self._applied[topic] = state.partitions
         for index, image in enumerate(state.partitions):
-            error = _elsewhere(topic, index) if index in state.elsewhere else None
-            topic.partitions.append(self._new_partition(topic, index, image, error))
+            topic.partitions.append(self._new_partition(topic, index, image))
         self.topics.add(topic)
 
-    def _new_partition(
-        self, topic: Topic, index: int, image: PartitionImage, error: KafkaStorage | None = None
-    ) -> Partition:
-        """Return a partition whose log is not open yet, or cannot be opened because of `error`."""
-        if error is None:
-            partition = Partition.unopened(topic, index, image.replicas)
-            partition.change_isr(image.isr)
-            if self._node_id not in image.replicas:
-                partition.leave(image.leader, image.leader_epoch)
-        else:
-            partition = Partition.offline(topic, index, image.replicas, error)
+    def _new_topic(self, state: TopicState) -> Topic:
+        configs = served_configs(state.name, state.configs)
+        return Topic(state.name, state.topic_id, configs, log_config(configs, self._settings))
+
+    def _new_partition(self, topic: Topic, index: int, image: PartitionImage) -> Partition:
+        """Return a partition whose log is not open yet."""
+        partition = Partition.unopened(topic, index, image.replicas)
+        partition.change_isr(image.isr)
+        if self._node_id not in image.replicas:
+            partition.leave(image.leader, image.leader_epoch)
         visible = functools.partial(self._visible, partition.name)
         partition.high_watermark_listeners.append(visible)
         return partition
 
-    @property
-    def was_unclean(self) -> bool:
-        """Whether records may be lost because of an unclean shutdown or a missing directory."""
-        return any(not self._directories.was_clean(found.name) for found in self._unopened())
-
     def _unopened(self) -> list[Partition]:
         return [found for topic in self.topics for found in topic.partitions if found.is_recovering]
 
-    async def open_logs(self, least_epoch: int) -> None:
+    async def open_logs(self) -> None:
         """Open the logs of all topics, in an executor.
 
         `recover` opens the logs that need recovery; until it has opened a log, the partition has no
         leader. Partitions in a directory that cannot be used are offline.
 
-        Args:
-            least_epoch: the lowest leader epoch after an unclean shutdown.
-
         Raises:
             KafkaStorage: no directory can be used.
         """
-        self._opening = self._make_opening(least_epoch)
         await self._opening.open_clean(self._unopened())
         if not self._directories.online:
             raise KafkaStorage(next(iter(self._directories.offline.values())).message)
         self._started = True
 
-    def _make_opening(self, least_epoch: int) -> LogOpening:
-        return LogOpening(
-            self._environment,
-            self._directories,
-            threads=self._settings.num_recovery_threads_per_data_dir * len(self._directories.all),
-            least_epoch=least_epoch,
-            supervisor=self._supervisor,
-            background=self._background,
-            opened=self._log_opened,
-        )
+    def _epoch_of(self, partition: Partition) -> int:
+        """Return the epoch in which this node leads a partition; -1 if it does not lead it.
+
+        Context: any thread.
+        """
+        topic = partition.topic
+        assert isinstance(topic, Topic)
+        images = self._applied.get(topic, ())
+        if partition.index < len(images) and images[partition.index].leader == self._node_id:
+            return images[partition.index].leader_epoch
+        return NO_EPOCH
 
     def _log_opened(self, partition: Partition, log: PartitionLog) -> None:
         self._take_role(partition, log)
@@ -189,6 +195,11 @@ class MetadataPublisher:
         topic = partition.topic
         assert isinstance(topic, Topic)
         image = self._applied[topic][partition.index]
+        directory = self._directories.directory_of(partition.name)
+        if directory is not None and image.directories:
+            place = directory.directory_id
+            if image.directory_of(self._node_id) != place:
+                self._placed(topic.topic_id, partition.index, place)
         if image.leader == self._node_id:
             epoch = max(log.epochs.latest_epoch, image.leader_epoch)
             partition.bring_online(log, image.leader, epoch)
@@ -244,16 +255,14 @@ class MetadataPublisher:
     async def _create_or_change(self, state: TopicState) -> KafkaStorage | None:
         topic = self.topics.by_id(state.topic_id)
         if topic is None:
-            config = log_config(state.configs, self._settings)
-            topic = Topic(
-                state.name, state.topic_id, state.configs, config, kafka_epochs=state.kafka_epochs
-            )
+            topic = self._new_topic(state)
             failure = await self._add_partitions(topic, state)
             self.topics.add(topic)
             self.topics.notify(topic)
             return failure
-        if topic.configs != state.configs:
-            topic.configure(state.configs, log_config(state.configs, self._settings))
+        configs = served_configs(state.name, state.configs)
+        if topic.configs != configs:
+            topic.configure(configs, log_config(configs, self._settings))
             for partition in topic.partitions:
                 partition.configure(topic.config)
         failure = None
@@ -419,11 +428,3 @@ class MetadataPublisher:
                 if failed:
                     self._unsynced.pop(directory, None)
         self._deleting_again = False
-
-
-def _elsewhere(topic: Topic, index: int) -> KafkaStorage:
-    return KafkaStorage(
-        f"{topic.name}-{index} is in none of this broker's log directories: it is on another "
-        "node of the cluster that wrote them, or in a directory that this broker was not given",
-        topic_partition=TopicPartition(topic.name, index),
-    )

@@ -1,27 +1,29 @@
-"""The records of the cluster's metadata: Kafka's record classes, and a few of aiokq's own."""
+"""Kafka's metadata records: the constants of their fields, and records that are often made."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
-from aiokq.core.named_tuple import NamedTuple
-from aiokq.wire.cluster_metadata_records import ConfigRecord, PartitionRecord
-from aiokq.wire.struct import Message
+from aiokq.wire.cluster_metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+)
 
 __all__ = [
     "BROKER_CONFIG",
     "GROUP_CONFIG",
     "METADATA_VERSION",
+    "NOBODY",
     "TOPIC_CONFIG",
-    "AppendsCounted",
-    "DirectoriesKnown",
-    "KafkaTakenOver",
-    "MetadataRecord",
-    "StartedUnclean",
-    "TopicTakenOver",
+    "TRANSACTION_MARKERS",
+    "UNASSIGNED",
     "config_records",
+    "partition_elsewhere",
     "partition_record",
 ]
 
@@ -33,77 +35,59 @@ GROUP_CONFIG: Final = 32
 METADATA_VERSION: Final = "metadata.version"
 """The feature whose level decides which records, and which fields of them, a log may have."""
 
-
-class TopicTakenOver(NamedTuple):
-    """What Apache Kafka's metadata contained about a topic's partitions when it was taken over.
-
-    Attributes:
-        elsewhere: partitions that are on other nodes or in other directories of Apache Kafka.
-        kafka_epochs: for each partition, the leader epoch that Apache Kafka will use next, which is
-            also used here. Clients would reject a lower epoch as outdated. A higher epoch would
-            look like lost records when Kafka uses the directory again. -1 for a partition without
-            an epoch of Kafka, for example because Kafka's metadata was removed; empty for a topic
-            that was created here.
-    """
-
-    topic_id: uuid.UUID
-    elsewhere: tuple[int, ...] = ()
-    kafka_epochs: tuple[int, ...] = ()
-
-
-class StartedUnclean(NamedTuple):
-    """The number of starts of the node after an unclean shutdown or without a lost directory.
-
-    After a start of this kind, leader epochs are not lower than this number, because a power cut or
-    a lost disk may have removed epochs that readers know.
-    """
-
-    unclean_starts: int
-
-
-class KafkaTakenOver(NamedTuple):
-    """The point up to which Apache Kafka's metadata in this directory was taken over.
-
-    Attributes:
-        topic_ids: the topics in that metadata. If one of them is missing when Kafka's metadata is
-            read again, Kafka has deleted it.
-    """
-
-    end_offset: int
-    epoch: int
-    topic_ids: tuple[str, ...]
-
-
-class DirectoriesKnown(NamedTuple):
-    """The paths of the node's log directories, by directory.id.
-
-    Written when the node first has a second directory, and whenever the directories change.
-    """
-
-    directories: Mapping[str, str]
-
-
-class AppendsCounted(NamedTuple):
-    """The number of appends so far, recorded because compaction removes lines of appends."""
-
-    appends: int
-
-
-MetadataRecord: TypeAlias = (
-    Message | TopicTakenOver | StartedUnclean | KafkaTakenOver | DirectoriesKnown | AppendsCounted
+TRANSACTION_MARKERS: Final = (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
 )
+"""The records of metadata transactions (KIP-868), which change no state themselves."""
+
+NOBODY: Final = -1
+"""The leader of a partition without a leader; the replica of one that is on an unknown node."""
+
+UNASSIGNED: Final = uuid.UUID(int=1)
+"""The directory of a replica for which no log directory was chosen yet."""
 
 
-def partition_record(topic_id: uuid.UUID, index: int, node_id: int) -> PartitionRecord:
-    """Return the record of a new partition whose only replica and leader is ``node_id``."""
+def partition_record(
+    topic_id: uuid.UUID,
+    index: int,
+    node_id: int,
+    *,
+    directory: uuid.UUID | None,
+    leader_epoch: int = 0,
+) -> PartitionRecord:
+    """Return the record of a new partition whose only replica and leader is ``node_id``.
+
+    Args:
+        directory: the log directory of the replica, or ``UNASSIGNED``; None if the
+            metadata.version of the log has no directories.
+    """
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
         replicas=[node_id],
         isr=[node_id],
         leader=node_id,
-        leader_epoch=0,
+        leader_epoch=leader_epoch,
         partition_epoch=0,
+        directories=[] if directory is None else [directory],
+    )
+
+
+def partition_elsewhere(
+    topic_id: uuid.UUID, index: int, *, has_directories: bool = True, leader_epoch: int = 0
+) -> PartitionRecord:
+    """Return the record of a partition that exists on a node that is not known."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=[NOBODY],
+        isr=[NOBODY],
+        leader=NOBODY,
+        leader_epoch=leader_epoch,
+        partition_epoch=0,
+        directories=[UNASSIGNED] if has_directories else [],
     )
 
 

@@ -12,11 +12,14 @@ Tests: ``tests/unit/broker/metadata/test_registration.py``, ``tests/property/tes
 
 from __future__ import annotations
 
+import copy
 import struct
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
 from aiokq.broker.metadata.features import (
     CONTROLLER_REGISTRATION,
     DIRECTORY_ASSIGNMENT,
@@ -30,7 +33,7 @@ from aiokq.broker.metadata.features import (
 )
 from aiokq.broker.metadata.image import FENCED
 from aiokq.broker.metadata.records import BROKER_CONFIG
-from aiokq.broker.metadata.topic_image import NO_LEADER, RESERVED_DIRECTORY_IDS, PartitionImage
+from aiokq.broker.metadata.topic_image import NO_LEADER, PartitionImage
 from aiokq.core.errors import CorruptRecord
 from aiokq.wire.cluster_metadata_records import (
     AbortTransactionRecord,
@@ -59,8 +62,11 @@ __all__ = [
     "bootstrap_records",
     "feature_records",
     "leadership_records",
+    "may_be_written_by_kafka",
+    "new_incarnation",
     "registration_records",
     "stop_records",
+    "stopped_metadata",
 ]
 
 TRANSACTION_NAME: Final = "Bootstrap records"
@@ -72,6 +78,9 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 LOST: Final = uuid.UUID(int=2)
 """The directory of a replica whose directory does not exist any more."""
+
+_OURS: Final = b"aiokq"
+"""First bytes of the incarnation ids of aiokq's brokers; those of Apache Kafka are random."""
 
 _SIGNED_HALVES: Final = struct.Struct(">qq")
 
@@ -134,6 +143,22 @@ def bootstrap_records(
         *first,
         EndTransactionRecord(),
     ]
+
+
+def new_incarnation(random: Random, *, by_kafka: bool) -> uuid.UUID:
+    """Return the incarnation id of a start, by which later starts know who registered the node.
+
+    Args:
+        by_kafka: whether Apache Kafka may have written to the logs of the node.
+    """
+    fixed = _OURS + bytes([by_kafka])
+    number = int.from_bytes(fixed, "big") << 80 | random.getrandbits(80)
+    return uuid.UUID(int=number, version=4)
+
+
+def may_be_written_by_kafka(incarnation: uuid.UUID) -> bool:
+    """Whether Kafka may have written to the logs of a node that was registered under this id."""
+    return incarnation.bytes[:6] != _OURS + b"\0"
 
 
 def registration_records(
@@ -278,3 +303,34 @@ def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationC
             broker_id=node_id, broker_epoch=broker.broker_epoch, fenced=FENCED
         )
     ]
+
+
+def stopped_metadata(image: MetadataImage, node_id: int, directory_id: uuid.UUID) -> MetadataImage:
+    """Return the metadata of a copy of a running node, in the state after a clean stop.
+
+    Args:
+        image: an image that nothing else uses; it is changed.
+        directory_id: id of the only log directory of the copy, which has all replicas of the node.
+    """
+    for record in stop_records(image, node_id):
+        image.replay(record)
+    broker = image.brokers.get(node_id)
+    if broker is not None and broker.log_dirs:
+        broker = copy.copy(broker)
+        broker.log_dirs = [directory_id]
+        image.brokers[node_id] = broker
+    for topic in image.topics.values():
+        topic.partitions[:] = [
+            image.share(_moved(partition, node_id, directory_id)) for partition in topic.partitions
+        ]
+    return image
+
+
+def _moved(partition: PartitionImage, node_id: int, directory_id: uuid.UUID) -> PartitionImage:
+    if not partition.directories:
+        return partition
+    places = (
+        directory_id if replica == node_id else place
+        for replica, place in zip(partition.replicas, partition.directories, strict=True)
+    )
+    return partition._replace(directories=tuple(places))

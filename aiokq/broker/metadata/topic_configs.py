@@ -9,6 +9,7 @@ Tests: ``tests/unit/broker/metadata/test_topic_configs.py``.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -24,8 +25,11 @@ __all__ = [
     "check_topic_configs",
     "config_text",
     "log_config",
+    "served_configs",
     "server_text",
 ]
+
+logger = logging.getLogger("aiokq.broker")
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -342,6 +346,27 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
             f"conflict: min.compaction.lag.ms {low} is above max.compaction.lag.ms {high}"
         )
     return checked
+
+
+def served_configs(topic: str, configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a topic that this broker can apply, and log the others.
+
+    Apache Kafka may have settings that this version does not know, or allow values that it does
+    not. They are kept in the metadata.
+    """
+    served: dict[str, str] = {}
+    for name, text in configs.items():
+        row = TOPIC_CONFIGS.get(name)
+        if row is None:
+            logger.info("setting of Apache Kafka has no effect topic=%s name=%s", topic, name)
+            continue
+        try:
+            _parse(row, text)
+        except InvalidConfiguration as error:
+            logger.warning("invalid setting ignored topic=%s error=%s", topic, error.message)
+        else:
+            served[name] = text
+    return served
 
 
 def log_config(configs: Mapping[str, str], settings: BrokerSettings) -> LogConfig:

@@ -3,7 +3,7 @@
 Most partitions of a node are equal but for their number, so equal partitions share one tuple.
 
 Source: Kafka ``TopicImage.java``, ``PartitionRegistration.java``.
-Tests: ``tests/unit/broker/metadata/test_topic_image.py``.
+Tests: ``tests/unit/broker/metadata/test_image.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, PartitionRecord
@@ -18,7 +19,6 @@ from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, Partition
 __all__ = [
     "NO_LEADER",
     "NO_LEADER_CHANGE",
-    "RESERVED_DIRECTORY_IDS",
     "PartitionImage",
     "TopicImage",
 ]
@@ -29,9 +29,6 @@ NO_LEADER_CHANGE: Final = -2
 
 UNCHANGED_STATE: Final = -1
 """The recovery state in a ``PartitionChangeRecord`` that leaves the state unchanged."""
-
-RESERVED_DIRECTORY_IDS: Final = 100
-"""Directory ids below this number are reserved; they stand for states such as UNASSIGNED."""
 
 
 class PartitionImage(NamedTuple):
@@ -141,17 +138,14 @@ class TopicImage:
 
     Attributes:
         partitions: the partitions, in the order of their numbers.
-        elsewhere, kafka_epochs: see `TopicTakenOver`.
     """
 
-    __slots__ = ("elsewhere", "kafka_epochs", "name", "partitions", "topic_id")
+    __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: uuid.UUID) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions: list[PartitionImage] = []
-        self.elsewhere: tuple[int, ...] = ()
-        self.kafka_epochs: tuple[int, ...] = ()
 
     def set_partition(self, index: int, partition: PartitionImage) -> None:
         """Add the next partition, or replace one.
@@ -183,5 +177,4 @@ class TopicImage:
         """Return an independent copy."""
         topic = TopicImage(self.name, self.topic_id)
         topic.partitions = list(self.partitions)
-        topic.elsewhere, topic.kafka_epochs = self.elsewhere, self.kafka_epochs
         return topic

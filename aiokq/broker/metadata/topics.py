@@ -25,11 +25,10 @@ class Topic:
     Attributes:
         configs: the topic's own settings, by Kafka's names.
         config: all settings, typed, including defaults.
-        kafka_epochs: see `TopicTakenOver`.
         limits: limits of a client's batch, according to `config`.
     """
 
-    __slots__ = ("config", "configs", "kafka_epochs", "limits", "name", "partitions", "topic_id")
+    __slots__ = ("config", "configs", "limits", "name", "partitions", "topic_id")
 
     def __init__(
         self,
@@ -37,13 +36,10 @@ class Topic:
         topic_id: uuid.UUID,
         configs: Mapping[str, str],
         config: LogConfig,
-        *,
-        kafka_epochs: tuple[int, ...] = (),
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions: list[Partition] = []
-        self.kafka_epochs = kafka_epochs
         self.configure(configs, config)
 
     def configure(self, configs: Mapping[str, str], config: LogConfig) -> None:

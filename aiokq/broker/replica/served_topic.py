@@ -8,7 +8,6 @@ from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Sequence
 
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.header_rules import HeaderRules
@@ -47,5 +46,3 @@ class ServedTopic(Protocol):
     def limits(self) -> ProduceLimits: ...
     @property
     def is_internal(self) -> bool: ...
-    @property
-    def kafka_epochs(self) -> Sequence[int]: ...

@@ -1,7 +1,48 @@
-"""Golden log directories: unpack them, and read what a broker on them must serve.
+"""Golden log directories that version 0.1.0 of aiokq wrote: unpack them, and read them.
+
+Version 0.1.0 kept its metadata in `aiokq-metadata.log`. Later versions migrate such directories at
+their first start, so nothing can write them any more: the archives are fixed, and were written by
+the program `tests/golden/directories/generate.py` of commit ca83c27b.
 
 Each golden directory is a pair of files: `NAME.tar.xz` with the log directories of one stopped
-node, and `NAME.json` with what must be found in them. `generate` wrote both and describes each.
+node, and `NAME.json` with what must be found in them. All were written under `/tmp/aiokq-golden`,
+because a node with several log directories records their paths. A broker that was killed was ended
+by SIGKILL.
+
+- `plain`: filled, then stopped cleanly. Topics: `orders` (configs; records in every codec, with
+  keys and headers; records deleted before an offset), `table` (compacted), `grown` (1 partition,
+  then 3), `altered` (configs changed and removed), `rolled` (several segments), `empty`, `again`
+  (deleted and created again), and `gone`, which was deleted. Groups: `classic` and `modern` (one
+  member of each protocol, which left), `manual` (commits with metadata and a leader epoch), and
+  `deleted`. Group configs of `modern` and of `absent`, which is no group.
+- `plain-handed-over`: `plain` after `aiokq log hand-over`, which added `bootstrap.checkpoint`.
+- `snapshot`: what `EmbeddedCluster.snapshot` wrote of a running broker that was filled in the same
+  way. Its metadata log is compacted.
+- `two`: two log directories `a` and `b`, with partitions of most topics in both; stopped cleanly.
+- `two-behind`: `two` after a start with `a` alone, in which a topic was created and changed. The
+  metadata log in `b` is a prefix of the one in `a`.
+- `two-apart`: `two-behind` after a start with `b` alone, in which the topic `only-b` was created.
+  Each copy of the metadata log has appends that the other lacks; `a` has more.
+- `two-missing`: `a` of `two-behind`. The metadata log knows `b`, and the partitions in `b` are
+  offline.
+- `two-forgotten`: `two-missing` after `aiokq log forget-missing`. The next start creates the
+  partitions that were in `b` again, empty, with leader epochs that were never used.
+- `killed`: filled and killed; then started again, which counted an unclean start, and killed while
+  records were written, topics were created, and `modern` had a member.
+- `killed-torn`: `killed` with half a line appended to the metadata log, and the beginning of a
+  batch appended to the log of `orders-0`, as a power cut may leave them.
+- `kafka-killed`: formatted by Apache Kafka 4.2 with `controller.quorum.voters` (`kraft.version` 0),
+  filled, given a SCRAM credential, a quota and the cluster-wide default `message.max.bytes`, and
+  killed; then changed by aiokq and stopped cleanly.
+- `kafka`: the same directory without the changes by aiokq: started again by Apache Kafka, changed,
+  and stopped cleanly; then changed by aiokq and stopped cleanly.
+- `kafka-twice`: `kafka`, changed by Apache Kafka again, then by aiokq, each stopped cleanly.
+  Apache Kafka set the logs of aiokq's topic `here` aside, and aiokq took them back; of `empty-3`,
+  which both created, the one by aiokq is still set aside.
+- `kafka-standalone`: formatted by Apache Kafka 4.2 with `--standalone` (`kraft.version` 1), filled
+  and stopped cleanly; then changed by aiokq and stopped cleanly.
+
+Every `__cluster_metadata-0` that Apache Kafka wrote has several snapshots of the metadata.
 
 The JSON has these keys:
 
@@ -12,6 +53,11 @@ The JSON has these keys:
 - `batches`: by partition, the batches of its log after the start of a broker, as `batches` returns
   them.
 - `served`: what a broker on the directories serves, as `served` returns it.
+
+They were written together with the archives, by version 0.1.0, with one exception. Version 0.1.0
+copied the cluster-wide default `message.max.bytes` of Apache Kafka into the configs of each topic
+that had no `max.message.bytes`. Kafka's metadata log has the default itself, so these topics have
+no such config in `kafka`, `kafka-killed` and `kafka-twice`; `inherited` has its value.
 """
 
 from __future__ import annotations
@@ -30,8 +76,7 @@ from aiokq import wire
 from aiokq.admin.config_types import OWN_SOURCE, ConfigResource, ConfigResourceType
 from aiokq.admin.topics import TopicDescription
 from aiokq.broker.log.file_names import CLEAN_SHUTDOWN, parse_partition_directory
-from aiokq.broker.metadata.metadata_file import read_image
-from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.private_file import PRIVATE_FILE, read_private_file
 from aiokq.records.header import iter_headers
 
 HERE = Path(__file__).parent
@@ -84,39 +129,40 @@ def is_clean(path: Path) -> bool:
     return (path / CLEAN_SHUTDOWN).exists()
 
 
-def metadata(path: Path) -> Json:
-    """Return the content of the metadata log in a log directory.
+def metadata(path: Path, name: str = PRIVATE_FILE) -> Json:
+    """Return the content of the private metadata file in a log directory, by its name.
 
     `size` and `valid` are its bytes, and those before a torn end; `records` counts its records by
     type.
     """
-    file = path / METADATA_LOG
+    file = path / name
     data = file.read_bytes()
-    image, valid = read_image(data, str(file))
+    found, valid = read_private_file(data, str(file))
+    assert found is not None
     lines = data[:valid].decode().splitlines()[1:]
     records = Counter(one["type"] for line in lines for one in _records_of(line))
     return {
         "size": len(data),
         "valid": valid,
         "records": dict(sorted(records.items())),
-        "appends": image.appends,
-        "next_producer_id": image.next_producer_id,
-        "unclean_starts": image.unclean_starts,
-        "directories": dict(image.directories),
-        "kafka": None if image.kafka is None else [image.kafka.end_offset, image.kafka.epoch],
-        "kafka_topic_ids": [] if image.kafka is None else list(image.kafka.topic_ids),
+        "appends": found.appends,
+        "next_producer_id": found.next_producer_id,
+        "unclean_starts": found.unclean_starts,
+        "directories": dict(found.directories),
+        "kafka": None if found.kafka is None else list(found.kafka),
+        "kafka_topic_ids": list(found.kafka_topic_ids),
         "topics": {
             name: {
                 "topic_id": str(topic.topic_id),
-                "partitions": len(topic.partitions),
-                "configs": dict(image.topic_configs(name)),
+                "partitions": topic.partitions,
+                "configs": dict(topic.configs),
                 "elsewhere": list(topic.elsewhere),
                 "kafka_epochs": list(topic.kafka_epochs),
             }
-            for name, topic in sorted(image.topics.items())
+            for name, topic in sorted(found.topics.items())
         },
-        "groups": {name: dict(found) for name, found in sorted(image.group_configs().items())},
-        "cluster": dict(image.cluster_configs()),
+        "groups": {name: dict(configs) for name, configs in sorted(found.groups.items())},
+        "cluster": dict(found.settings),
     }
 
 

@@ -45,6 +45,7 @@ class MemoryListener:
         """The address that the listener is bound to; None for all addresses of the machine."""
         self._port = port
         self.acceptor = acceptor
+        self._serving = False
 
     @property
     def port(self) -> int:
@@ -55,7 +56,11 @@ class MemoryListener:
         return ("0.0.0.0" if self.address is None else self.address,)
 
     def accepts(self, address: str) -> bool:
-        return self.address is None or self.address == address
+        return self._serving and (self.address is None or self.address == address)
+
+    async def start_serving(self) -> None:
+        await asyncio.sleep(0)
+        self._serving = True
 
     def close(self) -> None:
         self._network._unlisten(self)
@@ -320,6 +325,7 @@ class HostNetwork:
         *,
         ssl: ssl_module.SSLContext | None = None,
         sockets: SocketOptions | None = None,
+        start_serving: bool = True,
     ) -> MemoryListener:
         network = self._network
         _refuse_tls(ssl)
@@ -337,6 +343,8 @@ class HostNetwork:
                 raise _os_error(errno.EADDRINUSE, f"{host}:{port}")
         listener = MemoryListener(network, self.host, port, address, acceptor)
         network._listen(listener)
+        if start_serving:
+            await listener.start_serving()
         return listener
 
 

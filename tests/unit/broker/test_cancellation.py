@@ -230,7 +230,12 @@ async def test_a_change_is_cancelled_anywhere(killed: Path, tmp_path: Path, chan
             assert seen(again) == known
             there = {name for name in os.listdir(path) if (path / name).is_dir()}
             assert there == {
-                f"{name}-{index}" for name, (count, _) in known.items() for index in range(count)
+                "__cluster_metadata-0",
+                *(
+                    f"{name}-{index}"
+                    for name, (count, _) in known.items()
+                    for index in range(count)
+                ),
             }
 
     await cancelled_everywhere(begin, after, killed, tmp_path)

@@ -72,7 +72,7 @@ def state(broker):
     node = broker.node
     return (
         contents(broker.files),
-        node.storage._metadata.image.appends,  # counts the changes
+        node.storage.metadata.end_offset,  # counts the changes
         sorted(topic.name for topic in node.topics),
         [
             (partition.log.log_start_offset, partition.log.log_end_offset)

@@ -427,7 +427,7 @@ async def test_one_partition_that_cannot_be_removed_keeps_no_other():
         assert not broker.files.is_dir("/data/t-2")
 
 
-async def test_after_a_clean_stop_a_full_disk_serves_what_it_holds_until_it_is_written():
+async def test_a_disk_that_is_full_after_the_start_serves_what_it_holds_until_it_is_written():
     """Consumers can read, and unchanged checkpoints are not written.
 
     The first append takes the directory offline, and producers get the cause.
@@ -436,8 +436,8 @@ async def test_after_a_clean_stop_a_full_disk_serves_what_it_holds_until_it_is_w
         await broker.create("t")
         await broker.produce("t", batch(3))
         files = broker.files
-    files.capacity = files.used()
     async with Broker(files) as broker:
+        files.capacity = files.used()
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
         result = await broker.produce("t", batch())
         assert result.error_code == 56
@@ -449,6 +449,21 @@ async def test_after_a_clean_stop_a_full_disk_serves_what_it_holds_until_it_is_w
         assert (await broker.produce("t", batch())).base_offset == 3
 
 
+async def test_after_a_clean_stop_a_full_disk_refuses_the_start():
+    """As in Kafka: a start writes the new epoch of the metadata log before anything else."""
+    async with Broker() as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+        files = broker.files
+    files.capacity = files.used()
+    with pytest.raises(KafkaStorage, match=r"No space left on device; free space"):
+        await Broker(files).node.open()
+    files.capacity = None
+    async with Broker(files) as broker:
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+        assert (await broker.produce("t", batch())).base_offset == 3
+
+
 async def test_after_a_kill_a_full_disk_refuses_the_start_and_says_what_to_do():
     """The recovery after a kill has to write, and serving unchecked logs could serve damage."""
     async with Broker() as broker:
@@ -456,7 +471,7 @@ async def test_after_a_kill_a_full_disk_refuses_the_start_and_says_what_to_do():
         await broker.produce("t", batch(3))
         files = broker.files
         files.capacity = files.used()
-        with pytest.raises(KafkaStorage, match=r"1 of 1 logs .* not closed clean.* No space left"):
+        with pytest.raises(KafkaStorage, match=r"No space left on device; free space"):
             await broker.node.close()
     killed = Broker(files)
     with pytest.raises(KafkaStorage, match=r"No space left on device; free space"):

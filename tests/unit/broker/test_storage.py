@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-from aiokq.broker import storage
 from aiokq.broker.metadata.changes import MetadataChanges
-from aiokq.broker.metadata.metadata_file import MetadataFile
-from aiokq.broker.metadata.metadata_log import MetadataLog
+from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
+from aiokq.broker.metadata.metadata_start import MetadataStart
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import ThreadOffload
+from aiokq.wire.struct import Message
 from tests.unit.broker.harness import Broker, NoNetwork, until
 
 
@@ -32,19 +32,20 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     )
     await broker.node.open()
     syncing, closing, loop_went_on = threading.Event(), threading.Event(), threading.Event()
-    append, close = MetadataFile.append, MetadataChanges.close
+    append, close = ClusterMetadataLog.append, MetadataChanges.close
     waited: list[bool] = []
 
-    def slow_append(file: MetadataFile, data: bytes) -> None:
-        syncing.set()
-        waited.append(loop_went_on.wait(10))
-        append(file, data)
+    def slow_append(log: ClusterMetadataLog, *records: Message) -> int:
+        if not closing.is_set():
+            syncing.set()
+            waited.append(loop_went_on.wait(10))
+        return append(log, *records)
 
     async def noted_close(changes: MetadataChanges) -> None:
         closing.set()
         await close(changes)
 
-    monkeypatch.setattr(MetadataFile, "append", slow_append)
+    monkeypatch.setattr(ClusterMetadataLog, "append", slow_append)
     monkeypatch.setattr(MetadataChanges, "close", noted_close)
     change = asyncio.ensure_future(broker.node.producer_ids.next())
     await until(syncing.is_set)
@@ -56,20 +57,55 @@ async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     assert waited == [True]
 
 
-async def test_a_start_that_fails_keeps_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["look_for_missing", "lead"])
+async def test_a_start_that_fails_keeps_no_file_open(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     """Regression: a failed start leaked descriptors, so a program that retried ran out of them."""
-    closed: list[MetadataLog] = []
-    close = MetadataLog.close
+    closed: list[ClusterMetadataLog] = []
+    close = ClusterMetadataLog.close
 
-    def noted_close(log: MetadataLog) -> None:
+    def noted_close(log: ClusterMetadataLog, clean: bool = True) -> None:
         closed.append(log)
-        close(log)
+        close(log, clean)
 
     def refuse(*_: object, **__: object) -> None:
         raise KafkaStorage("not this directory")
 
-    monkeypatch.setattr(MetadataLog, "close", noted_close)
-    monkeypatch.setattr(storage, "take_over", refuse)
-    with pytest.raises(KafkaStorage, match="not this directory"):
-        await Broker().node.open()
-    assert len(closed) == 1
+    broker = Broker()
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterMetadataLog, "close", noted_close)
+        patched.setattr(MetadataStart, step, refuse)
+        with pytest.raises(KafkaStorage, match="not this directory"):
+            await broker.node.open()
+    assert len(set(closed)) == 1
+    async with Broker(broker.files):  # no lock was left
+        pass
+
+
+async def test_a_clean_stop_fences_the_broker_and_a_kill_does_not() -> None:
+    """Kafka refuses the registration of a broker that seems to run, for a session timeout."""
+    async with Broker() as broker:
+        image = broker.node.storage.metadata.image
+        assert [one.fenced for one in image.brokers.values()] == [False]
+    assert [one.fenced for one in image.brokers.values()] == [True]
+    killed = Broker(broker.files)
+    await killed.node.open()
+    image = killed.node.storage.metadata.image
+    killed.files.crash()
+    async with Broker(killed.files):
+        pass
+    assert [one.fenced for one in image.brokers.values()] == [False]
+
+
+async def test_a_metadata_log_that_fails_at_the_stop_leaves_the_others_closed() -> None:
+    """The stop tells the failure after it has closed everything."""
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t")
+    broker.files.fail("pwritev", 5, matches=lambda path: "metadata" in path)
+    with pytest.raises(KafkaStorage, match="Input/output error"):
+        await broker.node.close()
+    assert not broker.files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(broker.files) as again:
+        assert again.node.topics.get("t") is not None

@@ -28,36 +28,31 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
     "aiokq.broker.config.roles",
-    "aiokq.broker.kraft.",  # only for a takeover of Kafka's directory at a start
     "aiokq.broker.inspection",  # for `aiokq log`
+    "aiokq.broker.log.locked_directories",  # for commands on a stopped node
     "aiokq.broker.config.dynamic_settings",  # for APIs that are not served yet
     *(
         f"aiokq.broker.metadata.{name}"
         for name in (
             "broker_configs",
-            "eligible_replicas",
             "feature_updates",
             "partition_changes",
             "unregistration",
         )
     ),
-    *(  # Kafka's metadata log: read at a takeover, and not written by a broker yet
+    *(  # for commands on a stopped node
         f"aiokq.broker.metadata.{name}"
         for name in (
-            "bootstrap_checkpoint",
-            "cluster_metadata_log",
-            "features",
+            "adoption",
+            "forgetting",
             "formatting",
-            "metadata_reader",
-            "metadata_writer",
-            "quorum_state",
-            "record_codec",
-            "registration",
-            "replay",
+            "log_repair",
             "scram_argument",
-            "snapshot_file",
-            "sole_voter",
+            "stopped_log",
         )
+    ),
+    *(  # for some starts, before the node is open
+        f"aiokq.broker.metadata.{name}" for name in ("found_partitions", "migration", "voters")
     ),
 )
 
@@ -100,7 +95,7 @@ def test_every_module_of_the_broker_is_imported_by_the_start_or_soon_after() -> 
         "aiokq.broker.handlers.areas",
         "aiokq.broker.replica.leadership_listener",
     }
-    assert every - at_start - set(MODULES) - of_type_checkers <= {"aiokq.broker.kraft"}
+    assert every - at_start - set(MODULES) - of_type_checkers == set()
     for api in APIS.values():
         assert f"aiokq.broker.handlers.{api.module}" in MODULES
 

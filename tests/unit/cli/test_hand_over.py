@@ -1,4 +1,4 @@
-"""`aiokq log hand-over`: a directory of a stopped broker, for Apache Kafka."""
+"""`aiokq log hand-over`: Apache Kafka starts with the directory of a stopped broker as it is."""
 
 from __future__ import annotations
 
@@ -36,30 +36,35 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_what_kafka_needs_is_printed(alone, data: Path) -> None:
-    """Two lines for its server.properties."""
+    """Lines for its server.properties; nothing is written."""
+    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     done = alone("log", "hand-over", str(data), servers=None)
     assert done.code == 0
-    assert done.lines == [
-        "Kafka will find topics=1 partitions=2",
+    assert "nothing to do" in done.lines[0]
+    assert done.lines[1:] == [
         "node.id=0",
         f"log.dirs={data}",
+        f"metadata.log.dir={data}",
+        "controller.quorum.voters=0@localhost:9093",
     ]
-    assert (data / "bootstrap.checkpoint").stat().st_size > 200
     told = alone("log", "hand-over", "--json", str(data), servers=None).json
-    assert (told["topics"], told["partitions"], told["node_id"]) == (1, 2, 0)
-    assert told["files"] == [f"{data}/bootstrap.checkpoint"]
+    assert (told["node_id"], told["log_dirs"]) == (0, [str(data)])
+    assert told["metadata_log_dir"] == str(data)
+    assert told["controller_quorum_voters"] == "0@localhost:9093"
+    after = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
+    assert {path for path in after if path.name != ".lock"} >= set(before) - {data / ".lock"}
+    assert all(after[path] == at for path, at in before.items() if path.name != ".lock")
 
 
 def test_what_cannot_be_handed_over_says_why(alone, data: Path, tmp_path: Path) -> None:
-    """The reason is one line, and nothing is written."""
+    """The reason is one line."""
     done = alone("log", "hand-over", str(tmp_path), servers=None)
     assert done.code == 1
     assert "no meta.properties" in done.err
-    (data / "__cluster_metadata-0").mkdir()
+    (data / "aiokq-metadata.log").write_bytes(b"lines of an earlier version")
     done = alone("log", "hand-over", str(data), servers=None)
     assert done.code == 1
-    assert "would continue with it" in done.err
-    assert not (data / "bootstrap.checkpoint").exists()
+    assert "written by an earlier version of aiokq: start and stop aiokq broker once" in done.err
 
 
 def test_a_directory_in_use_is_not_told_to_have_a_full_disk(alone, data: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
 
 from aiokq.broker.config.settings import broker_settings
-from aiokq.broker.metadata.metadata_log import METADATA_LOG
+from aiokq.broker.metadata.private_file import MIGRATED_LINE, PRIVATE_FILE
 from aiokq.broker.node import BrokerNode
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
@@ -69,7 +70,7 @@ def test_json_is_one_object_a_line(alone, data):
     result = run(alone, "dump", data, "--json", "--only", "log", "--only", "checkpoint")
     entries = [json.loads(line) for line in result.lines]
     assert {entry["kind"] for entry in entries} == {"log", "checkpoint"}
-    assert [e["base_offset"] for e in entries if e["kind"] == "log"] == [0, 2]
+    assert [e["base_offset"] for e in entries if e["kind"] == "log"][-2:] == [0, 2]
     assert run(alone, "dump", data, "--only", "nonsense").code == 2
 
 
@@ -80,7 +81,7 @@ def test_a_sound_directory_is_said_to_be(alone, data):
         0,
         ["t-0", "0", "4", "1", "2", str(log_of(data).stat().st_size), "sound"],
     )
-    assert result.lines[-1].startswith(f"{data}: sound; 1 partitions")
+    assert result.lines[-1].startswith(f"{data}: sound; 2 partitions")
 
 
 def test_damage_is_told_with_file_and_byte(alone, data):
@@ -115,11 +116,10 @@ def test_damage_is_told_with_file_and_byte(alone, data):
     ],
     ids=["header", "middle"],
 )
-def test_a_damaged_metadata_log_hides_no_other_file(alone, data, damage, reason):
-    """Regression: the command ended there, with the text of an exception and no JSON."""
-    path = data / METADATA_LOG
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(damage(lines)))
+def test_a_damaged_metadata_file_hides_no_other_file(alone, data, damage, reason):
+    """The file of an earlier version. Regression: the command ended there, with no JSON."""
+    path = data / PRIVATE_FILE
+    path.write_bytes(b"".join(damage([line(HEADER), line(TOPIC)])))
     result = run(alone, "dump", data)
     assert result.code == 1
     assert f"aiokq: {path}: metadata log {path} is corrupt at byte" in result.err
@@ -129,6 +129,45 @@ def test_a_damaged_metadata_log_hides_no_other_file(alone, data, damage, reason)
     [error] = [one for one in documents if one["kind"] == "metadata"]
     assert reason in error["error"]
     assert any(one["kind"] == "log" for one in documents)
+    assert run(alone, "verify", data).code == 1
+
+
+HEADER = "aiokq metadata log, version 1"
+TOPIC = (
+    '{"type":"topic","name":"t","topic_id":"00000000-0000-0000-0000-000000000001","partitions":1}'
+)
+
+
+def line(text: str) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(text.encode()), text.encode())
+
+
+def test_the_file_of_an_earlier_version_is_shown_until_its_content_is_moved(alone, data):
+    """Afterwards the one line in its place says where the metadata is."""
+    path = data / PRIVATE_FILE
+    path.write_bytes(line(HEADER) + line(TOPIC))
+    shown = [json.loads(one) for one in run(alone, "dump", path, "--json").lines]
+    assert [one.get("topic") for one in shown] == [None, "t"]
+    path.write_bytes(MIGRATED_LINE)
+    [only] = [json.loads(one) for one in run(alone, "dump", path, "--json").lines]
+    assert only["migrated"] == "the metadata is in __cluster_metadata-0"
+    assert run(alone, "verify", data).code == 0
+
+
+def test_a_damaged_metadata_log_hides_no_other_file(alone, data):
+    """It is reported like damage of any other log, and nothing is changed."""
+    path = data / "__cluster_metadata-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[150] ^= 1
+    path.write_bytes(content)
+    dumped = run(alone, "dump", data)
+    assert (dumped.code, "wrong checksum" in dumped.err) == (1, True)
+    assert f"Dumping {log_of(data)}" in dumped.lines
+    verified = run(alone, "verify", data)
+    assert verified.code == 1
+    assert any(str(path) in one for one in verified.lines)
+    assert any(one.startswith("t-0") for one in verified.lines)
+    assert path.read_bytes() == content
 
 
 def test_several_directories_of_a_node_are_checked_together(alone, data, tmp_path):

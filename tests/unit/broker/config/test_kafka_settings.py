@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokq.broker.config.kafka_setting_names import KAFKA_SETTING_TYPES
-from aiokq.broker.config.settings import SETTINGS, broker_settings, check_metadata_directory
+from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.core.errors import ConfigError
 
 
@@ -142,11 +142,3 @@ def test_a_secret_does_not_stand_in_the_message():
     with pytest.raises(ConfigError) as caught:
         broker_settings({"delegation.token.secret.key": "hush"})
     assert "hush" not in caught.value.message
-
-
-def test_the_metadata_log_has_no_directory_of_its_own():
-    """Each log directory has a copy of the metadata log."""
-    settings = broker_settings({"log.dirs": "/a,/b", "metadata.log.dir": "/b"})
-    check_metadata_directory(settings, ["/a", "/b"])
-    with pytest.raises(ConfigError, match=r"metadata\.log\.dir=/b"):
-        check_metadata_directory(settings, ["/a"])

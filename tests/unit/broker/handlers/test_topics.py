@@ -158,12 +158,27 @@ async def test_a_topic_that_a_disk_refuses_is_there_when_the_disk_is_well_again(
 async def test_a_metadata_log_that_cannot_be_written_creates_nothing():
     """The response is an error, and the topic does not exist."""
     async with Broker() as broker:
-        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        broker.files.fail("pwritev", 5, matches=lambda path: "metadata" in path)
         assert (await create_one(broker, "t")).error_code == 56
         assert len(broker.node.topics) == 0
         files = broker.files
     async with Broker(files) as broker:
         assert len(broker.node.topics) == 0
+
+
+@pytest.mark.parametrize("power", [True, False])
+async def test_a_metadata_log_that_cannot_be_synced_creates_nothing_until_the_next_start(power):
+    """The response is an error. The record is written, so the next start may find the topic."""
+    async with Broker() as broker:
+        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        assert (await create_one(broker, "t")).error_code == 56
+        assert len(broker.node.topics) == 0
+        files = broker.files
+    if not power:
+        files.power_cut()
+    async with Broker(files) as broker:
+        assert len(broker.node.topics) == power
+        assert (await create_one(broker, "t")).error_code == (36 if power else 0)
 
 
 # DeleteTopics
@@ -233,7 +248,7 @@ async def test_a_deletion_that_cannot_be_recorded_did_not_happen():
     async with Broker() as broker:
         await broker.create("t")
         await broker.produce("t", batch())
-        broker.files.fail("sync", 5, matches=lambda path: "metadata" in path)
+        broker.files.fail("pwritev", 5, matches=lambda path: "metadata" in path)
         assert await delete(broker, "t", version=5) == [("t", 56)]
         assert broker.node.topics.get("t") is not None
         files = broker.files

@@ -63,7 +63,8 @@ async def test_a_sound_directory_has_nothing_to_complain_about():
     files = await directory()
     report = check(files, deep=True)
     assert (found(report), report.sound, report.clean) == ([], True, True)
-    [partition] = report.partitions
+    metadata, partition = report.partitions
+    assert (metadata.path, metadata.partition) == ("/data/__cluster_metadata-0", None)
     assert (partition.partition, partition.start, partition.end) == (TopicPartition("t", 0), 0, 10)
     assert (len(partition.segments), partition.batches) == (2, 6)
     alone = check(files, "/data/t-0")
@@ -223,7 +224,8 @@ async def test_a_directory_that_is_only_named_like_a_partition_is_ignored():
     files.mkdirs("/data/backup-20261122")
     report = check(files)
     assert found(report) == []
-    assert [str(one.partition) for one in report.partitions] == ["t-0"]
+    assert [str(one.partition) for one in report.partitions if one.partition] == ["t-0"]
+    assert len(report.partitions) == 2  # with the metadata log
 
 
 async def test_records_that_cannot_be_read_are_found_by_reading_them():
@@ -247,7 +249,7 @@ async def test_every_file_is_shown():
         file.path.removeprefix("/data/"): list(contents(files, file, crc32c, records=True))
         for file in files_at(files, "/data")
     }
-    assert list(shown)[:2] == ["aiokq-metadata.log", "log-start-offset-checkpoint"]
+    assert list(shown)[:2] == ["bootstrap.checkpoint", "log-start-offset-checkpoint"]
     entries = shown[f"t-0/{3:020d}.log"]
     batches = [entry for entry in entries if "base_offset" in entry]
     assert [(one["base_offset"], one["count"], one["is_valid"]) for one in batches] == [
@@ -262,7 +264,11 @@ async def test_every_file_is_shown():
     assert shown[f"t-0/{10:020d}.snapshot"][0]["producer_id"] == 4
     assert shown["t-0/leader-epoch-checkpoint"] == [{"epoch": 0, "start_offset": 0}]
     assert shown["recovery-point-offset-checkpoint"][-1]["offset"] == 10
-    assert shown["aiokq-metadata.log"][1]["topic"] == "t"
+    metadata = shown[f"__cluster_metadata-0/{0:020d}.log"]
+    [topic] = [one for one in metadata if "TOPIC_RECORD" in str(one)]
+    assert "'name': 't'" in str(topic)
+    [state] = shown["__cluster_metadata-0/quorum-state"]
+    assert (state["leader_id"], state["leader_epoch"]) == (0, 1)
     assert not any("error" in entry for entries in shown.values() for entry in entries)
 
 

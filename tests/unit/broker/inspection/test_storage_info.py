@@ -17,18 +17,21 @@ def disk(**directories: str) -> MemoryFiles:
     return files
 
 
-def meta(node: int = 5, cluster: str = "c", directory: str = "d") -> str:
+ONE, TWO = "AAAAAAAAQACAAAAAAAAAAQ", "AAAAAAAAQACAAAAAAAAAAg"
+
+
+def meta(node: int = 5, cluster: str = "c", directory: str = ONE) -> str:
     return META.format(node=node, cluster=cluster, directory=directory)
 
 
 def test_sound_directories() -> None:
     """The ids are those of the first directory by name, each path is named once."""
-    files = disk(b=meta(directory="two"), a=meta(directory="one"))
+    files = disk(b=meta(directory=TWO), a=meta(directory=ONE))
     found = storage_info(files, ["/b", "/a", "/b"])
     assert found.found == ("/a", "/b")
     assert list(found.metadata.items()) == [
         ("cluster.id", "c"),
-        ("directory.id", "one"),
+        ("directory.id", ONE),
         ("node.id", "5"),
         ("version", "1"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import random
 import re
@@ -247,47 +248,114 @@ async def test_metadata_says_who_is_offline():
         assert (online.error_code, online.leader_id, online.offline_replicas) == (0, 0, [])
 
 
-async def test_topics_go_on_changing_while_one_directory_is_offline():
-    """New partitions are placed elsewhere; the metadata log has a copy in each directory."""
+async def test_topics_go_on_changing_while_another_directory_is_offline():
+    """New partitions are placed elsewhere; the metadata log is in the first directory."""
     async with two() as broker:
         await broker.create("t", 2)
-        broker.files.fail("pwritev", matches=under(A), times=None)
-        await broker.produce("t", batch(), partition=0)
-        await until_offline(broker, "t", 0)
+        broker.files.fail("pwritev", matches=under(B), times=None)
+        await broker.produce("t", batch(), partition=1)
+        await until_offline(broker, "t", 1)
         await broker.create("u", 2)
-        assert places(broker)[B] == ["t-1", "u-0", "u-1"]
+        assert places(broker)[A] == ["t-0", "u-0", "u-1"]
         await broker.produce("u", batch(3))
         await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
         assert (await broker.node.producer_ids.next()) == 0
         files = broker.files
     files.heal()
-    async with two(files) as broker:  # the copy in A lacks the changes
+    async with two(files) as broker:
         assert [topic.name for topic in broker.node.topics] == ["u"]
         assert offsets((await broker.fetch_one("u", 0, 0)).records) == [0, 1, 2]
-        assert [name for name in files.listdir(A) if name.endswith("-stray")]
+        assert [name for name in files.listdir(B) if name.endswith("-stray")]
         assert (await broker.node.producer_ids.next()) == 1000
-    assert files.read_bytes(f"{A}/aiokq-metadata.log")
-    async with Broker(files, directories=(A,)) as broker:  # recreated from the other copy
+    async with Broker(files, directories=(A,)) as broker:
         assert [topic.name for topic in broker.node.topics] == ["u"]
+    with pytest.raises(KafkaStorage, match=r"metadata log is in /a/__cluster_metadata-0, but"):
+        await Broker(files, directories=(B, A)).node.open()
+    async with Broker(files, directories=(B, A), metadata_log_dir=A) as broker:
+        assert [topic.name for topic in broker.node.topics] == ["u"]
+
+
+async def ended(broker: Broker) -> KafkaStorage:
+    """Return the error with which a node ended."""
+    with pytest.raises(KafkaStorage) as caught:
+        await broker.node.run_until(asyncio.Event())
+    return caught.value
+
+
+@pytest.mark.parametrize("change", [True, False])
+async def test_a_node_whose_metadata_directory_fails_stops(change: bool):
+    """As in Kafka: without the metadata log no topic can change. The message names the log.
+
+    The failure may be one of a partition's log in the same directory, or one of the metadata log.
+    """
+    broker = two()
+    await broker.node.open()
+    broker.node._failure = asyncio.get_running_loop().create_future()
+    await broker.create("t", 2)
+    await broker.produce("t", batch(2), partition=1)
+    broker.files.fail("pwritev", errno.ENOSPC, matches=under(A), times=None)
+    if change:
+        with pytest.raises(KafkaStorage, match="No space left"):
+            await broker.node.producer_ids.next()
+    else:
+        assert (await broker.produce("t", batch(), partition=0)).error_code == 56
+    await until_offline(broker, "t", 0)
+    assert (
+        "the metadata log has failed: log directory /a is offline" in (await ended(broker)).message
+    )
+    with contextlib.suppress(KafkaStorage):
+        await broker.node.close()
+    broker.files.heal()
+    async with two(broker.files) as broker:
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
+
+
+async def test_the_metadata_log_may_be_in_a_directory_of_its_own():
+    """metadata.log.dir need not be a log directory; it has no partitions, and the same ids."""
+    broker = Broker(directories=(A, B), metadata_log_dir="/m")
+    async with broker:
+        await broker.create("t", 2)
+        assert set(places(broker)) == {A, B}
+        files = broker.files
+        assert {one.path for one in broker.node.storage.directories.online} == {A, B}
+    assert files.is_dir("/m/__cluster_metadata-0")
+    assert not files.exists(f"{A}/__cluster_metadata-0")
+    async with Broker(files, directories=(A, B), metadata_log_dir="/m") as broker:
+        assert [topic.name for topic in broker.node.topics] == ["t"]
+    for path in (A, B):  # each alone belongs to another start
+        assert files.exists(f"{path}/.kafka_cleanshutdown")
+    broker = Broker(files, directories=(A, B), metadata_log_dir="/m")
+    await broker.node.open()
+    broker.node._failure = asyncio.get_running_loop().create_future()
+    files.fail("pwritev", errno.EIO, matches=under("/m"), times=None)
+    with pytest.raises(KafkaStorage):
+        await broker.node.producer_ids.next()
+    await asyncio.sleep(0)
+    assert (
+        "the metadata log has failed: log directory /m is offline" in (await ended(broker)).message
+    )
+    assert (await broker.produce("t", batch())).error_code == 0  # until it stops
+    with contextlib.suppress(KafkaStorage):
+        await broker.node.close()
 
 
 async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_offline():
     """If they were recreated in another directory, their records would be lost."""
     async with two() as broker:
         await broker.create("t", 2)
-        await broker.produce("t", batch(3), partition=0)
+        await broker.produce("t", batch(3), partition=1)
         files = broker.files
-    files.fail("mkdirs", errno.EIO, matches=lambda path: path == A, times=None)
+    files.fail("mkdirs", errno.EIO, matches=lambda path: path == B, times=None)
     async with two(files) as broker:
-        assert (await broker.fetch_one("t", 0, 0)).error_code == 56
-        assert (await broker.produce("t", batch(), partition=0)).error_code == 56
-        assert (await broker.produce("t", batch(), partition=1)).error_code == 0
-        assert not files.is_dir(f"{B}/t-0")
+        assert (await broker.fetch_one("t", 1, 0)).error_code == 56
+        assert (await broker.produce("t", batch(), partition=1)).error_code == 56
+        assert (await broker.produce("t", batch(), partition=0)).error_code == 0
+        assert not files.is_dir(f"{A}/t-1")
         by_path = {result.log_dir: result for result in (await describe(broker)).results}
-        assert (by_path[A].error_code, by_path[B].error_code) == (56, 0)
+        assert (by_path[A].error_code, by_path[B].error_code) == (0, 56)
     files.heal()
     async with two(files) as broker:
-        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
+        assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1, 2]
 
 
 async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew():
@@ -301,23 +369,27 @@ async def test_without_the_directory_that_has_the_metadata_nothing_begins_anew()
 
 
 async def test_when_the_last_one_fails_the_node_ends_after_its_answers():
-    """The process exits with that error; until then requests get KAFKA_STORAGE_ERROR."""
-    broker = two()
+    """The process exits with that error; until then requests get KAFKA_STORAGE_ERROR.
+
+    The metadata log is on another disk, which has not failed.
+    """
+    broker = Broker(directories=(A, B), metadata_log_dir="/m")
     await broker.node.open()
     broker.node._failure = asyncio.get_running_loop().create_future()
     await broker.create("t", 2)
     await broker.produce("t", batch(2), partition=1)
-    broker.files.fail("pwritev", errno.ENOSPC, times=None)
+    broker.files.fail(
+        "pwritev", errno.ENOSPC, matches=lambda name: not under("/m")(name), times=None
+    )
     assert (await broker.produce("t", batch(), partition=0)).error_code == 56
     await until_offline(broker, "t", 0)
     assert not broker.node._failure.done()
     assert (await broker.produce("t", batch(), partition=1)).error_code == 56
     await until_offline(broker, "t", 1)
-    with pytest.raises(KafkaStorage, match="every log directory is offline"):
-        await broker.node.run_until(asyncio.Event())
+    assert "every log directory is offline" in (await ended(broker)).message
     await broker.node.close()
     broker.files.heal()
-    async with two(broker.files) as broker:
+    async with Broker(broker.files, directories=(A, B), metadata_log_dir="/m") as broker:
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
 
 
@@ -352,24 +424,6 @@ async def test_log_dirs_are_described_with_sizes_and_lag(version: int):
         )
         a, b = (await broker.ask(request, version)).results
         assert (len(a.topics), len(b.topics)) == (1, 0)
-
-
-def test_a_corrupt_copy_of_the_metadata_log_is_made_anew_from_another() -> None:
-    """The copy is restored from another directory; no manual repair is needed."""
-    files = MemoryFiles()
-
-    async def main() -> None:
-        async with two(files) as broker:
-            await broker.create("t")
-            await broker.create("u")
-        files.corrupt(f"{A}/aiokq-metadata.log", 60)
-        async with two(files) as broker:
-            assert [topic.name for topic in broker.node.topics] == ["t", "u"]
-        assert files.exists(f"{A}/aiokq-metadata.log.corrupt")
-        async with two(files) as broker:
-            assert [topic.name for topic in broker.node.topics] == ["t", "u"]
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("number", "offline"), [(errno.EIO, [A]), (errno.ENOSPC, [])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 
@@ -76,15 +77,22 @@ async def test_nothing_is_synced_by_default():
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_with_flush_messages_1_an_answer_comes_after_the_sync_and_survives_a_power_cut(acks):
     """This is the purpose of the setting. The first batch also needs synced directory names."""
-    async with Broker() as broker:
-        await broker.create("t", flush_messages=1)
-        assert (await broker.produce("t", batch(2), acks=acks)).base_offset == 0
-        assert broker.node.topics.partition("t", 0).log.recovery_point == 2
-        files = broker.files
-        files.power_cut()
-        async with Broker(files) as again:
-            await settled(again)
-            assert offsets((await again.fetch_one("t", 0, 0)).records) == [0, 1]
+    broker = Broker()
+    await broker.node.open()
+    await broker.create("t", flush_messages=1)
+    assert (await broker.produce("t", batch(2), acks=acks)).base_offset == 0
+    assert broker.node.topics.partition("t", 0).log.recovery_point == 2
+    broker.files.power_cut()
+    async with Broker(broker.files) as again:
+        await settled(again)
+        assert offsets((await again.fetch_one("t", 0, 0)).records) == [0, 1]
+    await end(broker)
+
+
+async def end(broker: Broker) -> None:
+    """End the tasks of a node whose files were cut off."""
+    with contextlib.suppress(KafkaStorage):
+        await broker.node.close()
 
 
 async def settled(broker: Broker) -> None:
@@ -301,28 +309,29 @@ def test_what_was_not_synced_for_want_of_a_descriptor_is_synced_later(operation,
 
     async def main(world: Simulation) -> None:
         broker = Broker()
-        async with broker:
-            await broker.create("t", flush_messages=1)
-            log = broker.node.topics.partition("t", 0).log
+        await broker.node.open()
+        await broker.create("t", flush_messages=1)
+        log = broker.node.topics.partition("t", 0).log
 
-            async def roll() -> None:
-                log.roll(NOW_MS)
-                faults.append(broker.files.fail(operation, errno.EMFILE, matches=matches))
+        async def roll() -> None:
+            log.roll(NOW_MS)
+            faults.append(broker.files.fail(operation, errno.EMFILE, matches=matches))
 
-            faults: list[Fault] = []
-            answers = await asyncio.wait_for(
-                asyncio.gather(broker.produce("t", batch()), roll(), broker.produce("t", batch())),
-                60,
-            )
-            assert faults[0].times == 0
-            assert [answers[0].error_code, answers[2].error_code] == [0, 0]
-            assert (log.high_watermark, log.recovery_point) == (2, 2)
-            broker.files.power_cut()
-            async with Broker(broker.files) as again:
-                await settled(again)
-                for offset in range(2):
-                    data = await again.fetch_one("t", 0, offset, 1)
-                    assert offsets(data.records) == [offset]
+        faults: list[Fault] = []
+        answers = await asyncio.wait_for(
+            asyncio.gather(broker.produce("t", batch()), roll(), broker.produce("t", batch())),
+            60,
+        )
+        assert faults[0].times == 0
+        assert [answers[0].error_code, answers[2].error_code] == [0, 0]
+        assert (log.high_watermark, log.recovery_point) == (2, 2)
+        broker.files.power_cut()
+        async with Broker(broker.files) as again:
+            await settled(again)
+            for offset in range(2):
+                data = await again.fetch_one("t", 0, offset, 1)
+                assert offsets(data.records) == [offset]
+        await end(broker)
 
     simulate(1, main)
 

@@ -60,7 +60,7 @@ def topic(number: int) -> list[TopicRecord | PartitionRecord]:
     topic_id = uuid.UUID(int=1000 + number)
     return [
         TopicRecord(name=f"t{number}", topic_id=topic_id),
-        partition_record(topic_id, 0, NODE),
+        partition_record(topic_id, 0, NODE, directory=None),
     ]
 
 

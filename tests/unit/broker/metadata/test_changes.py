@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.broker.metadata.topic_layout import TopicSpec
 from aiokq.core.errors import Closed, KafkaStorage, TopicExists, UnknownTopicOrPartition
-from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import until
+from tests.unit.broker.metadata.metadata_logs import DIRECTORY, memory, opened, read
 from tests.unit.broker.metadata.world import changes_on
 
-PATH = "/metadata"
+SEGMENT = f"{DIRECTORY}/{0:020d}.log"
 
 
 class HeldPublisher:
@@ -37,8 +36,8 @@ class HeldPublisher:
 
 class World:
     def __init__(self) -> None:
-        self.files = MemoryFiles()
-        self.log = MetadataLog.open(self.files, PATH)
+        self.files = memory()
+        self.log = opened(self.files)
         self.publisher = HeldPublisher()
         self.changes = changes_on(self.log, self.publisher)
 
@@ -58,7 +57,7 @@ async def test_a_change_is_durable_before_it_is_published_and_answered_after(wor
     """An earlier response would let the client's next request miss its topic."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
-    assert "t" in MetadataLog.open(world.files, PATH).image.topics
+    assert "t" in read(world.files).image.topics
     assert not created.done()
     world.publisher.gate.set()
     assert (await created).name == "t"
@@ -87,7 +86,7 @@ async def test_a_change_that_changes_nothing_is_answered_when_those_before_it_ar
     """A client that repeats a change of another client expects to see that change."""
     created = world.create("t")
     await until(lambda: world.publisher.begun)
-    size = len(world.files.read_bytes(PATH))
+    size = len(world.files.read_bytes(SEGMENT))
     same = asyncio.ensure_future(
         world.changes.alter_topic_configs(world.topic("t"), lambda configs: configs)
     )
@@ -96,19 +95,38 @@ async def test_a_change_that_changes_nothing_is_answered_when_those_before_it_ar
     assert not same.done()
     world.publisher.gate.set()
     await asyncio.gather(created, same)
-    assert len(world.files.read_bytes(PATH)) == size
+    assert len(world.files.read_bytes(SEGMENT)) == size
     assert world.publisher.begun == ["t"]
 
 
 async def test_what_cannot_be_recorded_is_not_published(world: World):
     """Otherwise clients could see a topic that is gone after a restart."""
-    world.files.fail("sync", errno.EIO)
+    world.files.fail("pwritev", errno.EIO)
     with pytest.raises(KafkaStorage):
         await world.changes.create_topic(TopicSpec("t"))
     assert world.publisher.begun == []
     assert not world.log.image.topics
+    world.files.crash()
+    world.log = opened(world.files)
+    assert not world.log.image.topics
     world.publisher.gate.set()
-    await world.changes.create_topic(TopicSpec("t"))
+    await changes_on(world.log, world.publisher).create_topic(TopicSpec("t"))
+    assert "t" in read(world.files).image.topics
+
+
+async def test_after_a_failed_sync_nothing_is_recorded_until_the_next_start(world: World):
+    """The records are in the file, and may be durable: repeated, they would be there twice."""
+    world.files.fail("sync", errno.EIO)
+    world.publisher.gate.set()
+    for _ in range(2):
+        with pytest.raises(KafkaStorage):
+            await world.changes.create_topic(TopicSpec("t"))
+    assert world.publisher.begun == []
+    assert not world.log.image.topics
+    world.files.crash()
+    again = changes_on(opened(world.files), world.publisher)
+    with pytest.raises(TopicExists):
+        await again.create_topic(TopicSpec("t"))
 
 
 async def test_what_cannot_be_published_is_told_and_stays(world: World):

@@ -43,7 +43,8 @@ def controller() -> Controller:
 
 def created(controller: Controller, image: MetadataImage, spec: TopicSpec) -> uuid.UUID:
     decision = controller.create_topic(image, spec)
-    image.replay_append(decision.records)
+    for record in decision.records:
+        image.replay(record)
     return decision.answer.topic_id
 
 
@@ -80,7 +81,7 @@ def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage
     controller.alter_topic_configs(image, "t", topic_id, lambda _: {"retention.ms": "5"})
     controller.alter_group_configs(image, "g", lambda _: {"consumer.session.timeout.ms": "50000"})
     controller.allocate_producer_ids(image)
-    controller.count_unclean_start(image)
+    controller.assign_directories(image, {(topic_id, 0): uuid.UUID(int=500)})
     assert list(image.records()) == before
 
 
@@ -155,7 +156,8 @@ def test_blocks_of_producer_ids_follow_each_other(controller: Controller, image:
     block, records = controller.allocate_producer_ids(image)
     assert block == range(1000)
     assert records == [ProducerIdsRecord(broker_id=NODE, next_producer_id=1000)]
-    image.replay_append(records)
+    for record in records:
+        image.replay(record)
     assert controller.allocate_producer_ids(image).answer == range(1000, 2000)
 
 

@@ -6,17 +6,17 @@ import pytest
 
 from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
-from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.core.errors import InvalidConfiguration, InvalidRequest, KafkaStorage
-from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.metadata.metadata_logs import memory
+from tests.unit.broker.metadata.metadata_logs import opened as opened_log
 from tests.unit.broker.metadata.world import PublishedGroups, changes_on
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 def opened(files=None, **settings):
-    files = files or MemoryFiles(now_ms=lambda: 0)
-    log = MetadataLog.open(files, "/metadata")
+    files = files or memory()
+    log = opened_log(files)
     settings = broker_settings(settings)
     groups = PublishedGroups(settings)
     groups.load(log.image)

@@ -11,7 +11,6 @@ from aiokq.broker.metadata.metadata_delta import MetadataDelta
 from aiokq.broker.metadata.records import (
     GROUP_CONFIG,
     TOPIC_CONFIG,
-    TopicTakenOver,
     config_records,
     partition_record,
 )
@@ -53,8 +52,8 @@ DIRECTORY = uuid.UUID(int=1000)
 CREATED = [
     TopicRecord(name="t", topic_id=ID),
     *config_records(TOPIC_CONFIG, "t", {}, {"a": "1", "b": "2"}),
-    partition_record(ID, 0, 3),
-    partition_record(ID, 1, 3),
+    partition_record(ID, 0, 3, directory=None),
+    partition_record(ID, 1, 3, directory=None),
 ]
 
 
@@ -98,9 +97,8 @@ def test_only_settings_that_change_have_a_record():
     "record",
     [
         RemoveTopicRecord(topic_id=uuid.UUID(int=9)),
-        partition_record(uuid.UUID(int=9), 0, 0),
-        partition_record(ID, 5, 0),
-        TopicTakenOver(uuid.UUID(int=9)),
+        partition_record(uuid.UUID(int=9), 0, 0, directory=None),
+        partition_record(ID, 5, 0, directory=None),
         TopicRecord(name="t", topic_id=uuid.UUID(int=8)),
         PartitionChangeRecord(partition_id=2, topic_id=ID, leader=3),
         ClearElrRecord(topic_name="u"),
@@ -121,13 +119,14 @@ def test_a_delta_is_what_a_node_has_to_do():
     """The delta has each topic once, in its final state; a topic deleted again is only deleted."""
     image = image_of(*CREATED)
     records = [
-        partition_record(ID, 2, 3),
+        partition_record(ID, 2, 3, directory=None),
         ConfigRecord(resource_type=TOPIC_CONFIG, resource_name="t", name="a", value="9"),
         ConfigRecord(resource_type=GROUP_CONFIG, resource_name="g", name="x", value="1"),
         TopicRecord(name="gone", topic_id=uuid.UUID(int=2)),
         RemoveTopicRecord(topic_id=uuid.UUID(int=2)),
     ]
-    image.replay_append(records)
+    for record in records:
+        image.replay(record)
     delta = MetadataDelta.of(records, image)
     [topic] = delta.topics
     assert (topic.name, len(topic.partitions), topic.configs["a"]) == ("t", 3, "9")
@@ -157,7 +156,7 @@ def test_a_change_sets_the_fields_that_it_has():
 
 def test_the_directory_of_a_replica_is_its_nodes():
     """Ids below 100 mean that the replica has no directory yet or has lost it."""
-    record = partition_record(ID, 2, 3)
+    record = partition_record(ID, 2, 3, directory=None)
     record.replicas = [3, 4]
     record.directories = [DIRECTORY, uuid.UUID(int=2)]
     found = image_of(*CREATED, record).topics["t"].partitions[2]

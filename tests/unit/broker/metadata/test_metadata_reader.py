@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 
-from aiokq.broker.metadata.metadata_reader import MetadataReader
 from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.snapshot_file import snapshot_path
 from aiokq.core.errors import KafkaStorage
@@ -171,7 +170,6 @@ def test_the_newest_snapshot_stands_for_what_was_before(files: MemoryFiles) -> N
     assert list(read(files).image.records()) == list(state.image.records())
     files.remove(segments[0])
     assert set(read(files).image.topics) == {"t0", "t1", "t2", "t5"}
-    assert MetadataReader(files, DIRECTORY, crc32c).end() == newest
 
 
 def test_a_snapshot_is_read_though_nobody_may_write_to_it(files: MemoryFiles) -> None:
@@ -184,47 +182,36 @@ def test_a_snapshot_is_read_though_nobody_may_write_to_it(files: MemoryFiles) ->
     assert set(read(files).image.topics) == {"t0", "t1", "t2"}
 
 
-def test_the_end_is_found_without_reading_all(files: MemoryFiles) -> None:
-    """The index is used, also at full size with zeros after its entries, as a kill leaves it."""
+def test_a_sector_that_a_power_cut_left_unwritten_is_torn(files: MemoryFiles) -> None:
+    """The first append of an epoch has two batches; the second may reach the disk alone."""
     log = opened(files)
-    for number in range(2000):
-        log.append(config(number))
+    record = config(1)
+    for _ in range(2):  # the second time, the log ends 40 bytes before the end of a sector
+        size = len(files.read_bytes(SEGMENT))
+        log.append(record)
+        left = -(2 * len(files.read_bytes(SEGMENT)) - size) % 512
+        record.value = "v" * (500 + left - 40)
     log.close(clean=False)
+    before = files.read_bytes(SEGMENT)
+    assert len(before) % 512 == 512 - 40
+    log = opened(files, lead=False)
+    log.lead(topic(6))
+    log.close(clean=False)
+    began = files.read_bytes(SEGMENT)[len(before) :]
+    replaced(files, before + bytes(40) + began[40:])
     state = read(files)
-    reader = MetadataReader(files, DIRECTORY, crc32c)
-    data = files.read_bytes(SEGMENT)
-    position = batches(data)[-1]
-    relative = read_header(data, position).base_offset
-    entry = relative.to_bytes(4, "big") + position.to_bytes(4, "big")
-    index = SEGMENT.replace(".log", ".index")
-    files.write_atomic(index, entry + bytes(8000))
-    replaced(files, bytes(position) + data[position:])  # nothing before the last batch is read
-    assert reader.end() == (state.end_offset, state.epoch)
-    replaced(files, data)
-    files.write_atomic(index, b"\xff" * 16)
-    assert reader.end() == (state.end_offset, state.epoch)
-    files.remove(index)
-    assert reader.end() == (state.end_offset, state.epoch)
-    files.write_atomic(f"{DIRECTORY}/{state.end_offset:020d}.log", b"")
-    assert reader.end() == (state.end_offset, state.epoch)
-
-
-@pytest.mark.parametrize("change", ["torn", "tail", "flipped"])
-def test_the_end_of_bytes_that_are_no_batch_is_left_to_a_full_read(
-    files: MemoryFiles, change: str
-) -> None:
-    """A damaged batch would otherwise pass for the end, and the records after it be skipped."""
-    data = files.read_bytes(SEGMENT)
-    second = batches(data)[-2]
-    replaced(
-        files,
-        {
-            "torn": data[:-1],
-            "tail": data + b"\0" * 100,
-            "flipped": data[: second + 70] + b"?" + data[second + 71 :],
-        }[change],
-    )
-    assert MetadataReader(files, DIRECTORY, crc32c).end() is None
+    assert state.torn is not None
+    assert (state.torn.position, state.torn.size) == (len(before), len(began))
+    assert "t6" not in state.image.topics
+    replaced(files, before + bytes(39) + b"?" + began[40:])
+    with pytest.raises(KafkaStorage, match="is damaged at byte"):
+        read(files)
+    replaced(files, before + began)
+    add(files, encode_metadata_record(topic(7)[0]))  # the first append was synced before this one
+    after = files.read_bytes(SEGMENT)
+    replaced(files, before + bytes(40) + after[len(before) + 40 :])
+    with pytest.raises(KafkaStorage, match="is damaged at byte"):
+        read(files)
 
 
 def test_a_snapshot_that_is_damaged_is_refused(files: MemoryFiles) -> None:

@@ -1,4 +1,4 @@
-"""aiokq.broker.metadata.missing_directories: nodes started without one of their log directories."""
+"""Nodes that are started without one of their log directories."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import logging
 import pytest
 
 from aiokq import wire
-from aiokq.broker.metadata.missing_directories import forget_missing
+from aiokq.broker.metadata.directory_assignment import DirectoryAssignment
 from aiokq.broker.snapshot import take_snapshot
-from aiokq.core.errors import ConfigError, KafkaStorage
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets
 
@@ -51,7 +50,7 @@ async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(cap
     assert "paths=/b partitions offline=1 first=t-" in caplog.text
     async with on(files, A) as broker:  # the same at the next start
         assert without(broker) == lost
-    async with on(files, B, A) as broker:
+    async with on(files, A, B) as broker:
         for index in range(2):
             assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
 
@@ -74,7 +73,7 @@ async def test_one_that_moved_is_known_by_its_id():
     """A directory is known by its id, because mount points change."""
     files = await filled()
     files.rename(B, C)
-    async with on(files, C, A) as broker:
+    async with on(files, A, C) as broker:
         for index in range(2):
             assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
 
@@ -91,75 +90,6 @@ async def test_after_its_topics_were_deleted_it_is_forgotten(caplog):
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
         assert not broker.node.storage.directories.offline
     assert "missing" not in caplog.text
-
-
-async def lost() -> tuple[MemoryFiles, int, int]:
-    """Lose directory B; return the files, its partition, and the last epoch of consumers."""
-    files = await filled()
-    files.crash()
-    if files.exists(f"{A}/.kafka_cleanshutdown"):
-        files.remove(f"{A}/.kafka_cleanshutdown")
-    async with on(files, A, B) as broker:  # each unclean start increases the epochs
-        [directory] = [one for one in broker.node.storage.directories.all if one.path == B]
-        [partition] = directory.logs
-        epoch = broker.node.topics.partition(*partition).leader_epoch
-    files.remove_tree(B)
-    return files, partition.partition, epoch
-
-
-async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew():
-    """One partition of a hundred was on the lost disk."""
-    files, index, epoch = await lost()
-    plan = forget_missing(files, [A], execute=False)
-    assert plan.paths == (B,)
-    assert plan.partitions == (("t", index),)
-    async with on(files, A) as broker:
-        assert without(broker) == index
-    assert forget_missing(files, [A], execute=True) == plan
-    for _ in range(2):
-        async with on(files, A) as broker:
-            assert not broker.node.storage.directories.offline
-            partition = broker.node.topics.partition("t", index)
-            assert partition.leader_epoch > epoch  # clients ignore older epochs
-            assert (await broker.produce("t", batch(), partition=index)).error_code == 0
-            assert offsets((await broker.fetch_one("t", 1 - index, 0)).records) == [0, 1, 2]
-    assert forget_missing(files, [A], execute=True) == ((), ())
-
-
-async def test_a_replacement_has_the_partitions_of_the_one_that_was_forgotten():
-    """A new disk at the old path is a new directory, and gets the recreated partitions."""
-    files, index, _ = await lost()
-    forget_missing(files, [A], execute=True)
-    async with on(files, A, B) as broker:
-        [new] = [one for one in broker.node.storage.directories.all if one.path == B]
-        assert list(new.logs) == [("t", index)]
-    async with on(files, A, B) as broker:
-        assert not broker.node.storage.directories.offline
-
-
-async def test_one_that_was_forgotten_and_comes_back_keeps_the_broker_down():
-    """Its old records would mix with newer ones."""
-    files = await filled()
-    files.rename(B, "/unmounted")
-    forget_missing(files, [A], execute=True)
-    async with on(files, A) as broker:
-        for index in range(2):
-            await broker.produce("t", batch(), partition=index)
-    files.rename("/unmounted", B)
-    with pytest.raises(KafkaStorage, match="in two log directories"):
-        async with on(files, A, B):
-            pass
-
-
-async def test_nothing_is_forgotten_of_a_broker_that_runs_or_is_not_there():
-    """A mistyped path must not be taken for a lost disk."""
-    files = await filled()
-    async with on(files, A, B):
-        with pytest.raises(KafkaStorage, match="stop the broker that uses it"):
-            forget_missing(files, [A], execute=True)
-    with pytest.raises(ConfigError, match=r"no meta\.properties"):
-        forget_missing(files, [A, C], execute=True)
-    assert forget_missing(files, [A, B], execute=True) == ((), ())
 
 
 async def test_one_without_partitions_may_go():
@@ -180,3 +110,37 @@ async def test_a_snapshot_of_two_is_one_and_misses_none():
     async with on(files, "/copy") as broker:
         assert not broker.node.storage.directories.offline
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1, 2]
+
+
+async def unassigned(monkeypatch: pytest.MonkeyPatch) -> MemoryFiles:
+    """Create two partitions, and kill the node before it has recorded their directories."""
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryAssignment, "placed", lambda *_: None)
+        return await filled()
+
+
+async def test_one_that_may_have_a_partition_is_missed_at_each_start(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The first start without it must not forget that the partition may be there."""
+    files = await unassigned(monkeypatch)
+    for _ in range(2):
+        async with on(files, A) as broker:
+            lost = without(broker)
+            assert (await broker.produce("t", batch(), partition=lost)).error_code == 56
+    async with on(files, A, B) as broker:
+        for index in range(2):
+            assert offsets((await broker.fetch_one("t", index, 0)).records) == [0, 1, 2]
+    async with on(files, A) as broker:  # its directory is recorded now
+        assert without(broker) == lost
+
+
+async def test_a_missing_directory_is_named_by_its_id_without_the_node_file(caplog):
+    """Paths are known from a file that may be lost."""
+    files = await filled()
+    files.remove(f"{A}/aiokq-node.json")
+    async with on(files, A) as broker:
+        without(broker)
+        [path] = broker.node.storage.directories.offline
+        assert path.startswith("with directory.id ")
+    assert "paths=with directory.id" in caplog.text

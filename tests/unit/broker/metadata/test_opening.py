@@ -16,6 +16,7 @@ from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.maintenance import jobs
 from aiokq.broker.metadata import opening
+from aiokq.broker.metadata.cluster_metadata_log import METADATA_PARTITION
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.offload import THREADS
@@ -446,9 +447,11 @@ async def test_a_log_is_the_loops_only_when_its_thread_is_done():
     assign = PartitionLog.assign_epoch
 
     def assign_epoch(log: PartitionLog, *epoch: int) -> None:
+        if log.topic_partition == METADATA_PARTITION:
+            return assign(log, *epoch)
         directory = broker.node.storage.directories.directory_of(log.topic_partition)
         begun.append(log.topic_partition in directory.logs)
-        assign(log, *epoch)
+        return assign(log, *epoch)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(PartitionLog, "assign_epoch", assign_epoch)

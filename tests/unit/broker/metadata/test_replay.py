@@ -64,14 +64,18 @@ def test_partitions_are_the_same_on_the_short_way(version):
 
 def test_a_topic_that_was_deleted_gets_no_partition():
     """The short way remembers the last topic."""
-    began = replay(TOPIC, partition_record(ID, 0, 1), RemoveTopicRecord(topic_id=ID))
+    began = replay(
+        TOPIC, partition_record(ID, 0, 1, directory=None), RemoveTopicRecord(topic_id=ID)
+    )
     with pytest.raises(CorruptRecord, match="does not exist"):
-        began.replay(encode_metadata_record(partition_record(ID, 1, 1)))
+        began.replay(encode_metadata_record(partition_record(ID, 1, 1, directory=None)))
 
 
 def test_records_of_a_transaction_take_effect_together():
     """Kafka's controller writes the first records of a new log in a transaction."""
-    began = replay(BeginTransactionRecord(name="x"), TOPIC, partition_record(ID, 0, 1))
+    began = replay(
+        BeginTransactionRecord(name="x"), TOPIC, partition_record(ID, 0, 1, directory=None)
+    )
     assert began.in_transaction
     assert not began.image.topics
     began.replay(encode_metadata_record(EndTransactionRecord()))
@@ -117,6 +121,6 @@ def test_records_of_a_newer_kafka_are_refused_by_name(head, error, words):
 @pytest.mark.parametrize("size", range(60))
 def test_a_partition_record_that_is_cut_is_corrupt(size):
     """Neither way may read beyond the value."""
-    value = encode_metadata_record(partition_record(ID, 0, 1))
+    value = encode_metadata_record(partition_record(ID, 0, 1, directory=None))
     with pytest.raises(CorruptRecord):
         replay(TOPIC).replay(value[: min(size, len(value) - 1)])

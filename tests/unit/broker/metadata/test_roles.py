@@ -39,7 +39,8 @@ class Cluster:
         self.events.append(f"resigned {partition.index}")
 
     async def publish(self, *records) -> None:
-        self.image.replay_append(records)
+        for record in records:
+            self.image.replay(record)
         delta = MetadataDelta.of(records, self.image)
         assert await self.broker.node.storage.publisher.publish(delta) is None
 

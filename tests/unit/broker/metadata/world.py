@@ -1,4 +1,4 @@
-"""Metadata changes without a node: a log on an in-memory disk, and a test's publisher."""
+"""Metadata changes without a node: they are recorded in a log, and a test's publisher gets them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import random
 from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
+from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
 from aiokq.broker.metadata.controller import Controller
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.metadata_delta import MetadataDelta
-from aiokq.broker.metadata.metadata_log import MetadataLog
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import InlineOffload
 
@@ -34,9 +34,9 @@ class PublishedGroups:
         return None
 
 
-def changes_on(log: MetadataLog, publisher=None, settings=None) -> MetadataChanges:
+def changes_on(log: ClusterMetadataLog, publisher=None, settings=None) -> MetadataChanges:
     """Return changes that are recorded in `log`."""
     settings = settings or broker_settings({})
     rng = random.Random(1)
-    controller = Controller(settings, 0, lambda: random_id(rng))
+    controller = Controller(settings, log.node_id, lambda: random_id(rng))
     return MetadataChanges(controller, log, publisher or PublishedGroups(), InlineOffload())

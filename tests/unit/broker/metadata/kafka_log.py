@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from aiokq.broker.log.partition_metadata import write_partition_metadata
+from aiokq.broker.metadata.metadata_reader import MetadataReader
 from aiokq.broker.metadata.record_codec import encode_metadata_record
 from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 from aiokq.fastpath import crc32c
@@ -13,6 +14,7 @@ from aiokq.records.quorum_control import encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionRecord,
     TopicRecord,
 )
@@ -24,6 +26,8 @@ DIRECTORY = "/data/__cluster_metadata-0"
 ORDERS = uuid.UUID("11111111-1111-4111-8111-111111111111")
 OTHER = uuid.UUID("22222222-2222-4222-8222-222222222222")
 NODE = 3
+HERE = uuid.UUID("00000000-0000-4000-8000-000000000001")
+LEVEL = FeatureLevelRecord(name="metadata.version", feature_level=25)
 
 
 def topic(name: str = "orders", topic_id: uuid.UUID = ORDERS) -> TopicRecord:
@@ -36,6 +40,7 @@ def partition(
     replicas: Sequence[int] = (NODE,),
     leader: int = NODE,
     epoch: int = 0,
+    directory: uuid.UUID = HERE,
 ) -> PartitionRecord:
     return PartitionRecord(
         partition_id=number,
@@ -45,6 +50,7 @@ def partition(
         leader=leader,
         leader_epoch=epoch,
         partition_epoch=epoch,
+        directories=[directory] * len(replicas),
     )
 
 
@@ -75,6 +81,13 @@ class KafkaLog:
         records = [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)]
         self.write(encode_batch(records, crc32c=crc32c, base_offset=self.end, leader_epoch=epoch))
         self.end += len(records)
+
+    def reopen(self) -> None:
+        """Continue the log after another broker has written to it."""
+        state = MetadataReader(self.files, DIRECTORY, crc32c).read()
+        self.end = state.end_offset
+        names = self.files.listdir(DIRECTORY)
+        self.base = max(int(name[:20]) for name in names if name.endswith(".log"))
 
     def lead(self, epoch: int) -> None:
         """Append the first batch of a new controller: a control record."""

@@ -3,7 +3,8 @@
 None of their records is deleted or compacted, because their ``cleanup.policy`` is empty until the
 user sets it.
 
-Tests: ``tests/unit/broker/kraft/test_takeover.py``, ``tests/interop/apache/test_directories.py``.
+Tests: ``tests/unit/broker/metadata/test_found_partitions.py``,
+``tests/interop/apache/test_directories.py``.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log import file_names
+from aiokq.broker.log.leader_epochs import read_latest_epoch
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.records import (
     TOPIC_CONFIG,
-    MetadataRecord,
-    TopicTakenOver,
     config_records,
+    partition_elsewhere,
     partition_record,
 )
 from aiokq.broker.metadata.topic_names import check_topic_name
@@ -30,24 +32,24 @@ from aiokq.wire.cluster_metadata_records import TopicRecord
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.metadata.metadata_log import MetadataLog
+    from aiokq.core.files import Files
+    from aiokq.wire.struct import Message
 
-__all__ = ["NO_EPOCH", "serve_as_found"]
+__all__ = ["found_partition_records"]
 
 logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
 """Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
 
-NO_EPOCH: Final = -1
-"""Leader epoch of partitions for which no metadata of Kafka has an epoch."""
-
 MOST_PARTITIONS: Final = 100_000
 """Limit of partition numbers; a directory with a higher number was not created by a broker."""
 
 
-def serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: Random) -> None:
-    """Create topics for the partitions that are found in the directories.
+def found_partition_records(
+    files: Files, directories: LogDirectories, random: Random
+) -> list[Message]:
+    """Return the records of topics for the partitions that are found in the directories.
 
     Raises:
         KafkaStorage: topic ids contradict each other; the user has to choose.
@@ -59,26 +61,34 @@ def serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: R
             if _may_be_served(partition) and directory.has_segments(partition):
                 found = topics.setdefault(partition.topic, {})
                 found.setdefault(partition.partition, (topic_id, directory))
+    records: list[Message] = []
     if not topics:
-        return
-    records: list[MetadataRecord] = []
+        return records
     topic_ids = _topic_ids(topics, random)
+    node_id = directories.properties.node_id
     for name, found in sorted(topics.items()):
         topic_id = topic_ids[name]
         records += [
             TopicRecord(name=name, topic_id=topic_id),
             *config_records(TOPIC_CONFIG, name, {}, KEPT),
-            *(
-                partition_record(topic_id, number, directories.properties.node_id)
-                for number in range(max(found) + 1)
-            ),
-            TopicTakenOver(
-                topic_id,
-                tuple(number for number in range(max(found)) if number not in found),
-                (NO_EPOCH,) * (max(found) + 1),
-            ),
         ]
-    metadata.append(*records)
+        for number in range(max(found) + 1):
+            if number not in found:
+                records.append(partition_elsewhere(topic_id, number))
+                continue
+            _, directory = found[number]
+            place = (
+                f"{directory.path}/{file_names.partition_directory(TopicPartition(name, number))}"
+            )
+            records.append(
+                partition_record(
+                    topic_id,
+                    number,
+                    node_id,
+                    directory=directory.directory_id,
+                    leader_epoch=max(read_latest_epoch(files, place), 0),
+                )
+            )
     logger.warning(
         "no metadata in %s: topics=%d partitions=%d are served as found, and none of their "
         "records are deleted or compacted until their cleanup.policy is set",
@@ -86,6 +96,7 @@ def serve_as_found(directories: LogDirectories, metadata: MetadataLog, random: R
         len(topics),
         sum(map(len, topics.values())),
     )
+    return records
 
 
 def _topic_ids(

@@ -1,0 +1,367 @@
+"""A log directory that aiokq and Apache Kafka use in turn, and what its metadata says.
+
+Each turn makes, changes and removes something of each kind, and returns what the metadata log must
+have more and less afterwards. Everything else must stay as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+import aiokq
+from aiokq import wire
+from aiokq.admin.config_types import ConfigResource, ConfigResourceType
+from aiokq.admin.topics import NewTopic
+from aiokq.broker.log.file_names import CLUSTER_METADATA
+from aiokq.broker.metadata.metadata_reader import MetadataReader, MetadataState
+from aiokq.core.files import OsFiles
+from aiokq.fastpath import crc32c
+from aiokq.wire.alter_client_quotas import (
+    AlterClientQuotasEntityData,
+    AlterClientQuotasEntryData,
+    AlterClientQuotasOpData,
+)
+from aiokq.wire.update_features import FeatureUpdateKey
+from tests.interop.apache.directories import CODECS, produce
+from tests.peers.apache_kafka import ApacheKafka, random_id, run_tool
+from tests.peers.broker_process import BrokerProcess
+from tests.peers.other_clients import PATIENCE
+
+FACTS: Final = {
+    "FeatureLevelRecord": ("name",),
+    "TopicRecord": ("topic_id",),
+    "PartitionRecord": ("topic_id", "partition_id"),
+    "ConfigRecord": ("resource_type", "resource_name", "name"),
+    "ClientQuotaRecord": ("key",),
+    "AccessControlEntryRecord": ("principal", "resource_name", "operation"),
+    "UserScramCredentialRecord": ("name", "mechanism"),
+    "DelegationTokenRecord": ("token_id",),
+}
+"""By record type, the fields that say what a record is about."""
+
+OF_A_START: Final = ("RegisterBrokerRecord", "RegisterControllerRecord", "ProducerIdsRecord")
+"""The records that each start or use of a broker replaces."""
+
+OF_LEADERSHIP: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("isr", "leader", "leader_epoch", "partition_epoch"), 0),
+    "leader_recovery_state": 0,  # after a kill, Kafka elects the only replica as an unclean leader
+    **dict.fromkeys(("eligible_leader_replicas", "last_known_elr")),
+}
+"""The fields of a partition that starts and stops change, with a value that hides them."""
+
+SETTINGS: Final[Mapping[str, Any]] = {
+    "metadata_log_max_record_bytes_between_snapshots": "3000",
+    "offsets_topic_num_partitions": "4",
+}
+ACCESS: Final[Mapping[str, Any]] = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+    "super_users": "User:ANONYMOUS",
+}
+"""Settings of Apache Kafka alone, without which it keeps no ACLs."""
+
+FEATURES: Final = {
+    1: ("transaction.version", 2),
+    2: ("metadata.version", 29),
+    3: ("share.version", 1),
+}
+"""By round, the feature that Apache Kafka raises."""
+
+DYNAMIC: Final = "dynamic"
+STATIC: Final = "static"
+"""Where the voters are: in the log (`kraft.version` 1), or in the settings (0)."""
+
+Facts = dict[str, str]
+
+
+class Node(ApacheKafka):
+    """A single node of Apache Kafka whose log directory aiokq can use, too.
+
+    Args:
+        voters: `DYNAMIC` or `STATIC`.
+    """
+
+    def __init__(self, directory: Path, voters: str) -> None:
+        super().__init__(directory, **SETTINGS, **ACCESS)
+        self.voters = voters
+        self._properties_path(1).write_text(self.configuration(1))
+
+    @property
+    def data(self) -> Path:
+        """The log directory."""
+        return self.directory / "node-1"
+
+    def configuration(self, node: int) -> str:
+        text = super().configuration(node)
+        if self.voters == STATIC:
+            return text
+        return text.replace("controller.quorum.voters=1@", "controller.quorum.bootstrap.servers=")
+
+    def format(self) -> None:
+        arguments = ["format", "-t", random_id(), "-c", str(self._properties_path(1))]
+        if self.voters == DYNAMIC:
+            arguments.append("--standalone")
+        done = run_tool("kafka.tools.StorageTool", *arguments)
+        assert done.returncode == 0, done.stderr
+
+    def aiokq(self) -> BrokerProcess:
+        """Return aiokq's broker with the node's settings and address, not started."""
+        path = self.directory / "aiokq.properties"
+        names = {name.replace("_", ".") for name in ACCESS} | {"replica.selector.class"}
+        lines = self.configuration(1).splitlines(keepends=True)
+        path.write_text("".join(one for one in lines if one.partition("=")[0] not in names))
+        return BrokerProcess(self.data, "--config", str(path), port=self.ports[1])
+
+
+# --- what the metadata says
+
+
+def state(data: Path) -> MetadataState:
+    """Read the metadata log of a stopped node."""
+    return MetadataReader(OsFiles(), str(data / CLUSTER_METADATA), crc32c).read()
+
+
+def facts(found: MetadataState) -> Facts:
+    """Return the records of the metadata by what they are about, without what starts change."""
+    names = {topic.topic_id: topic.name for topic in found.image.topics.values()}
+    said: Facts = {}
+    for record in found.image.records():
+        kind = type(record).__name__
+        assert kind in FACTS or kind in OF_A_START, kind
+        if kind in OF_A_START:
+            continue
+        identity = [getattr(record, field) for field in FACTS[kind]]
+        identity[:1] = [names.get(identity[0], identity[0])]
+        if kind == "PartitionRecord":
+            record = copy.copy(record)
+            for field, value in OF_LEADERSHIP.items():
+                setattr(record, field, value)
+        name = " ".join([kind.removesuffix("Record"), *map(str, identity)])
+        assert name not in said, name
+        said[name] = repr(record)
+    return said
+
+
+def epochs(found: MetadataState) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the leader epoch and the partition epoch of each partition."""
+    return {
+        (topic.name, index): (one.leader_epoch, one.partition_epoch)
+        for topic in found.image.topics.values()
+        for index, one in enumerate(topic.partitions)
+    }
+
+
+def differences(before: Facts, after: Facts) -> dict[str, str]:
+    """Return what was "added", "removed" or "changed"; internal topics are left out."""
+    found = {}
+    for name in {*before, *after}:
+        old, new = before.get(name), after.get(name)
+        if old != new and " __" not in name:
+            found[name] = "added" if old is None else "removed" if new is None else "changed"
+    return found
+
+
+# --- what a turn asks for
+
+
+class Turn(NamedTuple):
+    """One use of the directory by one of the two brokers.
+
+    Attributes:
+        make: "aiokq" or "kafka".
+        round: number of the round, from 1; in each, aiokq has the first turn.
+    """
+
+    make: str
+    round: int
+
+    @property
+    def number(self) -> int:
+        """Number of the turn, from 1."""
+        return 2 * self.round - (self.make == "aiokq")
+
+    @property
+    def topic(self) -> str:
+        """The topic that the turn creates; the next turn of the make deletes it."""
+        return f"{self.make}-{self.round}"
+
+
+async def change(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Ask for a change of each kind; return the expected `differences`."""
+    number, topic = turn.number, turn.topic
+    session = {"consumer.session.timeout.ms": str(50000 + number)}
+    group = ConfigResource(ConfigResourceType.GROUP, "workers")
+    async with aiokq.Admin(bootstrap) as admin:
+        new = [NewTopic(topic, 2, 1, configs={"retention.ms": "864000000"})]
+        if number == 1:
+            new.append(NewTopic("shared", 1, 1, configs={"segment.ms": "900001"}))
+        await admin.create_topics(new, raise_errors=True)
+        if number > 1:
+            await admin.create_partitions({"shared": number}, raise_errors=True)
+            await admin.alter_configs({"shared": {"segment.ms": str(900000 + number)}})
+        if turn.round > 1:
+            await admin.delete_topics(f"{turn.make}-{turn.round - 1}", raise_errors=True)
+        await admin.alter_configs({group: session}, raise_errors=True)
+    expected = {
+        f"Topic {topic}": "added",
+        f"Partition {topic} 0": "added",
+        f"Partition {topic} 1": "added",
+        f"Config 2 {topic} retention.ms": "added",
+        f"Partition shared {number - 1}": "added",
+        "Config 2 shared segment.ms": "changed",
+        "Config 32 workers consumer.session.timeout.ms": "changed",
+    }
+    if number == 1:
+        first = ("Topic shared", *(name for name, how in expected.items() if how == "changed"))
+        expected |= dict.fromkeys(first, "added")
+    if turn.round > 1:
+        gone = f"{turn.make}-{turn.round - 1}"
+        names = ("Topic {}", "Partition {} 0", "Partition {} 1", "Config 2 {} retention.ms")
+        expected |= {name.format(gone): "removed" for name in names}
+    return expected
+
+
+async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Ask for changes that only Apache Kafka makes yet; return the expected `differences`."""
+    number = turn.round
+    feature, level = FEATURES[number]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_acls([AclBinding(*acl(number))]).values():
+        made.result(PATIENCE)
+    if number > 1:
+        for removed in admin.delete_acls([AclBindingFilter(*acl(number - 1))]).values():
+            assert len(removed.result(PATIENCE)) == 1
+    credential = UserScramCredentialUpsertion(
+        f"user-{number}",
+        ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096),
+        b"secret",
+        b"salt of the user",
+    )
+    for altered in admin.alter_user_scram_credentials([credential]).values():
+        altered.result(PATIENCE)
+    cluster = ConfigResource(ConfigResourceType.BROKER, "")
+    broker = ConfigResource(ConfigResourceType.BROKER, "1")
+    async with aiokq.Admin(bootstrap) as ours:
+        await ours.alter_configs(
+            {
+                cluster: {"background.threads": str(11 + number)},
+                broker: {"num.io.threads": str(9 + number)},
+            },
+            raise_errors=True,
+        )
+    async with aiokq.Cluster(bootstrap) as cluster_client:
+        quota = AlterClientQuotasEntryData(
+            entity=[AlterClientQuotasEntityData(entity_type="user", entity_name="alice")],
+            ops=[AlterClientQuotasOpData(key="consumer_byte_rate", value=1000.0 * number)],
+        )
+        quotas = await cluster_client.request(wire.AlterClientQuotasRequest(entries=[quota]))
+        assert [entry.error_code for entry in quotas.entries] == [0]
+        update = FeatureUpdateKey(feature=feature, max_version_level=level)
+        features = await cluster_client.request(
+            wire.UpdateFeaturesRequest(feature_updates=[update])
+        )
+        assert features.error_code == 0, features.error_message
+    again = "changed" if number > 1 else "added"
+    expected = {
+        f"AccessControlEntry User:alice-{number} orders {int(AclOperation.READ.value)}": "added",
+        f"UserScramCredential user-{number} 1": "added",
+        "ClientQuota consumer_byte_rate": again,
+        "Config 4  background.threads": again,
+        "Config 4 1 num.io.threads": again,
+        f"FeatureLevel {feature}": "changed" if feature == "metadata.version" else "added",
+    }
+    if number > 1:
+        old = f"AccessControlEntry User:alice-{number - 1} orders {int(AclOperation.READ.value)}"
+        expected[old] = "removed"
+    return expected
+
+
+def acl(number: int) -> tuple[Any, ...]:
+    """Return the arguments of a binding, which are also those of a filter."""
+    return (
+        ResourceType.TOPIC,
+        "orders",
+        ResourcePatternType.LITERAL,
+        f"User:alice-{number}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+
+
+async def write(bootstrap: str, turn: Turn) -> None:
+    """Write records to the new topic and to every partition of the shared one."""
+    codec = CODECS[turn.number % len(CODECS)]
+    produce(bootstrap, turn.topic, 20, codec=codec)
+    async with aiokq.Producer(bootstrap, enable_idempotence=True) as producer:
+        for partition in range(turn.number):
+            value = b"%s %d" % (turn.topic.encode(), partition)
+            await producer.send("shared", value, key=b"key", partition=partition)
+
+
+def counts(bootstrap: str) -> dict[str, int]:
+    """Return the topics that are not internal, with their partition counts."""
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE)
+    return {
+        name: len(topic.partitions)
+        for name, topic in found.topics.items()
+        if not name.startswith("__")
+    }
+
+
+# --- Kafka's tools
+
+
+def dump(data: Path) -> str:
+    """Return what Kafka's tool prints of the segments and snapshots of the metadata log."""
+    directory = data / CLUSTER_METADATA
+    files: Iterable[Path] = [*directory.glob("*.log"), *directory.glob("*.checkpoint")]
+    done = run_tool(
+        "kafka.tools.DumpLogSegments",
+        "--cluster-metadata-decoder",
+        "--skip-record-metadata",
+        "--files",
+        ",".join(map(str, sorted(files))),
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip(), done.stderr
+    return done.stdout
+
+
+def shell_paths(file: Path) -> set[str]:
+    """Return the topics, partitions and configs in a file, as paths of Kafka's metadata shell."""
+    done = run_tool("org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "find", "/")
+    assert done.returncode == 0, done.stderr
+    lines = (line.removeprefix("/image/") for line in done.stdout.splitlines())
+    wanted = re.compile(r"topics/byName/[^/]+(/\d+)?|configs/[^/]+/.+")
+    return {line for line in lines if wanted.fullmatch(line)}
+
+
+def image_paths(found: MetadataState) -> set[str]:
+    """Return the same paths of a metadata image."""
+    kinds = {2: "TOPIC", 4: "BROKER", 32: "GROUP"}
+    paths: set[str] = set()
+    for topic in found.image.topics.values():
+        place = f"topics/byName/{topic.name}"
+        paths |= {place, *(f"{place}/{index}" for index in range(len(topic.partitions)))}
+    for (kind, name), configs in found.image.configs.items():
+        resource = f"{kinds[kind]}:{name}" if name else kinds[kind]
+        paths |= {f"configs/{resource}/{key}" for key in configs}
+    return paths
