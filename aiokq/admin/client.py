@@ -336,7 +336,9 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
             [config_resources]
             if isinstance(config_resources, ConfigResource | str)
             else arguments.list_argument(
-                config_resources, "config_resources", "['orders', ConfigResource.broker(1)]"
+                config_resources,
+                "config_resources",
+                "['orders', ConfigResource(ConfigResourceType.BROKER, '1')]",
             ),
             names=None
             if names is None

@@ -187,6 +187,6 @@ def as_resource(resource: ResourceLike) -> ConfigResource:
     if not isinstance(resource, str):
         raise TypeError(
             "a resource with configs must be a topic name or a ConfigResource, as in "
-            f"ConfigResource.broker(1), not {resource!r}"
+            f"ConfigResource(ConfigResourceType.BROKER, '1'), not {resource!r}"
         )
     return ConfigResource(ConfigResourceType.TOPIC, resource)
