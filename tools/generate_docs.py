@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from aiokq.admin.settings import AdminSettings
+from aiokq.broker.config.dynamic_settings import is_dynamic
+from aiokq.broker.config.setting import Setting
 from aiokq.broker.config.settings import PROFILES, SETTINGS
 from aiokq.broker.config.settings import broker_settings as settings_of
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
@@ -96,6 +98,14 @@ def broker_settings() -> list[str]:
         "broker accepts them and names them in one line when it starts. A value that asks for "
         "something the broker cannot do is refused, and so is a name that Kafka does not have.",
         "",
+        "Settings marked *dynamic* change while the broker runs, for one broker or for all: by "
+        "`aiokq cluster alter`, `Admin.alter_configs`, or Kafka's `kafka-configs`. The values are "
+        "kept in the cluster's metadata and come before those given at a start; a broker's own "
+        "value comes before that of all brokers. `listener.name.NAME.max.connections` is dynamic "
+        "as well. While `eligible.leader.replicas.version` is 1, as in new directories, "
+        "`min.insync.replicas` is one value for all brokers: a new cluster begins with that of its "
+        "first start, and later starts do not change it.",
+        "",
     ]
     lines += table(
         ("setting", "type", "default", "range", "meaning"),
@@ -105,7 +115,7 @@ def broker_settings() -> list[str]:
                 row.kind,
                 f"`{row.default}`",
                 _range(row.at_least, row.at_most, row.choices),
-                row.doc if row.has_effect else f"{row.doc} No effect yet.",
+                _broker_meaning(row),
             )
             for row in SETTINGS.values()
         ),
@@ -135,6 +145,12 @@ def broker_settings() -> list[str]:
         ),
     )
     return lines
+
+
+def _broker_meaning(row: Setting) -> str:
+    marks = [] if row.has_effect else ["No effect yet."]
+    marks += ["*Dynamic.*"] if is_dynamic(row.name) else []
+    return " ".join((row.doc, *marks))
 
 
 def _range(least: float | None, most: float | None, choices: Sequence[str]) -> str:

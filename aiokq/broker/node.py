@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
@@ -23,9 +24,9 @@ from aiokq.broker.listening import NodeServers
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
-from aiokq.broker.maintenance import Maintenance, jobs
+from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
 from aiokq.broker.metadata.metadata_start import NodeRegistration
-from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs
+from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
 from aiokq.broker.warm_up import warm_up
@@ -64,13 +65,15 @@ class BrokerNode:
     """One broker.
 
     Args:
-        settings: the settings of the node, as returned by `config.settings.broker_settings`.
+        settings: the settings with which the node starts, as returned by
+            `config.settings.broker_settings`; dynamic ones in its metadata come before them.
         environment: clock, random, network, files and offload.
         data_dir: the node's log directory or directories, created if they are missing.
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
 
     Attributes:
+        dynamic_settings: the settings in effect, with the values behind them.
         servers: the node's listeners.
         purgatory: fetches that wait for records.
         cold_reads: pending reads of records outside the page cache.
@@ -92,7 +95,7 @@ class BrokerNode:
         listeners: Listeners | None = None,
         node_id: int | None = None,
     ) -> None:
-        self.settings = settings
+        self.dynamic_settings = DynamicSettings(settings)
         self.environment = environment
         self.crc32c = crc32c
         self.counters = BrokerCounters()
@@ -119,6 +122,11 @@ class BrokerNode:
         self._deletion: FileDeletion | None = None
         self._purge_handle: asyncio.Handle | None = None
         self._pid = os.getpid()
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings in effect."""
+        return self.dynamic_settings.current
 
     # identity
 
@@ -242,7 +250,7 @@ class BrokerNode:
         try:
             self._storage = await Storage.open(
                 self.environment,
-                self.settings,
+                self.dynamic_settings,
                 self._data_dirs,
                 node_id=self._given_node_id,
                 registration=self._registration(),
@@ -272,7 +280,7 @@ class BrokerNode:
             self.leadership_listeners.append(self._group_coordinator)
             await self._group_coordinator.start()
             self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
-            Maintenance(self._supervisor, self.background).start(jobs(self))
+            self._start_jobs()
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
@@ -301,6 +309,29 @@ class BrokerNode:
             else None,
         )
 
+    def _start_jobs(self) -> None:
+        """Start the periodic jobs, and apply settings that change from now on."""
+        maintenance = Maintenance(self._supervisor, self.background)
+        cleaners = CleanerJobs(self)
+        maintenance.start(jobs(self, cleaners))
+
+        def settings_changed(names: frozenset[str]) -> None:
+            if "log.cleaner.threads" in names:
+                maintenance.start(cleaners())
+            if any("max.connections" in name for name in names):
+                self.servers.limit_connections(self.settings)
+
+        for name, (given, value) in self.dynamic_settings.overridden().items():
+            logger.warning(
+                "setting given at the start has no effect: setting=%s given=%s in_effect=%s; a "
+                "dynamic value comes before it, see aiokq cluster configs",
+                name,
+                given,
+                value,
+            )
+        self.dynamic_settings.listeners.append(settings_changed)
+        self.servers.limit_connections(self.settings)  # the metadata may have dynamic limits
+
     def _areas(self) -> Areas:
         """Return the areas for the handlers; the node has to be open."""
         cluster = NodeCluster(
@@ -318,8 +349,9 @@ class BrokerNode:
                 purge_later=self.purge_later,
             ),
             cluster=cluster,
-            configs=NodeConfigs(self.settings, self.group_configs, node=self),
+            configs=NodeConfigs(self.dynamic_settings, self.group_configs, node=self),
             producer_ids=self.producer_ids,
+            quorum=NodeQuorum(self.storage, self.servers),
             host=NodeHost(self.environment, self.crc32c),
             turn=self.turn,
         )

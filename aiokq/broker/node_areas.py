@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from aiokq.broker.endpoint import BrokerEndpoint
+from aiokq.broker.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_LEVELS
+from aiokq.broker.metadata.quorum_description import (
+    ControllerListener,
+    FinalizedFeatures,
+    QuorumDescription,
+)
+from aiokq.wire.fields import ZERO_UUID
+from aiokq.wire.quorum_records import VotersRecordEndpoint
+
 if TYPE_CHECKING:
+    from aiokq.broker.config.dynamic_settings import DynamicSettings
     from aiokq.broker.config.settings import BrokerSettings
-    from aiokq.broker.endpoint import BrokerEndpoint
+    from aiokq.broker.listening import NodeServers
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata.config_sources import ConfigEntry, ConfiguredNode
+    from aiokq.broker.metadata.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.group_configs import GroupConfigs
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.broker.storage import Storage
     from aiokq.core.environment import Environment
     from aiokq.records.header import Checksum
+    from aiokq.wire.registration_records import ControllerEndpoint
 
-__all__ = ["NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs"]
+__all__ = ["NodeCluster", "NodeConfigs", "NodeHost", "NodeLogs", "NodeQuorum"]
 
 
 class NodeCluster:
@@ -47,14 +60,19 @@ class NodeCluster:
 class NodeConfigs:
     """The settings of the node and of its groups."""
 
-    __slots__ = ("_node", "group_configs", "settings")
+    __slots__ = ("_node", "dynamic_settings", "group_configs")
 
     def __init__(
-        self, settings: BrokerSettings, group_configs: GroupConfigs, *, node: ConfiguredNode
+        self, settings: DynamicSettings, group_configs: GroupConfigs, *, node: ConfiguredNode
     ) -> None:
-        self.settings = settings
+        self.dynamic_settings = settings
         self.group_configs = group_configs
         self._node = node
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings in effect."""
+        return self.dynamic_settings.current
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
         """Return the settings of the node that have an effect, with their sources."""
@@ -108,3 +126,78 @@ class NodeLogs:
     async def save_log_starts(self) -> None:
         """Write the log start offsets to the checkpoint file."""
         await self._storage.save_log_starts()
+
+
+class NodeQuorum:
+    """The metadata quorum of which the node is the only voter."""
+
+    __slots__ = ("_servers", "_storage")
+
+    def __init__(self, storage: Storage, servers: NodeServers) -> None:
+        self._storage = storage
+        self._servers = servers
+
+    def describe(self) -> QuorumDescription:
+        """Return the state of the quorum."""
+        log = self._storage.metadata
+        named = log.kraft_version > 0
+        return QuorumDescription(
+            log.node_id,
+            log.epoch,
+            self._storage.directories.metadata.directory_id if named else ZERO_UUID,
+            log.end_offset,
+            [ControllerListener(one.name, one.host, one.port) for one in self._controllers()],
+        )
+
+    def features(self) -> FinalizedFeatures:
+        """Return the levels of the features that work here and are on."""
+        log = self._storage.metadata
+        levels = {
+            name: level
+            for name, level in self._storage.publisher.features.items()
+            if name in SUPPORTED_LEVELS or name == METADATA_VERSION
+        }
+        if log.kraft_version:
+            levels[KRAFT_VERSION] = log.kraft_version
+        return FinalizedFeatures(levels, log.end_offset - 1)
+
+    def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
+        """Return the registered brokers besides this node, with their addresses on a listener."""
+        log = self._storage.metadata
+        return [
+            BrokerEndpoint(broker.broker_id, address.host, address.port, broker.rack)
+            for broker in list(log.image.brokers.values())
+            if broker.broker_id != log.node_id
+            for address in broker.end_points
+            if address.name == listener
+        ]
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool
+    ) -> None:
+        """Change levels of features; they are in effect on return."""
+        from aiokq.broker.metadata.feature_updates import needs_registration
+        from aiokq.broker.metadata.voters import only_voter
+
+        storage, controllers = self._storage, self._controllers()
+        directories = storage.directories
+        before = self.features().levels[METADATA_VERSION]
+        voters = None
+        if controllers:
+            addresses = [
+                VotersRecordEndpoint(name=one.name, host=one.host, port=one.port)
+                for one in controllers
+            ]
+            voters = only_voter(
+                storage.metadata.node_id, directories.metadata.directory_id, addresses
+            )
+        await storage.changes.update_features(updates, voters=voters, validate_only=validate_only)
+        if needs_registration(before, self.features().levels[METADATA_VERSION]):
+            await storage.changes.register_again(controllers, directories.online_ids)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove the registration of a broker."""
+        await self._storage.changes.unregister_broker(broker_id)
+
+    def _controllers(self) -> list[ControllerEndpoint]:
+        return self._servers.controller_records()

@@ -154,8 +154,11 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     45: (_ALTER_CLUSTER,),
     46: (_DESCRIBE_CLUSTER,),
     47: (_DELETE_GROUP, _READ_TOPIC),
+    55: (_DESCRIBE_CLUSTER,),
+    57: (_ALTER_CLUSTER,),
     # The list of brokers needs no permission; the bit field of operations needs DESCRIBE.
     60: (_DESCRIBE_CLUSTER,),
+    64: (_ALTER_CLUSTER,),
     68: (_READ_GROUP, _DESCRIBE_TOPIC),
     69: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     74: (_CLUSTER_CONFIGS,),

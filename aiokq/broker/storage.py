@@ -22,6 +22,7 @@ from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 
 if TYPE_CHECKING:
+    from aiokq.broker.config.dynamic_settings import DynamicSettings
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
@@ -75,7 +76,7 @@ class Storage:
     async def open(
         cls,
         environment: Environment,
-        settings: BrokerSettings,
+        settings: DynamicSettings,
         paths: Sequence[str],
         *,
         node_id: int | None,
@@ -111,7 +112,7 @@ class Storage:
                 random=environment.random,
                 now=environment.clock.monotonic,
                 node_id=node_id,
-                metadata_path=settings.metadata_log_dir,
+                metadata_path=settings.static.metadata_log_dir,
             )
             start: MetadataStart | None = None
             try:
@@ -121,7 +122,7 @@ class Storage:
                     registration,
                     clock=environment.clock,
                     random=environment.random,
-                    limits=_limits(settings),
+                    limits=_limits(settings.static),
                 )
                 start.look_for_missing()
             except BaseException:
@@ -142,7 +143,7 @@ class Storage:
             raise
         [(directories, start)] = found
         controller = Controller(
-            settings, directories.properties.node_id, lambda: random_id(environment.random)
+            settings.static, directories.properties.node_id, lambda: random_id(environment.random)
         )
         publisher = MetadataPublisher(
             settings=settings,

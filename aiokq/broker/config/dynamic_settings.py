@@ -25,6 +25,7 @@ __all__ = [
     "DYNAMIC_SETTINGS",
     "DynamicSettings",
     "Effective",
+    "base_name",
     "check_effective",
     "effective_settings",
     "is_dynamic",
@@ -90,6 +91,13 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 def is_dynamic(name: str) -> bool:
     """Tell whether a setting can change while the broker runs."""
     return name in DYNAMIC_SETTINGS or _listener(name) is not None
+
+
+def base_name(name: str) -> str:
+    """Return the name without `listener.name.NAME.`."""
+    if name.startswith(_LISTENER_PREFIX):
+        return name[len(_LISTENER_PREFIX) :].partition(".")[2]
+    return name
 
 
 def _listener(name: str) -> str | None:
@@ -209,6 +217,14 @@ class DynamicSettings:
         self.cluster = self.own = _NONE
         self.stored_cluster = self.stored_own = _NONE
         self.listeners: list[Callable[[frozenset[str]], None]] = []
+
+    def overridden(self) -> dict[str, tuple[SettingValue, SettingValue]]:
+        """Return the given and the effective value of each given setting without effect."""
+        return {
+            name: (given, value)
+            for name in sorted(self.static.explicit & DYNAMIC_SETTINGS)
+            if (given := self.static.value_of(name)) != (value := self.current.value_of(name))
+        }
 
     def apply(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
         """Replace the dynamic settings; return the names whose values in effect have changed."""

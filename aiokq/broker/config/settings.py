@@ -189,6 +189,7 @@ class BrokerSettings:
     metadata_log_max_record_bytes_between_snapshots: int = _setting(
         20971520,
         "Bytes appended to the metadata log after which a snapshot of the metadata is written.",
+        kind="long",
         at_least=1,
     )
 

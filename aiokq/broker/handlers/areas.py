@@ -9,12 +9,13 @@ Tests: ``tests/unit/broker/handlers/test_areas.py``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import uuid
 
+    from aiokq.broker.config.dynamic_settings import DynamicSettings
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.outcome import Outcome
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.metadata.config_sources import ConfigEntry
+    from aiokq.broker.metadata.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.quorum_description import FinalizedFeatures, QuorumDescription
     from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
     from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
@@ -45,6 +48,7 @@ __all__ = [
     "Host",
     "Logs",
     "ProducerIds",
+    "Quorum",
     "Topics",
 ]
 
@@ -107,6 +111,15 @@ class Changes(Protocol):
         group_id: str,
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
         *,
+        validate_only: bool = False,
+    ) -> None: ...
+
+    async def alter_broker_configs(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        named: Collection[str],
         validate_only: bool = False,
     ) -> None: ...
 
@@ -194,7 +207,12 @@ class Configs(Protocol):
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings that the node was started with."""
+        """The settings in effect."""
+        ...
+
+    @property
+    def dynamic_settings(self) -> DynamicSettings:
+        """The settings in effect, with the static and the dynamic values behind them."""
         ...
 
     @property
@@ -204,6 +222,46 @@ class Configs(Protocol):
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
         """Return the settings of the node that have an effect, with their sources."""
+        ...
+
+
+class Quorum(Protocol):
+    """The metadata quorum, and the features and registrations that it records."""
+
+    def describe(self) -> QuorumDescription:
+        """Return the state of the quorum."""
+        ...
+
+    def features(self) -> FinalizedFeatures:
+        """Return the levels of the features that work here and are on."""
+        ...
+
+    def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
+        """Return the registered brokers that are out of service, with their addresses.
+
+        A broker without an address on the listener is left out.
+        """
+        ...
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool
+    ) -> None:
+        """Change levels of features; they are in effect on return.
+
+        Raises:
+            InvalidUpdateVersion: a level cannot be set; none was changed.
+            KafkaStorage: the change could not be recorded.
+        """
+        ...
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove the registration of a broker.
+
+        Raises:
+            BrokerIdNotRegistered: there is no broker of this id.
+            InvalidRequest: the broker is this node.
+            KafkaStorage: the change could not be recorded.
+        """
         ...
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Host,
         Logs,
         ProducerIds,
+        Quorum,
         Topics,
     )
     from aiokq.connection.turn import Turn
@@ -40,6 +41,7 @@ class Areas(NamedTuple):
     cluster: Cluster
     configs: Configs
     producer_ids: ProducerIds
+    quorum: Quorum
     host: Host
     turn: Turn
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.coordinator.group.group import Caller
+from aiokq.broker.metadata.features import GROUP_VERSION
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.core.errors import InvalidGroupId
+from aiokq.core.errors import InvalidGroupId, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from aiokq.broker.handlers.areas import Quorum
     from aiokq.broker.handlers.call import Call
 
-__all__ = ["caller_of", "check_group_id", "subscriber_of"]
+__all__ = ["caller_of", "check_consumer_groups", "check_group_id", "subscriber_of"]
 
 
 def caller_of(call: Call) -> Caller:
@@ -43,3 +45,13 @@ def check_group_id(group_id: str) -> None:
     """
     if not group_id:
         raise InvalidGroupId("the group id is empty")
+
+
+def check_consumer_groups(quorum: Quorum) -> None:
+    """Check that the cluster has the consumer protocol (KIP-848).
+
+    Raises:
+        UnsupportedVersion: the feature ``group.version`` is off.
+    """
+    if GROUP_VERSION not in quorum.features().levels:
+        raise UnsupportedVersion()

@@ -5,8 +5,11 @@ The dispatcher answers a version above 4 with UNSUPPORTED_VERSION in a response 
 
 Errors: INVALID_REQUEST (the name or version of the client software does not match Kafka's pattern).
 
+Up to version 3, supported features whose lowest level is 0 are left out, because older Java clients
+refuse them.
+
 v0  the ranges            v3  client software name and version, features
-v1  throttle time         v4  features whose minimum is 0 may be sent
+v1  throttle time         v4  features whose lowest level is 0
 """
 
 from __future__ import annotations
@@ -14,19 +17,34 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.metadata.features import supported_ranges
 from aiokq.core.errors import InvalidRequest
-from aiokq.wire.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aiokq.wire.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Cluster
+    from aiokq.broker.handlers.areas import Cluster, Quorum
     from aiokq.broker.handlers.call import Call
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    """Return the advertised ranges, and keep the client's software name and version."""
-    if call.version >= 3 and not (
+_SUPPORTED: Final = supported_ranges()
+
+FIRST_WITH_FEATURES: Final = 3
+FIRST_WITH_LEVEL_0: Final = 4
+
+
+async def handle(
+    cluster: Cluster, quorum: Quorum, request: ApiVersionsRequest, call: Call
+) -> ApiVersionsResponse:
+    """Return ranges and features, and keep the client's software name and version."""
+    if call.version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -34,12 +52,22 @@ async def handle(cluster: Cluster, request: ApiVersionsRequest, call: Call) -> A
     session = call.connection.session
     session.software_name = request.client_software_name
     session.software_version = request.client_software_version
-    # No feature is finalized, so none is listed: a client that sees `transaction.version` or
-    # `group.version` would use the feature.
-    return ApiVersionsResponse(
+    response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, low, high in cluster.advertised_versions
-        ],
-        finalized_features_epoch=0 if call.version >= 3 else -1,
+        ]
     )
+    if call.version >= FIRST_WITH_FEATURES:
+        finalized = quorum.features()
+        response.finalized_features_epoch = finalized.epoch
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in finalized.levels.items()
+        ]
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=least, max_version=most)
+            for name, (least, most) in _SUPPORTED.items()
+            if least or call.version >= FIRST_WITH_LEVEL_0
+        ]
+    return response

@@ -99,7 +99,7 @@ async def _create(
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_config_entries(created.configs, configs.settings)
+            for entry in topic_config_entries(created.configs, configs.dynamic_settings)
         ],
     )
 

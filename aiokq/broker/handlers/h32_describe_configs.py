@@ -22,6 +22,7 @@ from aiokq.broker.metadata.config_sources import (
     TOPIC,
     ConfigEntry,
     check_broker_name,
+    cluster_config_entries,
     group_config_entries,
     logger_entries,
     topic_config_entries,
@@ -93,10 +94,10 @@ def _entries(
         topic = topics.get(resource.resource_name)
         if topic is None:
             raise UnknownTopicOrPartition()
-        return topic_config_entries(topic.configs, configs.settings)
+        return topic_config_entries(topic.configs, configs.dynamic_settings)
     if resource.resource_type == BROKER:
         if not resource.resource_name:
-            return ()  # no name: the dynamic settings of all brokers, of which there are none
+            return cluster_config_entries(configs.dynamic_settings)
         check_broker_name(resource.resource_name, cluster.node_id)
         return configs.broker_entries()
     if resource.resource_type == BROKER_LOGGER:
@@ -119,7 +120,7 @@ def _encode(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=name, value=value, source=source)
             for name, value, source in (entry.synonyms if request.include_synonyms else ())

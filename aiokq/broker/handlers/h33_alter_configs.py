@@ -1,7 +1,7 @@
-"""AlterConfigs (33), versions 0-2: replace all settings of topics and groups.
+"""AlterConfigs (33), versions 0-2: replace all settings of topics, groups and brokers.
 
-Settings that the request does not name are reset. IncrementalAlterConfigs supersedes this API
-(KIP-339). A broker's settings cannot be changed while it runs.
+Settings that the request does not name are reset. Of a broker's settings, only dynamic ones can
+change. IncrementalAlterConfigs supersedes this API (KIP-339).
 
 Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
 GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
@@ -31,7 +31,7 @@ from aiokq.wire.alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from aiokq.broker.handlers.areas import Changes, Cluster, Topics
     from aiokq.broker.handlers.call import Call
@@ -106,6 +106,7 @@ async def _alter(
         resource.resource_type,
         resource.resource_name,
         lambda _: configs,
+        named=configs,
         validate_only=validate_only,
     )
 
@@ -118,15 +119,19 @@ async def alter(
     name: str,
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
     *,
+    named: Collection[str],
     validate_only: bool,
 ) -> None:
-    """Change the settings of a topic or a group, with immediate effect.
+    """Change the settings of a topic, a group, this node or all nodes, with immediate effect.
+
+    Args:
+        named: the settings that the request names.
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the resource is another node, or of a type without settings; or the change
-            sets a setting of this node, which reads its settings at startup only.
-        BrokerError: an error of `MetadataChanges.alter_topic_configs` or `alter_group_configs`.
+        InvalidRequest: the resource is another node, or of a type without settings.
+        BrokerError: an error of `MetadataChanges.alter_topic_configs`, `alter_group_configs` or
+            `alter_broker_configs`.
     """
     if resource_type == TOPIC:
         topic = topics.get(name)
@@ -138,11 +143,6 @@ async def alter(
     elif resource_type == BROKER:
         if name:
             check_broker_name(name, cluster.node_id)
-        if names := ", ".join(change({})):
-            raise InvalidRequest(
-                f"Cannot update these configs dynamically: Set({names}): a broker reads its "
-                "settings at startup; set them by --set name=value or in the --config file, and "
-                "restart the broker"
-            )
+        await changes.alter_broker_configs(name, change, named=named, validate_only=validate_only)
     else:
         raise InvalidRequest(f"resources of type {resource_type} have no settings on this broker")

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from settings.
 
-Settings of topics and groups and levels of loggers take effect at once. A broker's settings cannot
-be changed while it runs. All changes of a resource are made, or none.
+Settings of topics, groups and brokers and levels of loggers take effect at once. All changes of a
+resource are made, or none.
 
 Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
 GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,
@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.h33_alter_configs import alter, alter_each
-from aiokq.broker.metadata.config_changes import changed_configs
-from aiokq.broker.metadata.config_sources import BROKER_LOGGER, check_broker_name
+from aiokq.broker.metadata.config_changes import changed_broker_configs, changed_configs
+from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, check_broker_name
 from aiokq.broker.metadata.loggers import alter_loggers
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -77,6 +77,8 @@ async def _alter(
         return
 
     def change(before: Mapping[str, str]) -> dict[str, str]:
+        if resource.resource_type == BROKER:
+            return changed_broker_configs(before, alterations)
         return changed_configs(before, alterations, configs.settings)
 
     await alter(
@@ -86,5 +88,6 @@ async def _alter(
         resource.resource_type,
         resource.resource_name,
         change,
+        named=[name for name, _, _ in alterations],
         validate_only=validate_only,
     )

@@ -7,7 +7,7 @@ it.
 Errors: MISMATCHED_ENDPOINT_TYPE (the request is for a controller), UNSUPPORTED_ENDPOINT_TYPE.
 KIP-700.
 
-v1  endpoint type (KIP-919)   v2  fenced brokers (KIP-1073): there are none
+v1  endpoint type (KIP-919)   v2  fenced brokers (KIP-1073)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiokq.wire.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Cluster
+    from aiokq.broker.handlers.areas import Cluster, Quorum
     from aiokq.broker.handlers.call import Call
 
 BROKERS: Final = 1
@@ -31,7 +31,7 @@ CONTROLLERS: Final = 2
 
 
 async def handle(
-    cluster: Cluster, request: DescribeClusterRequest, call: Call
+    cluster: Cluster, quorum: Quorum, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
     """Return the cluster id, the controller, and the brokers on the client's listener."""
     if request.endpoint_type == CONTROLLERS:
@@ -59,6 +59,17 @@ async def handle(
             for broker in cluster.brokers(call.connection.listener)
         ],
     )
+    if request.include_fenced_brokers:
+        response.brokers += [
+            DescribeClusterBroker(
+                broker_id=broker.node_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                is_fenced=True,
+            )
+            for broker in quorum.fenced_brokers(call.connection.listener)
+        ]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = (
             call.operations(ResourceType.CLUSTER)

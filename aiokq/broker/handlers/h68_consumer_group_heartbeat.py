@@ -5,7 +5,7 @@ The response has the member's epoch, and the member's assignment if it has chang
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_MEMBER_ID,
 TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST, GROUP_ID_NOT_FOUND,
 GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
-UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION.
+UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, UNSUPPORTED_VERSION (`group.version` is 0).
 
 v1  subscription by regular expression, member ids chosen by the client
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import subscriber_of
+from aiokq.broker.handlers.group_calls import check_consumer_groups, subscriber_of
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_heartbeat import (
@@ -23,16 +23,17 @@ from aiokq.wire.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Groups
+    from aiokq.broker.handlers.areas import Groups, Quorum
     from aiokq.broker.handlers.call import Call
 
 
 async def handle(
-    groups: Groups, request: ConsumerGroupHeartbeatRequest, call: Call
+    groups: Groups, quorum: Quorum, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
     """Join or remove the member, or restart its session; return its epoch and new assignment."""
     caller = subscriber_of(call)
     try:
+        check_consumer_groups(quorum)
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         for name in request.subscribed_topic_names or ():
             call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)

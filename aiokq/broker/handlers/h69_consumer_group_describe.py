@@ -4,8 +4,8 @@ If a member's current or target assignment has a topic that the client may not d
 group gets TOPIC_AUTHORIZATION_FAILED.
 
 Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-INVALID_GROUP_ID, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND.
-KIP-848.
+INVALID_GROUP_ID, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND,
+UNSUPPORTED_VERSION (`group.version` is 0). KIP-848.
 
 v1  member types
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.handlers.group_calls import check_consumer_groups, check_group_id
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.consumer_group_describe import (
@@ -24,15 +24,15 @@ from aiokq.wire.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Groups
+    from aiokq.broker.handlers.areas import Groups, Quorum
     from aiokq.broker.handlers.call import Call
 
 
 async def handle(
-    groups: Groups, request: ConsumerGroupDescribeRequest, call: Call
+    groups: Groups, quorum: Quorum, request: ConsumerGroupDescribeRequest, call: Call
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group, or return its error."""
-    described = [_describe(groups, call, group_id) for group_id in request.group_ids]
+    described = [_describe(groups, quorum, call, group_id) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:
@@ -40,8 +40,11 @@ async def handle(
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _describe(groups: Groups, call: Call, group_id: str) -> ConsumerGroupDescribedGroup:
+def _describe(
+    groups: Groups, quorum: Quorum, call: Call, group_id: str
+) -> ConsumerGroupDescribedGroup:
     try:
+        check_consumer_groups(quorum)
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         described = groups.read(group_id, lambda shard: shard.describe_consumer_group(group_id))

@@ -17,7 +17,7 @@ from aiokq.broker.config.dynamic_settings import (
     is_dynamic,
     parse_dynamic,
 )
-from aiokq.broker.metadata.controller import ConfigChange, Decision
+from aiokq.broker.metadata.decision import ConfigChange, Decision
 from aiokq.broker.metadata.eligible_replicas import clear_elr_records, elr_is_on
 from aiokq.broker.metadata.records import BROKER_CONFIG, config_records
 from aiokq.broker.metadata.registration import MIN_INSYNC_REPLICAS

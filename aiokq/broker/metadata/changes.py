@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.metadata.metadata_delta import MetadataDelta
@@ -25,11 +25,15 @@ from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
-    from aiokq.broker.metadata.controller import ConfigChange, Controller, Decision
+    from aiokq.broker.metadata.controller import Controller
+    from aiokq.broker.metadata.decision import ConfigChange, Decision
+    from aiokq.broker.metadata.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.publisher import MetadataPublisher
     from aiokq.broker.metadata.topics import Topic
     from aiokq.core.offload import Offload
+    from aiokq.wire.quorum_records import VotersRecord
+    from aiokq.wire.registration_records import ControllerEndpoint
     from aiokq.wire.struct import Message
 
 __all__ = ["MetadataChanges"]
@@ -183,6 +187,94 @@ class MetadataChanges:
         )
         if not validate_only:
             logger.info("group settings changed: group=%s configs=%s", group_id, configs)
+
+    async def alter_broker_configs(
+        self,
+        name: str,
+        change: ConfigChange,
+        *,
+        named: Collection[str],
+        validate_only: bool = False,
+    ) -> None:
+        """Change dynamic settings of this node, which are in effect on return.
+
+        Args:
+            name: the id of the node, or "" for the settings of all nodes.
+            change: see `alter_topic_configs`.
+            named: the settings that the request names.
+
+        Raises:
+            BrokerError: see `Controller.alter_broker_configs`.
+            KafkaStorage: the change could not be recorded; nothing has changed.
+        """
+        await self._change(
+            lambda image: self._controller.alter_broker_configs(
+                image, name, change, named=named, validate_only=validate_only
+            ),
+            f"alter the settings of broker {name or '*'}",
+        )
+
+    # --- the cluster
+
+    async def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        *,
+        voters: VotersRecord | None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change levels of features.
+
+        Args:
+            voters: the voters that the log names from ``kraft.version`` 1 on.
+
+        Raises:
+            InvalidUpdateVersion: see `Controller.update_features`.
+            KafkaStorage: the change could not be recorded; nothing has changed.
+        """
+        await self._change(
+            lambda image: self._controller.update_features(
+                image,
+                updates,
+                kraft_version=self._metadata.kraft_version,
+                voters=voters,
+                validate_only=validate_only,
+            ),
+            "update features",
+        )
+        if not validate_only:
+            levels = ",".join(f"{update.name}={update.level}" for update in updates)
+            logger.info("features changed: levels=%s", levels)
+
+    async def register_again(
+        self,
+        controller_endpoints: Sequence[ControllerEndpoint],
+        log_directories: Collection[uuid.UUID],
+    ) -> None:
+        """Record what registrations of the node can say since a change of metadata.version.
+
+        Raises:
+            KafkaStorage: the registration could not be recorded.
+        """
+        await self._change(
+            lambda image: self._controller.register_again(
+                image, controller_endpoints, log_directories
+            ),
+            "register again",
+        )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove the registration of a broker.
+
+        Raises:
+            BrokerError: see `Controller.unregister_broker`.
+            KafkaStorage: the change could not be recorded; nothing has changed.
+        """
+        await self._change(
+            lambda image: self._controller.unregister_broker(image, broker_id),
+            f"unregister broker {broker_id}",
+        )
+        logger.info("broker unregistered: node=%d", broker_id)
 
     # --- producer ids and directories
 

@@ -70,6 +70,8 @@ logger = logging.getLogger("aiokq.broker")
 METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 
+_CONTROLS: Final = (KRaftVersionRecord, VotersRecord)
+
 RECORD_OVERHEAD: Final = 16
 """Largest number of bytes of a record without a key, beside its value."""
 
@@ -242,13 +244,7 @@ class ClusterMetadataLog:
         with self._lock:
             assert not self._has_led
             now_ms = self._now_ms()
-            batch = encode_quorum_control_batch(
-                self._first_controls(),
-                base_offset=0,
-                leader_epoch=self.epoch,
-                timestamp_ms=now_ms,
-                crc32c=self._crc32c,
-            )
+            batch = self._control_batch(self._first_controls(), now_ms)
             self._write([batch, *self._encode(records, now_ms)], now_ms)
             self._has_led = True
             self._apply(records)
@@ -269,10 +265,20 @@ class ClusterMetadataLog:
             controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
         return controls
 
+    def _control_batch(self, controls: Sequence[QuorumControlRecord], now_ms: int) -> bytes:
+        return encode_quorum_control_batch(
+            controls,
+            base_offset=0,
+            leader_epoch=self.epoch,
+            timestamp_ms=now_ms,
+            crc32c=self._crc32c,
+        )
+
     def append(self, *records: Message) -> int:
         """Append records; on return they are durable and in ``image``. Return the end offset.
 
-        They are in one batch, unless that would be larger than 8 MiB.
+        They are in one batch, unless that would be larger than 8 MiB. Control records, with which
+        the log names its voters (``kraft.version`` 1), are in a batch of their own before it.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
@@ -288,8 +294,18 @@ class ClusterMetadataLog:
                 )
             assert self._has_led
             now_ms = self._now_ms()
-            self._write(self._encode(records, now_ms), now_ms)
-            self._apply(records)
+            controls = [one for one in records if isinstance(one, _CONTROLS)]
+            data = [one for one in records if not isinstance(one, _CONTROLS)]
+            batches = self._encode(data, now_ms)
+            if controls:
+                batches.insert(0, self._control_batch(controls, now_ms))
+            self._write(batches, now_ms)
+            for control in controls:
+                if isinstance(control, VotersRecord):
+                    self._voters = control
+                else:
+                    self.kraft_version = control.k_raft_version
+            self._apply(data)
             end_offset = self.end_offset
             if self._bytes >= self._snapshot_due:
                 self._take_snapshot()

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from aiokq.broker.config.dynamic_settings import DynamicSettings, base_name, is_dynamic
 from aiokq.broker.config.setting import Setting, SettingValue
-from aiokq.broker.config.settings import SETTINGS, BrokerSettings
+from aiokq.broker.config.settings import SETTINGS
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, GroupConfigs
 from aiokq.broker.metadata.loggers import logger_levels
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigEntry",
     "broker_config_entries",
     "check_broker_name",
+    "cluster_config_entries",
     "group_config_entries",
     "logger_entries",
     "topic_config_entries",
@@ -45,6 +47,8 @@ GROUP: Final = 32
 
 # sources of a value
 DYNAMIC_TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 DYNAMIC_BROKER_LOGGER_CONFIG: Final = 6
@@ -62,7 +66,11 @@ _TYPES: Final = {
     "long": 5,
     "double": 6,
     "list": 7,
+    "password": 9,
 }
+
+_OF_ONE_VALUE: Final = tuple(row.server for row in TOPIC_CONFIGS.values() if len(row.server) > 1)
+"""Broker settings for the same value in several units, in order of priority."""
 
 
 class ConfigEntry(NamedTuple):
@@ -73,6 +81,7 @@ class ConfigEntry(NamedTuple):
         synonyms: the settings that can determine the value, by priority; the first one determines
             it.
         type: Kafka's code of the type of the value.
+        is_sensitive: whether the value may be a secret, and is therefore None.
     """
 
     name: str
@@ -82,6 +91,7 @@ class ConfigEntry(NamedTuple):
     synonyms: list[Synonym]
     type: int
     documentation: str | None
+    is_sensitive: bool = False
 
 
 class ConfiguredServers(Protocol):
@@ -97,7 +107,7 @@ class ConfiguredNode(Protocol):
     """The parts of a node from which its settings are read."""
 
     @property
-    def settings(self) -> BrokerSettings: ...
+    def dynamic_settings(self) -> DynamicSettings: ...
     @property
     def node_id(self) -> int: ...
     @property
@@ -107,34 +117,39 @@ class ConfiguredNode(Protocol):
 
 
 def topic_config_entries(
-    configs: Mapping[str, str], settings: BrokerSettings
+    configs: Mapping[str, str], settings: DynamicSettings
 ) -> Iterator[ConfigEntry]:
     """Yield all settings of a topic whose own settings are `configs`."""
-    config = log_config(configs, settings)
+    config = log_config(configs, settings.current)
     for name, row in TOPIC_CONFIGS.items():
         synonyms: list[Synonym] = []
         if name in configs:
             synonyms.append((name, config_text(config, name), DYNAMIC_TOPIC_CONFIG))
-        synonyms += _server_synonyms(row.server, settings)
+        if row.server:
+            synonyms += _server_synonyms(row.server[0], row.server, settings)
         yield _entry(name, config_text(config, name), row, synonyms)
 
 
-def _server_synonyms(names: Sequence[str], settings: BrokerSettings) -> list[Synonym]:
-    """Return the broker's settings that a topic's setting defaults to, in order of priority.
+def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings) -> list[Synonym]:
+    """Return the broker's settings that can determine the value of `name`, in order of priority.
 
-    Clients read all values in the unit of the topic's setting, which is also the unit of the first
-    of `names`. As in Kafka, a setting in another unit (`log.retention.hours`) is therefore omitted
-    if it would come first.
+    Clients read all values in the unit of `name`. As in Kafka, a setting in another unit
+    (`log.retention.hours`) is therefore omitted if it would come first.
     """
     found: list[Synonym] = []
-    for name in names:
-        if name in settings.explicit:
-            found.append((name, _text(settings.value_of(name)), STATIC_BROKER_CONFIG))
-    for name in names:
-        default = _text(SETTINGS[name].default)
+    for dynamic, source in (
+        (settings.own, DYNAMIC_BROKER_CONFIG),
+        (settings.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        found += [(each, dynamic[each], source) for each in names if each in dynamic]
+    for each in names:
+        if each in settings.static.explicit:
+            found.append((each, _text(settings.static.value_of(each)), STATIC_BROKER_CONFIG))
+    for each in names:
+        default = _text(SETTINGS[each].default) if each in SETTINGS else None
         if default is not None:
-            found.append((name, default, DEFAULT_CONFIG))
-    while found and found[0][0] != names[0]:
+            found.append((each, default, DEFAULT_CONFIG))
+    while found and found[0][0] != name:
         del found[0]
     return found
 
@@ -149,16 +164,58 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """Yield the settings of a node that have an effect; all are read-only while the node runs."""
-    settings = node.settings
+    """Yield the settings of a node that have an effect, and all dynamic ones that are stored."""
+    settings = node.dynamic_settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():
         synonyms: list[Synonym] = [(fact.name, value, STATIC_BROKER_CONFIG)]
         yield _entry(fact.name, value, fact, synonyms, read_only=True)
-    for row, set_to in settings.rows():
-        if row.has_effect and row.name not in facts:
-            synonyms = _server_synonyms((row.name,), settings)
-            yield _entry(row.name, _text(set_to), row, synonyms, read_only=True)
+    shown = set(facts)
+    stored = {**settings.stored_cluster, **settings.stored_own}
+    for row, value_in_effect in settings.current.rows():
+        name = row.name
+        if name not in shown and (row.has_effect or name in stored):
+            shown.add(name)
+            names = next((names for names in _OF_ONE_VALUE if name in names), (name,))
+            synonyms = _server_synonyms(name, names, settings)
+            yield _entry(
+                name, _text(value_in_effect), row, synonyms, read_only=not is_dynamic(name)
+            )
+    for name, text in stored.items():
+        if name not in shown:
+            source = DYNAMIC_DEFAULT_BROKER_CONFIG
+            if name in settings.stored_own:
+                source = DYNAMIC_BROKER_CONFIG
+            yield _stored_entry(name, text, source)
+
+
+def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:
+    """Yield the dynamic settings of all brokers."""
+    for name, text in settings.stored_cluster.items():
+        yield _stored_entry(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def _stored_entry(name: str, text: str, source: int) -> ConfigEntry:
+    """Return a dynamic setting as it is stored, also one that has no effect here."""
+    row = SETTINGS.get(base_name(name))
+    if row is not None and row.has_effect:
+        kind, is_sensitive, doc = row.kind, False, row.doc
+    else:
+        from aiokq.broker.config.kafka_settings import is_sensitive as may_be_secret
+        from aiokq.broker.config.kafka_settings import kafka_type
+
+        kind, is_sensitive, doc = kafka_type(name) or "", may_be_secret(name), None
+    value = None if is_sensitive else response_text(text)
+    return ConfigEntry(
+        name,
+        value,
+        source,
+        not is_dynamic(name),
+        [(name, value, source)],
+        _TYPES.get(kind, UNKNOWN_TYPE),
+        doc,
+        is_sensitive,
+    )
 
 
 def _facts(node: ConfiguredNode) -> Iterator[tuple[Setting, str]]:
@@ -206,7 +263,7 @@ def _entry(
 
 
 def check_broker_name(name: str, node_id: int) -> None:
-    """Check that the name of a broker resource is the id of this node.
+    """Check that the name of a resource of a broker is the id of this node.
 
     Raises:
         InvalidRequest: the name is the id of another node, or not a number.

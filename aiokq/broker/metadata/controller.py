@@ -11,9 +11,10 @@ Tests: ``tests/unit/broker/metadata/test_controller.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.metadata.decision import ConfigChange, Decision
 from aiokq.broker.metadata.eligible_replicas import clear_elr_records
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, check_group_configs
 from aiokq.broker.metadata.records import (
@@ -23,11 +24,11 @@ from aiokq.broker.metadata.records import (
     config_records,
     partition_record,
 )
+from aiokq.broker.metadata.registration import registration_records
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_config
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.metadata.topic_names import check_topic_name, colliding_topic
 from aiokq.core.errors import InvalidRequest, InvalidTopic, TopicExists, UnknownTopicOrPartition
-from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -38,40 +39,24 @@ from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.metadata.feature_updates import FeatureUpdate
     from aiokq.broker.metadata.image import MetadataImage
     from aiokq.broker.metadata.topic_image import TopicImage
+    from aiokq.wire.quorum_records import VotersRecord
+    from aiokq.wire.registration_records import ControllerEndpoint
     from aiokq.wire.struct import Message
 
-__all__ = ["BLOCK_SIZE", "ConfigChange", "Controller", "Decision"]
-
-R = TypeVar("R")
+__all__ = ["BLOCK_SIZE", "Controller"]
 
 BLOCK_SIZE: Final = 1000
 """Number of producer ids in a block, as in Kafka."""
-
-ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""A function that computes the new settings of a resource from the current ones. It raises a
-BrokerError to refuse the change.
-"""
-
-
-class Decision(NamedTuple, Generic[R]):
-    """The controller's decision about a request.
-
-    Attributes:
-        answer: the caller's result, returned when the records are in effect.
-        records: the records to append together; empty if nothing changes.
-    """
-
-    answer: R
-    records: Sequence[Message]
 
 
 class Controller:
     """The controller of a cluster of one node, which has all replicas.
 
     Args:
-        new_id: creates topic ids.
+        new_id: creates topic ids, and ids of starts.
     """
 
     def __init__(
@@ -278,6 +263,105 @@ class Controller:
         if validate_only:
             return Decision(wanted, ())
         return Decision(wanted, list(config_records(GROUP_CONFIG, group_id, present, wanted)))
+
+    def alter_broker_configs(
+        self,
+        image: MetadataImage,
+        name: str,
+        change: ConfigChange,
+        *,
+        named: Collection[str],
+        validate_only: bool = False,
+    ) -> Decision[Mapping[str, str]]:
+        """Return the dynamic settings of this node (``name`` is "" for all) after a change.
+
+        Raises:
+            BrokerError: see `broker_configs.alter_broker_configs`.
+        """
+        from aiokq.broker.metadata.broker_configs import alter_broker_configs  # few nodes need it
+
+        return alter_broker_configs(
+            image,
+            name,
+            change,
+            named=named,
+            static=self._settings,
+            node_id=self._node_id,
+            validate_only=validate_only,
+        )
+
+    # --- the cluster
+
+    def update_features(
+        self,
+        image: MetadataImage,
+        updates: Sequence[FeatureUpdate],
+        *,
+        kraft_version: int,
+        voters: VotersRecord | None,
+        validate_only: bool = False,
+    ) -> Decision[None]:
+        """Return the records that change levels of features; see `feature_updates`.
+
+        Raises:
+            InvalidUpdateVersion: a level cannot be set.
+        """
+        from aiokq.broker.metadata.feature_updates import update_features
+
+        return update_features(
+            image,
+            updates,
+            node_id=self._node_id,
+            kraft_version=kraft_version,
+            voters=voters,
+            min_insync_replicas=self._settings.min_insync_replicas,
+            validate_only=validate_only,
+        )
+
+    def register_again(
+        self,
+        image: MetadataImage,
+        controller_endpoints: Sequence[ControllerEndpoint],
+        log_directories: Collection[uuid.UUID],
+    ) -> Decision[None]:
+        """Return the records that register the running node again, with all that its level allows.
+
+        Args:
+            controller_endpoints: the addresses of the node's listeners for controllers.
+            log_directories: ids of the log directories that are online.
+        """
+        broker, level = image.brokers[self._node_id], image.metadata_version
+        assert level is not None
+        records = registration_records(
+            level,
+            node_id=self._node_id,
+            broker_incarnation=broker.incarnation_id,
+            controller_incarnation=self._new_id(),
+            broker_epoch=broker.broker_epoch,
+            endpoints=broker.end_points,
+            controller_endpoints=controller_endpoints,
+            log_directories=log_directories,
+            rack=broker.rack,
+        )
+        return Decision(None, records)
+
+    def unregister_broker(self, image: MetadataImage, broker_id: int) -> Decision[None]:
+        """Return the records that remove a broker from the cluster; see `unregistration`.
+
+        Raises:
+            BrokerIdNotRegistered: there is no broker of this id.
+            InvalidRequest: it is this node.
+        """
+        from aiokq.broker.metadata.broker_configs import node_settings
+        from aiokq.broker.metadata.unregistration import unregister_broker
+
+        settings = node_settings(image, self._settings, self._node_id)
+        return unregister_broker(
+            image,
+            broker_id,
+            node_id=self._node_id,
+            config_of=lambda name: log_config(image.topic_configs(name), settings),
+        )
 
     # --- producer ids
 

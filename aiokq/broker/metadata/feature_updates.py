@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.controller import Decision
+from aiokq.broker.metadata.decision import Decision
 from aiokq.broker.metadata.features import (
     CONTROLLER_REGISTRATION,
     DIRECTORY_ASSIGNMENT,

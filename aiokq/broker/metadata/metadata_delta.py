@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.records import GROUP_CONFIG, TOPIC_CONFIG
+from aiokq.broker.metadata.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
 from aiokq.core.frozen import frozen
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -55,11 +56,16 @@ class MetadataDelta(NamedTuple):
         deleted: ids of deleted topics.
         topics: new and changed topics, in their state after the append.
         groups: all settings of each group whose settings changed, by group id.
+        brokers: all dynamic settings of each broker whose settings changed, by its id; those of all
+            brokers by "".
+        features: all levels of features, if one has changed; otherwise None.
     """
 
     deleted: Sequence[uuid.UUID]
     topics: Sequence[TopicState]
     groups: Mapping[str, Mapping[str, str]]
+    brokers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    features: Mapping[str, int] | None = None
 
     @classmethod
     def of(cls, records: Iterable[Message], image: MetadataImage) -> MetadataDelta:
@@ -67,6 +73,8 @@ class MetadataDelta(NamedTuple):
         deleted: list[uuid.UUID] = []
         changed: dict[uuid.UUID, None] = {}
         groups: dict[str, Mapping[str, str]] = {}
+        brokers: dict[str, Mapping[str, str]] = {}
+        features: Mapping[str, int] | None = None
         for record in records:
             match record:
                 case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
@@ -78,6 +86,10 @@ class MetadataDelta(NamedTuple):
                         changed[image.topics[name].topic_id] = None
                     elif kind == GROUP_CONFIG:
                         groups[name] = dict(image.configs.get((kind, name), _NONE))
+                    elif kind == BROKER_CONFIG:
+                        brokers[name] = dict(image.configs.get((kind, name), _NONE))
+                case FeatureLevelRecord():
+                    features = dict(image.features)
         return cls(
             deleted,
             [
@@ -86,9 +98,13 @@ class MetadataDelta(NamedTuple):
                 if topic_id in image.topics_by_id
             ],
             groups,
+            brokers,
+            features,
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether the publisher has nothing to do."""
-        return not (self.deleted or self.topics or self.groups)
+        return not (
+            self.deleted or self.topics or self.groups or self.brokers or self.features is not None
+        )

@@ -10,11 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
-from aiokq.broker.metadata.topic_image import (
-    NO_LEADER,
-    NO_LEADER_CHANGE,
-    PartitionImage,
-)
+from aiokq.broker.metadata.topic_image import NO_LEADER, NO_LEADER_CHANGE, PartitionImage
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import PartitionChangeRecord
 

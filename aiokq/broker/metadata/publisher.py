@@ -17,20 +17,22 @@ import asyncio
 import contextlib
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.metadata_delta import TopicState
 from aiokq.broker.metadata.opening import LogOpening
-from aiokq.broker.metadata.topic_configs import log_config, served_configs
+from aiokq.broker.metadata.records import BROKER_CONFIG
+from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, log_config, served_configs
 from aiokq.broker.metadata.topics import Topic, TopicRegistry
 from aiokq.broker.replica.partition import Partition
 from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from aiokq.broker.config.settings import BrokerSettings
+    from aiokq.broker.config.dynamic_settings import DynamicSettings
+    from aiokq.broker.log.config import LogConfig
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.log.partition_log import PartitionLog
@@ -47,6 +49,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 NO_EPOCH: Final = -1
+TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for name in row.server)
+"""The broker's settings that topics' settings default to."""
 
 PARTITIONS_PER_TURN: Final = 32
 """Number of logs opened or deleted before control returns to the loop."""
@@ -56,6 +60,7 @@ class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
+        settings: the settings in effect; the publisher applies the dynamic ones.
         supervisor: runs the retries; it is closed before the logs are closed.
         background: counts failures, and returns the delays between retries.
         elected: called with each partition that this node begins to lead, after its log was opened.
@@ -72,12 +77,13 @@ class MetadataPublisher:
         by_kafka: whether Apache Kafka may have written to the logs.
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
+        features: levels of features, by name.
     """
 
     def __init__(
         self,
         *,
-        settings: BrokerSettings,
+        settings: DynamicSettings,
         environment: Environment,
         directories: LogDirectories,
         supervisor: Supervisor,
@@ -91,7 +97,8 @@ class MetadataPublisher:
     ) -> None:
         self.by_kafka = by_kafka
         self.topics = TopicRegistry()
-        self.group_configs = GroupConfigs(settings)
+        self.group_configs = GroupConfigs(settings.static)
+        self.features: Mapping[str, int] = {}
         self._settings = settings
         self._environment = environment
         self._clock = environment.clock
@@ -108,7 +115,7 @@ class MetadataPublisher:
         self._opening = LogOpening(
             environment,
             directories,
-            threads=settings.num_recovery_threads_per_data_dir * len(directories.all),
+            threads=settings.static.num_recovery_threads_per_data_dir * len(directories.all),
             epoch_of=self._epoch_of,
             by_kafka=by_kafka,
             supervisor=supervisor,
@@ -128,7 +135,10 @@ class MetadataPublisher:
     # --- start
 
     def load(self, image: MetadataImage) -> None:
-        """Register the topics and settings of an image; `open_logs` opens the logs."""
+        """Apply the settings and register the topics of an image; `open_logs` opens the logs."""
+        own = image.configs.get((BROKER_CONFIG, str(self._node_id)), {})
+        self._settings.apply(image.cluster_configs(), own)
+        self.features = dict(image.features)
         for topic in image.topics.values():
             self._register(TopicState.of(topic, image))
         for group_id, configs in image.group_configs().items():
@@ -143,7 +153,9 @@ class MetadataPublisher:
 
     def _new_topic(self, state: TopicState) -> Topic:
         configs = served_configs(state.name, state.configs)
-        return Topic(state.name, state.topic_id, configs, log_config(configs, self._settings))
+        return Topic(
+            state.name, state.topic_id, configs, log_config(configs, self._settings.current)
+        )
 
     def _new_partition(self, topic: Topic, index: int, image: PartitionImage) -> Partition:
         """Return a partition whose log is not open yet."""
@@ -239,6 +251,7 @@ class MetadataPublisher:
         Returns:
             The last error, if any. A change that fails does not prevent the other changes.
         """
+        await self._apply_settings(delta)
         failure = await self._delete(
             [
                 topic
@@ -250,7 +263,38 @@ class MetadataPublisher:
             failure = await self._create_or_change(state) or failure
         for group_id, configs in delta.groups.items():
             self.group_configs.configure(group_id, configs)
+        if delta.features is not None:
+            self.features = delta.features
         return failure
+
+    async def _apply_settings(self, delta: MetadataDelta) -> None:
+        """Apply dynamic settings of the node; topics whose defaults change get the new ones."""
+        settings, own = self._settings, str(self._node_id)
+        if not delta.brokers.keys() & {"", own}:
+            return
+        changed = settings.apply(
+            delta.brokers.get("", settings.stored_cluster),
+            delta.brokers.get(own, settings.stored_own),
+        )
+        if not changed & TOPIC_DEFAULTS:
+            return
+        known: dict[tuple[tuple[str, str], ...], LogConfig] = {}  # most topics have equal settings
+        count = 0
+        for topic in list(self._applied):
+            key = tuple(topic.configs.items())
+            if key not in known:
+                known[key] = log_config(topic.configs, settings.current)
+            self._configure(topic, topic.configs, known[key])
+            count += len(topic.partitions)
+            if count >= PARTITIONS_PER_TURN:
+                count = 0
+                await asyncio.sleep(0)
+
+    @staticmethod
+    def _configure(topic: Topic, configs: Mapping[str, str], config: LogConfig) -> None:
+        topic.configure(configs, config)
+        for partition in topic.partitions:
+            partition.configure(config)
 
     async def _create_or_change(self, state: TopicState) -> KafkaStorage | None:
         topic = self.topics.by_id(state.topic_id)
@@ -262,9 +306,7 @@ class MetadataPublisher:
             return failure
         configs = served_configs(state.name, state.configs)
         if topic.configs != configs:
-            topic.configure(configs, log_config(configs, self._settings))
-            for partition in topic.partitions:
-                partition.configure(topic.config)
+            self._configure(topic, configs, log_config(configs, self._settings.current))
         failure = None
         before, self._applied[topic] = self._applied[topic], state.partitions
         for partition, was, image in zip(topic.partitions, before, state.partitions, strict=False):

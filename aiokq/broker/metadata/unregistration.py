@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from aiokq.broker.metadata.controller import Decision
+from aiokq.broker.metadata.decision import Decision
 from aiokq.broker.metadata.eligible_replicas import elr_is_on
 from aiokq.broker.metadata.features import NO_EPOCH_BUMP_ON_SHRINK
 from aiokq.broker.metadata.partition_changes import ElectionRules, may_lead, without_replica

@@ -384,6 +384,33 @@ def _offset_delete(version, topics, topic_id, group):
     ]
 
 
+def _describe_quorum(version, topics, topic_id, group):
+    return [
+        wire.DescribeQuorumRequest(
+            topics=[
+                wire.DescribeQuorumTopicData(
+                    topic_name=name,
+                    partitions=[wire.DescribeQuorumPartitionData(partition_index=0)],
+                )
+            ]
+        )
+        for name in (*topics, "__cluster_metadata")
+    ]
+
+
+def _update_features(version, topics, topic_id, group):
+    update = wire.FeatureUpdateKey(feature="metadata.version", max_version_level=24)
+    if version >= 1:
+        update.upgrade_type = 2
+    else:
+        update.allow_downgrade = True
+    return [wire.UpdateFeaturesRequest(feature_updates=[update])]
+
+
+def _unregister_broker(version, topics, topic_id, group):
+    return [wire.UnregisterBrokerRequest(broker_id=7)]
+
+
 def _describe_cluster(version, topics, topic_id, group):
     return [wire.DescribeClusterRequest(include_cluster_authorized_operations=True)]
 
@@ -448,7 +475,10 @@ BUILDERS = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    55: _describe_quorum,
+    57: _update_features,
     60: _describe_cluster,
+    64: _unregister_broker,
     68: _consumer_group_heartbeat,
     69: _consumer_group_describe,
     74: _list_config_resources,

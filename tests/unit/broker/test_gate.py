@@ -165,7 +165,11 @@ async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
         there = await answers(empty, key, version, [SECRET], {})
         assert (state(broker), state(empty)) == before
         assert len(got) == len(there) > 0
-        for (request, response, answer), (_, _, of_missing) in zip(got, there, strict=True):
+        for (request, response, answer), (_, other, of_missing) in zip(got, there, strict=True):
+            if key == 18:  # as in Kafka, the epoch of the features is an offset of the metadata
+                response.finalized_features_epoch = other.finalized_features_epoch
+                assert response == other
+                continue
             names_an_id = ids[SECRET].bytes in b"".join(
                 map(
                     bytes,
@@ -627,7 +631,7 @@ def test_every_newest_version_has_a_throttle_time():
         for key in APIS
         if not has_throttle_time(wire.api(key).RESPONSE, APIS[key].max_version)
     }
-    assert without == set()
+    assert without == {"DescribeQuorum"}
 
 
 @pytest.mark.parametrize("version", range(3, 14))

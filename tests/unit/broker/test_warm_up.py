@@ -24,22 +24,11 @@ from tests.sim.harness.simulation import Simulation, run
 
 NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.embedded",  # imported already where it is used
-    "aiokq.broker.config.kafka_setting",  # read when settings are parsed
     "aiokq.broker.loop_thread",
     "aiokq.broker.process",
     "aiokq.broker.config.roles",
     "aiokq.broker.inspection",  # for `aiokq log`
     "aiokq.broker.log.locked_directories",  # for commands on a stopped node
-    "aiokq.broker.config.dynamic_settings",  # for APIs that are not served yet
-    *(
-        f"aiokq.broker.metadata.{name}"
-        for name in (
-            "broker_configs",
-            "feature_updates",
-            "partition_changes",
-            "unregistration",
-        )
-    ),
     *(  # for commands on a stopped node
         f"aiokq.broker.metadata.{name}"
         for name in (
@@ -52,7 +41,7 @@ NOT_OF_A_RUNNING_BROKER = (
         )
     ),
     *(  # for some starts, before the node is open
-        f"aiokq.broker.metadata.{name}" for name in ("found_partitions", "migration", "voters")
+        f"aiokq.broker.metadata.{name}" for name in ("found_partitions", "migration")
     ),
 )
 

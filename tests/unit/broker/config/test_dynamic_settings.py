@@ -120,6 +120,13 @@ def test_users_learn_which_values_have_changed(caplog: pytest.LogCaptureFixture)
     ]
 
 
+def test_what_was_given_at_the_start_may_be_without_effect() -> None:
+    """The node says so, because the user expects the value."""
+    settings = DynamicSettings(broker_settings({"log.roll.ms": 4, "log.retention.ms": 4}))
+    settings.apply({"log.roll.ms": "5", "log.retention.ms": "4", "message.max.bytes": "9"}, {})
+    assert settings.overridden() == {"log.roll.ms": (4, 5)}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "secret"),
     [

@@ -12,8 +12,10 @@ from aiokq.broker.metadata.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.quorum_state import QuorumState, read_quorum_state
 from aiokq.broker.metadata.records import TOPIC_CONFIG
 from aiokq.broker.metadata.snapshot_file import list_snapshots
+from aiokq.broker.metadata.voters import only_voter
 from aiokq.core.errors import KafkaStorage
-from aiokq.wire.cluster_metadata_records import ConfigRecord, RemoveTopicRecord
+from aiokq.wire.cluster_metadata_records import ConfigRecord, NoOpRecord, RemoveTopicRecord
+from aiokq.wire.quorum_records import KRaftVersionRecord
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.metadata_logs import (
     DIRECTORY,
@@ -67,6 +69,53 @@ def test_appended_records_are_there_after_any_kill(files: MemoryFiles) -> None:
         assert log.end_offset == state.end_offset + 1
     log.close()
     assert list(read(files).image.records()) == expected
+
+
+def test_voters_move_into_the_log(files: MemoryFiles) -> None:
+    """kraft.version 1: the control records are in a batch of their own, in the same write."""
+    voters = only_voter(NODE, uuid.UUID(int=7001), [])
+    change = KRaftVersionRecord(k_raft_version=1), voters, NoOpRecord(), *topic(1)
+    log = opened(files)
+    before = log.end_offset
+    syncs: list[str] = []
+    files.fail("sync", matches=lambda path: bool(syncs.append(path)))
+    assert log.append(*change) == before + 5
+    assert len(syncs) == 1
+    assert (log.kraft_version, log.image.topics.keys()) == (1, {"t1"})
+    assert log.append(*topic(2)) == before + 7
+    log.snapshot()
+    log.close()
+    state = read(files)
+    assert (state.kraft_version, state.voters) == (1, voters)
+    log = opened(files)
+    state = read(files)
+    assert (state.kraft_version, state.voters) == (1, voters)
+    assert read_quorum_state(files, DIRECTORY) == QuorumState(2, NODE, data_version=1)
+
+
+def test_a_kill_leaves_voters_in_the_log_or_not(files: MemoryFiles) -> None:
+    """A part of the write may be on the disk; each such log can be continued."""
+    log = opened(files)
+    path = f"{DIRECTORY}/00000000000000000000.log"
+    start = len(files.read_bytes(path))
+    log.append(
+        KRaftVersionRecord(k_raft_version=1),
+        only_voter(NODE, uuid.UUID(int=7001), []),
+        NoOpRecord(),
+    )
+    files.crash()
+    whole = files.read_bytes(path)
+    found = set()
+    for size in range(start, len(whole) + 1):
+        file = files.open(path)
+        file.truncate(0)
+        file.pwritev([whole[:size]], 0)
+        file.close()
+        state = read(files)
+        found.add((state.kraft_version, state.voters is not None))
+        assert opened(files, lead=False).kraft_version == state.kraft_version
+        files.crash()
+    assert found == {(0, False), (1, True)}
 
 
 def test_a_restart_syncs_at_most_three_times(files: MemoryFiles) -> None:

@@ -1,0 +1,31 @@
+"""UnregisterBroker (64), version 0: remove the registration of a broker that is gone.
+
+Errors: CLUSTER_AUTHORIZATION_FAILED, BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (the broker is this
+node), KAFKA_STORAGE_ERROR. KIP-631.
+
+Source: Kafka ``ReplicationControlManager.unregisterBroker``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.core.errors import BrokerError
+from aiokq.wire.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Quorum
+    from aiokq.broker.handlers.call import Call
+
+
+async def handle(
+    quorum: Quorum, request: UnregisterBrokerRequest, call: Call
+) -> UnregisterBrokerResponse:
+    """Remove the registration, and the broker from the replicas in sync."""
+    try:
+        call.authorize(Operation.ALTER, ResourceType.CLUSTER)
+        await quorum.unregister_broker(request.broker_id)
+    except BrokerError as error:
+        return UnregisterBrokerResponse(error_code=call.counted(error), error_message=error.message)
+    return UnregisterBrokerResponse(error_code=0, error_message=None)

@@ -1,0 +1,32 @@
+"""The result of the controller: an answer for the caller, and the records that make it true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from aiokq.core.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.wire.struct import Message
+
+__all__ = ["ConfigChange", "Decision"]
+
+R = TypeVar("R")
+
+ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""A function that computes the new settings of a resource from the current ones. It raises a
+BrokerError to refuse the change.
+"""
+
+
+class Decision(NamedTuple, Generic[R]):
+    """The controller's decision about a request.
+
+    Attributes:
+        answer: the caller's result, returned when the records are in effect.
+        records: the records to append together; empty if nothing changes.
+    """
+
+    answer: R
+    records: Sequence[Message]

@@ -1,0 +1,48 @@
+"""What clients are told about the metadata quorum and the features of the cluster."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from aiokq.core.named_tuple import NamedTuple
+
+__all__ = ["ControllerListener", "FinalizedFeatures", "QuorumDescription"]
+
+
+class ControllerListener(NamedTuple):
+    """An address of a controller."""
+
+    name: str
+    host: str
+    port: int
+
+
+class QuorumDescription(NamedTuple):
+    """The state of a metadata quorum whose only voter is this node, and its leader.
+
+    Attributes:
+        epoch: the epoch in which the node leads.
+        directory_id: id of the node's metadata log directory; zero if the log does not name its
+            voters (``kraft.version`` 0).
+        end_offset: offset of the next record of the metadata log, which is also its high watermark.
+        listeners: the addresses of the node for controllers.
+    """
+
+    node_id: int
+    epoch: int
+    directory_id: uuid.UUID
+    end_offset: int
+    listeners: Sequence[ControllerListener]
+
+
+class FinalizedFeatures(NamedTuple):
+    """The levels of features that apply to the cluster.
+
+    Attributes:
+        levels: levels of the features that work here and are on, by name.
+        epoch: offset of the last record of the metadata, so it grows with each change.
+    """
+
+    levels: Mapping[str, int]
+    epoch: int
