@@ -1,4 +1,4 @@
-"""`aiokq cluster`: describe a cluster and its quorum; change features; unregister brokers."""
+"""`aiokq cluster`: describe a cluster; change its features, brokers and their settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aiokq.cli.cluster_configs import alter, configs
 from aiokq.cli.cluster_features import features
 from aiokq.cli.cluster_quorum import quorum
 from aiokq.cli.cluster_unregister import unregister
@@ -92,3 +93,15 @@ cluster.command(
 cluster.command(
     epilog=examples("aiokq cluster unregister 3", "aiokq cluster unregister 3 --execute")
 )(unregister)
+cluster.command(
+    epilog=examples(
+        "aiokq cluster configs", "aiokq cluster configs 1", "aiokq cluster configs 1 --all --json"
+    )
+)(configs)
+cluster.command(
+    epilog=examples(
+        "aiokq cluster alter --set log.retention.ms=86400000",
+        "aiokq cluster alter 1 --set log.cleaner.threads=2 --dry-run",
+        "aiokq cluster alter 1 --delete log.cleaner.threads",
+    )
+)(alter)

@@ -1,0 +1,126 @@
+"""`aiokq cluster configs` and `alter`: dynamic settings of one broker, or of all (KIP-226)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.options import Assignments, Deletions, config_changes
+from aiokq.cli.output import Json, error_json
+from aiokq.core import limits
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+    from aiokq.admin.config_types import ConfigEntry, ConfigResource
+
+__all__ = ["alter", "configs"]
+
+ALL = "all brokers"
+
+Broker = Annotated[
+    int | None,
+    typer.Argument(
+        metavar="[BROKER]",
+        min=0,
+        max=limits.INT32_MAX,
+        help="Node id of a broker; without it, the settings of all brokers.",
+        show_default=False,
+    ),
+]
+
+
+@admin_command
+def configs(
+    call: AdminCall,
+    broker: Broker = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Show also settings that are not dynamic, and defaults."),
+    ] = False,
+) -> None:
+    """Show the dynamic settings of a broker, or of all brokers, and where each value comes from."""
+    if every and broker is None:
+        raise typer.BadParameter("--all needs the node id of a broker")
+
+    async def run(admin: Admin) -> None:
+        [described] = (await admin.describe_configs(_resource(broker))).values()
+        if described.error is not None:
+            raise described.error
+        entries = sorted(described.entries.values(), key=lambda entry: entry.name)
+        shown = [entry for entry in entries if every or _is_dynamic(entry)]
+        if call.out.as_json:
+            found: dict[str, Json] = {
+                entry.name: {
+                    "value": entry.value,
+                    "source": entry.source.name.lower(),
+                    "read_only": entry.read_only,
+                }
+                for entry in shown
+            }
+            call.out.document({"broker": broker, "configs": found})
+            return
+        rows = [
+            (
+                entry.name,
+                "(secret)" if entry.sensitive else entry.value,
+                entry.source.name.lower(),
+                "no" if entry.read_only else "yes",
+            )
+            for entry in shown
+        ]
+        call.out.table(("config", "value", "source", "dynamic"), rows)
+
+    call.run(run)
+
+
+def _is_dynamic(entry: ConfigEntry) -> bool:
+    from aiokq.admin.config_types import ConfigSource
+
+    return entry.source in (
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+
+
+@admin_command
+def alter(
+    call: AdminCall,
+    broker: Broker = None,
+    assignments: Assignments = None,
+    deletions: Deletions = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Let the cluster validate the change without applying it."),
+    ] = False,
+) -> None:
+    """Set or delete dynamic settings of a broker, or of all brokers, while they run."""
+    changes = config_changes(assignments, deletions)
+    if not changes:
+        raise typer.BadParameter("nothing to alter: give --set or --delete")
+    name = ALL if broker is None else f"broker {broker}"
+
+    async def run(admin: Admin) -> None:
+        altered = await admin.alter_configs({_resource(broker): changes}, validate_only=dry_run)
+        [result] = altered.values()
+        error = result.error
+        if call.out.as_json:
+            document: dict[str, Json] = {
+                "broker": broker,
+                "altered": error is None and not dry_run,
+                "error": error_json(error),
+            }
+            call.out.document(document)
+        if error is not None:
+            call.out.problem(name, error)
+        elif not call.out.as_json:
+            call.out.line(f"{name}: {'could be altered' if dry_run else 'altered'}")
+
+    call.run(run)
+
+
+def _resource(broker: int | None) -> ConfigResource:
+    from aiokq.admin.config_types import ConfigResource, ConfigResourceType
+
+    return ConfigResource(ConfigResourceType.BROKER, "" if broker is None else str(broker))
