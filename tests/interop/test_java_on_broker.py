@@ -179,7 +179,6 @@ def test_the_log_directories_and_their_partitions_are_described(broker):
 @pytest.mark.parametrize(
     ("name", "arguments", "api"),
     [
-        ("MetadataQuorumCommand", ("describe", "--status"), "DESCRIBE_QUORUM"),
         ("TransactionsCommand", ("list",), "LIST_TRANSACTIONS"),
     ],
 )

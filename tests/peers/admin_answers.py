@@ -24,7 +24,8 @@ _REPLACED: Final = {
         "SIZE": "size partition_size total_bytes usable_bytes",
         "TIME": "lastCaughtUpTimestamp lastFetchTimestamp last_caught_up_timestamp"
         " last_fetch_timestamp",
-        "COUNT": "highWatermark high_watermark logEndOffset log_end_offset finalizedFeaturesEpoch",
+        "COUNT": "highWatermark high_watermark logEndOffset log_end_offset finalizedFeaturesEpoch"
+        " finalized_epoch",
     }.items()
     for name in names.split()
 }
