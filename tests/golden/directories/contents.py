@@ -32,8 +32,8 @@ by SIGKILL.
 - `killed-torn`: `killed` with half a line appended to the metadata log, and the beginning of a
   batch appended to the log of `orders-0`, as a power cut may leave them.
 - `kafka-killed`: formatted by Apache Kafka 4.2 with `controller.quorum.voters` (`kraft.version` 0),
-  filled, given a SCRAM credential, a quota and the cluster-wide default `message.max.bytes`, and
-  killed; then changed by aiokq and stopped cleanly.
+  filled, given a SCRAM credential, a quota and the dynamic setting `message.max.bytes` of its
+  broker, and killed; then changed by aiokq and stopped cleanly.
 - `kafka`: the same directory without the changes by aiokq: started again by Apache Kafka, changed,
   and stopped cleanly; then changed by aiokq and stopped cleanly.
 - `kafka-twice`: `kafka`, changed by Apache Kafka again, then by aiokq, each stopped cleanly.
@@ -55,9 +55,9 @@ The JSON has these keys:
 - `served`: what a broker on the directories serves, as `served` returns it.
 
 They were written together with the archives, by version 0.1.0, with one exception. Version 0.1.0
-copied the cluster-wide default `message.max.bytes` of Apache Kafka into the configs of each topic
-that had no `max.message.bytes`. Kafka's metadata log has the default itself, so these topics have
-no such config in `kafka`, `kafka-killed` and `kafka-twice`; `inherited` has its value.
+copied the dynamic setting `message.max.bytes` of the broker into the configs of each topic that had
+no `max.message.bytes`. Kafka's metadata log has the setting itself, so these topics have no such
+config in `kafka`, `kafka-killed` and `kafka-twice`; `inherited` has its value.
 """
 
 from __future__ import annotations

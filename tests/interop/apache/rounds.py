@@ -96,17 +96,23 @@ class Node(ApacheKafka):
 
     Args:
         voters: `DYNAMIC` or `STATIC`.
+        spread: use two log directories, and a third directory for the metadata log.
     """
 
-    def __init__(self, directory: Path, voters: str) -> None:
+    def __init__(self, directory: Path, voters: str, *, spread: bool = False) -> None:
         super().__init__(directory, **SETTINGS, **ACCESS)
         self.voters = voters
+        self.log_dirs = [directory / "node-1"]
+        self.data = self.log_dirs[0]
+        """The directory of the metadata log."""
+        if spread:
+            self.log_dirs.append(directory / "more")
+            self.data = directory / "metadata"
+            self.properties |= {
+                "log.dirs": ",".join(map(str, self.log_dirs)),
+                "metadata.log.dir": str(self.data),
+            }
         self._properties_path(1).write_text(self.configuration(1))
-
-    @property
-    def data(self) -> Path:
-        """The log directory."""
-        return self.directory / "node-1"
 
     def configuration(self, node: int) -> str:
         text = super().configuration(node)
@@ -114,11 +120,13 @@ class Node(ApacheKafka):
             return text
         return text.replace("controller.quorum.voters=1@", "controller.quorum.bootstrap.servers=")
 
-    def format(self) -> None:
-        arguments = ["format", "-t", random_id(), "-c", str(self._properties_path(1))]
+    def format_release(self, release: str) -> None:
+        """Format the directories with Kafka's tool, with the features of a release."""
+        arguments = ["-t", random_id(), "-c", str(self._properties_path(1))]
         if self.voters == DYNAMIC:
             arguments.append("--standalone")
-        done = run_tool("kafka.tools.StorageTool", *arguments)
+        tool = "kafka.tools.StorageTool"
+        done = run_tool(tool, "format", *arguments, "--release-version", release)
         assert done.returncode == 0, done.stderr
 
     def aiokq(self) -> BrokerProcess:
@@ -127,7 +135,13 @@ class Node(ApacheKafka):
         names = {name.replace("_", ".") for name in ACCESS} | {"replica.selector.class"}
         lines = self.configuration(1).splitlines(keepends=True)
         path.write_text("".join(one for one in lines if one.partition("=")[0] not in names))
-        return BrokerProcess(self.data, "--config", str(path), port=self.ports[1])
+        first, *others = self.log_dirs
+        more = [part for one in others for part in ("--data-dir", str(one))]
+        return BrokerProcess(first, *more, "--config", str(path), port=self.ports[1])
+
+    def strays(self) -> list[Path]:
+        """Return the directories of partitions that were set aside."""
+        return [path for one in self.log_dirs for path in one.glob("*-stray")]
 
 
 # --- what the metadata says
