@@ -26,7 +26,6 @@ from tests.peers.broker_process import broker_process
 ROOT = Path(__file__).resolve().parents[2]
 KAFKAS_FILE = ROOT / "tests/peers/kafka-4.2.0-server.properties"
 WITHOUT_EFFECT = [
-    "controller.quorum.bootstrap.servers",
     "num.network.threads",
     "num.io.threads",
     "share.coordinator.state.topic.replication.factor",
@@ -108,7 +107,6 @@ def test_a_second_listener_whose_port_is_in_use_fails_the_start(tmp_path):
         ("controller.quorum.voters=2@other:9093", "controller.quorum.voters"),
         ("authorizer.class.name=a.B", "authorizer.class.name"),
         ("num.io.thread=3", "did you mean num.io.threads"),
-        ("metadata.log.dir=/elsewhere", "metadata.log.dir"),
     ],
 )
 def test_what_this_broker_cannot_be_is_one_line_and_exit_code_2(setting, words):

@@ -123,9 +123,9 @@ def is_offline(error: BaseException) -> bool:
 
 
 async def break_one_of_two(broker: BrokenDiskBroker, *faults: str) -> dict[int, list[int]]:
-    """Break the first of two directories; return what was acknowledged, by partition.
+    """Break the second of two directories; return what was acknowledged, by partition.
 
-    Partitions in the first directory fail from then on, the others do not.
+    Partitions in the second directory fail from then on, the others do not.
     """
     acknowledged: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     async with aiokq.Admin(broker.bootstrap) as admin:
@@ -138,18 +138,18 @@ async def break_one_of_two(broker: BrokenDiskBroker, *faults: str) -> dict[int, 
                 acknowledged[number % PARTITIONS].append(number)
             broker.breaks(*faults)
             with pytest.raises(KafkaError) as caught:
-                await send(producer, 100, 0)
+                await send(producer, 100, 1)
             assert is_offline(caught.value)
             for number in range(101, 200):  # the other partitions are still served
-                partition = 1 if number % 2 else 3
+                partition = 0 if number % 2 else 2
                 await send(producer, number, partition)
                 acknowledged[partition].append(number)
         [dirs] = (await admin.describe_log_dirs()).values()
         assert [directory.error is None for directory in dirs.log_dirs] == [True, False]
-        assert Path(dirs.log_dirs[1].path) == broker.paths[0]
+        assert Path(dirs.log_dirs[1].path) == broker.paths[1]
         topic = (await admin.describe_topics(["t"]))["t"]
         leaders = [partition.leader for partition in topic.partitions]
-        assert [leader is None or leader < 0 for leader in leaders] == [True, False, True, False]
+        assert [leader is None or leader < 0 for leader in leaders] == [False, True, False, True]
     return acknowledged
 
 
@@ -163,7 +163,7 @@ def test_one_disk_that_fails_takes_its_partitions_offline_and_nothing_acknowledg
     acknowledged: dict[int, list[int]] = {}
 
     async def breaking() -> None:
-        acknowledged.update(await break_one_of_two(broker, f"write {tmp_path}/a/ {number}"))
+        acknowledged.update(await break_one_of_two(broker, f"write {tmp_path}/b/ {number}"))
 
     async def checking() -> None:
         assert await contents(broker.bootstrap) == acknowledged
@@ -175,6 +175,47 @@ def test_one_disk_that_fails_takes_its_partitions_offline_and_nothing_acknowledg
     broker.breaks()
     with running(broker):
         run(checking())
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"), [("write {}/a/t-0 5", "append failed"), ("sync {}/a/__cluster 5", "sync")]
+)
+def test_a_broker_whose_metadata_disk_fails_ends_with_its_reason(
+    tmp_path: Path, fault: str, what: str
+):
+    """The metadata log is in the first directory only; without it no change could be recorded."""
+    broker = BrokenDiskBroker(tmp_path, "a", "b")
+
+    async def breaking() -> None:
+        async with aiokq.Admin(broker.bootstrap) as admin:
+            await admin.create_topics([aiokq.NewTopic("t", PARTITIONS)], raise_errors=True)
+            async with aiokq.Producer(
+                broker.bootstrap, linger_ms=0, retries=0, enable_idempotence=False
+            ) as producer:
+                await send(producer, 0, 0)
+                broker.breaks(fault.format(tmp_path))
+                meets = (
+                    send(producer, 1, 0)
+                    if "t-0" in fault
+                    else admin.create_topics([aiokq.NewTopic("u")], raise_errors=True)
+                )
+                with pytest.raises((KafkaError, TimeoutError)):  # Admin waits for the broker
+                    await asyncio.wait_for(meets, 5)
+
+    with running(broker):
+        run(breaking())
+        assert broker.ended() == 1
+    said = broker.errors.read_text()
+    last = said.strip().splitlines()[-1]
+    assert last.startswith(
+        f"aiokq broker: the metadata log has failed: log directory {tmp_path}/a is offline"
+    )
+    assert what in last
+    assert "Input/output error" in last
+    assert "Traceback" not in said
+    broker.breaks()
+    with running(broker):
+        assert asyncio.run(contents(broker.bootstrap))[0] == [0]
 
 
 def test_when_the_last_disk_fails_the_answer_is_56_and_the_exit_code_1(tmp_path: Path):
@@ -238,14 +279,14 @@ def test_a_failed_sync_is_not_acknowledged_and_takes_the_disk_offline(tmp_path: 
         async with aiokq.Producer(
             broker.bootstrap, linger_ms=0, retries=0, enable_idempotence=False
         ) as producer:
-            await send(producer, 0, 0)
-            broker.breaks(f"sync {tmp_path}/a/t-0 {errno.EIO}")
+            await send(producer, 0, 1)
+            broker.breaks(f"sync {tmp_path}/b/t-1 {errno.EIO}")
             for _ in range(2):
                 with pytest.raises(KafkaError) as caught:
-                    await send(producer, 1, 0)
+                    await send(producer, 1, 1)
                 assert is_offline(caught.value)
                 broker.breaks()
-            await send(producer, 2, 1)
+            await send(producer, 2, 0)
 
     with running(broker):
         run(main())
