@@ -94,7 +94,6 @@ def test_everything_in_a_golden_directory_is_served(name: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["kafka", "kafka-killed", "kafka-twice"])
-@pytest.mark.xfail(strict=True, reason="dynamic settings in the metadata are not applied yet")
 def test_topics_inherit_the_dynamic_settings_of_the_broker(name: str, tmp_path: Path) -> None:
     """Version 0.1.0 copied them into the topics."""
     expected = contents.expected(name)
