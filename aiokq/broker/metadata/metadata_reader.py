@@ -80,7 +80,7 @@ class MetadataState:
         image: the state after all records.
         start_offset: offset of the first record that the log or the snapshot before it has.
         end_offset: offset after the last record.
-        data_end_offset: offset after the last batch that is no control batch.
+        data_end_offset: offset after the last record that had an effect on the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
         timestamp_ms: timestamp of the last record; -1 if there is none.
         snapshot: the newest snapshot; None if there is none.
@@ -300,7 +300,8 @@ class MetadataReader:
             for offset, value in enumerate(iter_values(data, header), header.base_offset):
                 if offset >= state.end_offset:
                     self._replay(replay, value, path, offset)
-            state.data_end_offset = header.next_offset
+            if not replay.in_transaction:
+                state.data_end_offset = header.next_offset
         state.end_offset = header.next_offset
         state.epoch = header.leader_epoch
         state.timestamp_ms = header.max_timestamp_ms

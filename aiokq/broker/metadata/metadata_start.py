@@ -24,7 +24,7 @@ from aiokq.broker.metadata.bootstrap_checkpoint import (
     write_bootstrap_checkpoint,
 )
 from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog, LogLimits
-from aiokq.broker.metadata.features import METADATA_VERSION, SUPPORTED_LEVELS
+from aiokq.broker.metadata.features import METADATA_TRANSACTIONS, METADATA_VERSION, SUPPORTED_LEVELS
 from aiokq.broker.metadata.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.missing_directories import look_for_missing
 from aiokq.broker.metadata.node_file import read_node_file, write_node_file
@@ -44,6 +44,7 @@ from aiokq.core.errors import KafkaStorage
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
+from aiokq.wire.cluster_metadata_records import BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
@@ -150,8 +151,12 @@ class MetadataStart:
             unclean=self._is_unclean(),
             online_directories=directories.online_ids,
         )
+        moved: Sequence[Message] = self._last
+        if moved and level >= METADATA_TRANSACTIONS:
+            # The records may be in several batches, of which a power cut may keep the first ones.
+            moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
         try:
-            self.log.lead([*self._first, *registered, *self._last, *led])
+            self.log.lead([*self._first, *moved, *registered, *led])
             for directory in directories.all:
                 directory.set_broker_epoch(broker_epoch)
             if self._finish is not None:

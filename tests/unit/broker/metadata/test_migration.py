@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from aiokq.broker.metadata import cluster_metadata_log
 from aiokq.broker.metadata.features import new_levels
 from aiokq.broker.metadata.private_file import MIGRATED, MIGRATED_LINE, PRIVATE_FILE
 from aiokq.broker.metadata.records import TOPIC_CONFIG, config_records, partition_record
 from aiokq.broker.metadata.registration import may_be_written_by_kafka
 from aiokq.core.errors import KafkaError, KafkaStorage
+from aiokq.records.header import iter_headers
 from aiokq.wire.cluster_metadata_records import (
     PartitionRecord,
     RemoveTopicRecord,
@@ -322,6 +325,27 @@ def test_a_migration_may_end_at_each_file_operation(name: str, end: str) -> None
             break
         number += 1
     assert number > 20
+
+
+def test_differences_of_several_batches_are_appended_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A power cut may keep only the first batches of an append, which change nothing then."""
+    monkeypatch.setattr(cluster_metadata_log, "MAX_BATCH_BYTES", 512)
+    segment = f"{LOG}/{0:020d}.log"
+    files = beside_kafka()
+    before = files.read_bytes(segment)
+    start_and_stop(files)
+    after = files.read_bytes(segment)
+    ends = list(itertools.accumulate(header.size for header in iter_headers(memoryview(after))))
+    cuts = [end for end in ends if len(before) < end]
+    assert len(cuts) > 3
+    for cut in cuts:
+        files = beside_kafka()
+        files.write_atomic(segment, after[:cut])
+        for seed in (1, 2):
+            start_and_stop(files, seed=seed)
+            assert without_epochs(describe(image(files))) == without_epochs(AFTER_OURS), cut
 
 
 def test_a_copy_that_was_left_behind_changes_nothing() -> None:
