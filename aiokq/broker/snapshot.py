@@ -216,7 +216,8 @@ class _Copy:
             crc32c=node.crc32c,
         )
         files.write_atomic(f"{root}/{file_names.META_PROPERTIES}", ids.encode())
-        files.write_atomic(f"{root}/{file_names.CLEAN_SHUTDOWN}", clean_shutdown_marker())
+        marker = clean_shutdown_marker(image.brokers[node.node_id].broker_epoch)
+        files.write_atomic(f"{root}/{file_names.CLEAN_SHUTDOWN}", marker)
         write_offsets(files, f"{root}/{file_names.RECOVERY_POINTS}", ends)
         write_offsets(files, f"{root}/{file_names.HIGH_WATERMARKS}", watermarks)
         write_offsets(files, f"{root}/{file_names.LOG_STARTS}", starts)

@@ -102,46 +102,18 @@ class Storage:
                 used, or one is in use; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
-        found: list[tuple[LogDirectories, MetadataStart]] = []
+        started: list[tuple[LogDirectories, MetadataStart]] = []
 
-        def open_directories() -> None:
-            directories = LogDirectories.open(
-                environment.files,
-                paths,
-                crc32c=crc32c,
-                random=environment.random,
-                now=environment.clock.monotonic,
-                node_id=node_id,
-                metadata_path=settings.static.metadata_log_dir,
-            )
-            start: MetadataStart | None = None
-            try:
-                start = open_metadata(
-                    environment.files,
-                    directories,
-                    registration,
-                    clock=environment.clock,
-                    random=environment.random,
-                    limits=_limits(settings.static),
-                )
-                start.look_for_missing()
-            except BaseException:
-                if start is not None:
-                    start.log.close(clean=False)
-                directories.close_unused()
-                raise
-            found.append((directories, start))
+        def start_metadata() -> None:
+            started.append(_started(environment, settings.static, paths, node_id, registration))
 
         try:
-            await shielded(
-                environment.offload.run(open_directories), name="open the log directories"
-            )
+            await shielded(environment.offload.run(start_metadata), name="open the log directories")
         except asyncio.CancelledError:
-            for directories, start in found:  # otherwise the directories stay locked
-                start.log.close(clean=False)
-                directories.close_unused()
+            for found in started:  # otherwise the directories stay locked
+                await shielded(environment.offload.run(_give_up, *found), name="unlock directories")
             raise
-        [(directories, start)] = found
+        [(directories, start)] = started
         controller = Controller(
             settings.static, directories.properties.node_id, lambda: random_id(environment.random)
         )
@@ -163,9 +135,6 @@ class Storage:
         storage = cls(environment, directories, start.log, publisher, changes)
         try:
             storage._start_flushers(supervisor, background)
-            await shielded(
-                environment.offload.run(start.lead, registration), name="lead the metadata quorum"
-            )
             publisher.load(start.log.image)
             await publisher.open_logs()
             supervisor.spawn(
@@ -219,8 +188,10 @@ class Storage:
                 await self._close_directory(directory, clean)
             except Exception as error:  # noqa: BLE001 - raised when all directories are closed
                 failure = failure or error
-        if self.directories.metadata not in self.directories.all:
-            await self._environment.offload.run(self.directories.metadata.close_unused)
+        home = self.directories.metadata
+        if home not in self.directories.all:
+            home.clean = clean and failure is None
+            await self._environment.offload.run(home.close_unused)
         if failure is not None:
             raise failure
 
@@ -290,9 +261,58 @@ class Storage:
         await self._environment.offload.run(directory.save, checkpoint)
 
 
+def _started(
+    environment: Environment,
+    settings: BrokerSettings,
+    paths: Sequence[str],
+    node_id: int | None,
+    registration: NodeRegistration,
+) -> tuple[LogDirectories, MetadataStart]:
+    """Open the log directories and begin an epoch of the metadata log. In an executor.
+
+    No log is opened yet. If a step fails, the directories are as clean as they were.
+    """
+    directories = LogDirectories.open(
+        environment.files,
+        paths,
+        crc32c=crc32c,
+        random=environment.random,
+        now=environment.clock.monotonic,
+        node_id=node_id,
+        metadata_path=settings.metadata_log_dir,
+    )
+    start: MetadataStart | None = None
+    try:
+        start = open_metadata(
+            environment.files,
+            directories,
+            registration,
+            clock=environment.clock,
+            random=environment.random,
+            limits=_limits(settings),
+        )
+        start.look_for_missing()
+        start.lead(registration)
+    except BaseException:
+        _give_up(directories, start)
+        raise
+    return directories, start
+
+
+def _give_up(directories: LogDirectories, start: MetadataStart | None) -> None:
+    """Close the metadata log, and unlock directories of which no log was opened."""
+    try:
+        if start is not None:
+            start.log.close(clean=False)
+    finally:
+        directories.close_unused()
+
+
 async def _write_later(start: MetadataStart, offload: Offload, background: BackgroundWork) -> None:
     try:
-        await offload.run(start.write_bootstrap_checkpoint)
+        await shielded(
+            offload.run(start.write_bootstrap_checkpoint), name="write bootstrap.checkpoint"
+        )
     except OSError as error:
         background.task("write bootstrap.checkpoint").failed(error)
 

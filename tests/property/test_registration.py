@@ -48,7 +48,9 @@ def test_leader_epochs_never_decrease(data: st.DataObject, level: int) -> None:
         unclean = data.draw(st.booleans())
         online = data.draw(st.sets(st.sampled_from(DIRECTORIES[3:])))
         before = list(image.topics["t"].partitions)
-        records = leadership_records(image, NODE, unclean=unclean, online_directories=online)
+        records = leadership_records(
+            image, NODE, was_clean=(lambda _: False) if unclean else None, online_directories=online
+        )
         replay = MetadataReplay(image)
         for record in records:
             replay.replay(encode_metadata_record(record, record_version(record, level)))
@@ -61,5 +63,5 @@ def test_leader_epochs_never_decrease(data: st.DataObject, level: int) -> None:
                 assert NODE in new.replicas or old.leader == NODE
             if old.leader not in (NODE, -1) or (old.leader == NODE and not unclean):
                 assert new == old
-        again = leadership_records(image, NODE, unclean=False, online_directories=online)
+        again = leadership_records(image, NODE, was_clean=None, online_directories=online)
         assert again == [], "a clean start after it has nothing to change"

@@ -148,7 +148,7 @@ class MetadataStart:
         led = leadership_records(
             self._image,
             self._node_id,
-            unclean=self._is_unclean(),
+            was_clean=None if all(one.clean for one in directories.all) else directories.was_clean,
             online_directories=directories.online_ids,
         )
         moved: Sequence[Message] = self._last
@@ -164,6 +164,10 @@ class MetadataStart:
             self._note_paths()
         except OSError as error:
             raise unusable(directories.metadata.path, error) from error
+        except KafkaStorage as error:
+            if isinstance(error.__cause__, OSError):
+                raise unusable(directories.metadata.path, error.__cause__) from error
+            raise
 
     def write_bootstrap_checkpoint(self) -> None:
         """Write the ``bootstrap.checkpoint`` that each new log directory of Kafka's has.
@@ -184,15 +188,6 @@ class MetadataStart:
                     timestamp_ms=self._clock.timestamp_ms(),
                     crc32c=crc32c,
                 )
-
-    def _is_unclean(self) -> bool:
-        """Whether records may be lost because of an unclean shutdown or a lost directory."""
-        return any(
-            not self._directories.was_clean(TopicPartition(topic.name, index))
-            for topic in self._image.topics.values()
-            for index, partition in enumerate(topic.partitions)
-            if self._node_id in partition.replicas
-        )
 
     def _note_paths(self) -> None:
         paths = self._paths | {one.directory_id: one.path for one in self._directories.all}
@@ -244,6 +239,7 @@ def _open(
     if migration is not None and moves and not reader.exists():
         migration.write(
             min_insync_replicas=registration.min_insync_replicas,
+            voter=registration.voter,
             timestamp_ms=clock.timestamp_ms(),
             random=random,
             crc32c=crc32c,

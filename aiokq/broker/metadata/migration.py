@@ -53,6 +53,7 @@ from aiokq.broker.metadata.topic_configs import (
     check_topic_configs,
     server_text,
 )
+from aiokq.broker.metadata.voters import only_voter
 from aiokq.core.errors import InvalidConfiguration, KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.wire.cluster_metadata_records import (
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.metadata_reader import MetadataState
     from aiokq.core.files import Files
     from aiokq.records.header import Checksum
+    from aiokq.wire.quorum_records import VotersRecordEndpoint
     from aiokq.wire.struct import Message
 
 __all__ = ["Migration", "find_migration"]
@@ -182,12 +184,19 @@ class Migration:
     # --- into a new log
 
     def write(
-        self, *, min_insync_replicas: int, timestamp_ms: int, random: Random, crc32c: Checksum
+        self,
+        *,
+        min_insync_replicas: int,
+        voter: VotersRecordEndpoint | None,
+        timestamp_ms: int,
+        random: Random,
+        crc32c: Checksum,
     ) -> None:
         """Write a metadata log with the metadata of the file, and the features of a new directory.
 
         Args:
             min_insync_replicas: setting of the node, which becomes that of the cluster.
+            voter: the endpoint of the only voter, if the voters are to be in the log.
 
         Raises:
             OSError: the disk failed.
@@ -197,13 +206,14 @@ class Migration:
         for record in (*first, *self._all_records()):
             if not isinstance(record, TRANSACTION_MARKERS):
                 image.replay(record)
+        home = self._directories.metadata
         write_metadata_log(
             self._files,
-            self._directories.metadata.path,
+            home.path,
             image,
             snapshot=SnapshotId(sum(1 for _ in image.records()), FIRST_EPOCH),
             node_id=self._node_id,
-            voters=None,
+            voters=None if voter is None else only_voter(self._node_id, home.directory_id, [voter]),
             timestamp_ms=timestamp_ms,
             temporary_id=uuid.UUID(int=random.getrandbits(128)),
             crc32c=crc32c,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import struct
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ from aiokq.broker.metadata.image import FENCED
 from aiokq.broker.metadata.records import BROKER_CONFIG
 from aiokq.broker.metadata.topic_image import NO_LEADER, PartitionImage
 from aiokq.core.errors import CorruptRecord
+from aiokq.core.types import TopicPartition
 from aiokq.wire.cluster_metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -228,19 +229,20 @@ def leadership_records(
     image: MetadataImage,
     node_id: int,
     *,
-    unclean: bool,
+    was_clean: Callable[[TopicPartition], bool] | None,
     online_directories: Collection[uuid.UUID],
 ) -> list[PartitionChangeRecord]:
     """Return the changes of partitions with which the node takes its part in them after a start.
 
     Partitions without a leader get this node as their leader if no acknowledged record can be
     missing here: if it is in sync, or eligible, or was the last leader of a partition that has
-    neither. After an unclean start, the partitions that the node already leads get a new leader
-    epoch, because a power cut may have removed records that readers saw in the old one. Partitions
-    in offline directories, and all others, do not change.
+    neither. After an unclean shutdown of a log directory, its partitions that the node already
+    leads get a new leader epoch, because a power cut may have removed records that readers saw in
+    the old one. Partitions in offline directories, and all others, do not change.
 
     Args:
-        unclean: whether the last stop was unclean, or a log directory was lost since.
+        was_clean: whether the last shutdown of a partition's log directory was clean; None if all
+            were.
         online_directories: ids of the log directories that are online.
     """
     level = image.metadata_version
@@ -250,7 +252,7 @@ def leadership_records(
         for index, partition in enumerate(topic.partitions):
             leads = partition.leader == node_id
             if leads:
-                changes = unclean
+                changes = was_clean is not None and not was_clean(TopicPartition(topic.name, index))
             else:
                 changes = partition.leader == NO_LEADER and _may_lead(partition, node_id)
             if not changes or not _is_online(partition, node_id, online_directories):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import json
 
 import pytest
 
@@ -49,6 +50,10 @@ async def test_a_broker_on_the_copy_has_everything_and_scans_nothing(caplog):
         ids = {topic.name: topic.topic_id for topic in broker.node.topics}
         cluster_id = broker.node.cluster_id
         await take_snapshot(broker.node, "/copy")
+        # Kafka takes the copy for unclean if the epoch is not that of the registration.
+        marker = json.loads(broker.files.read_bytes("/copy/.kafka_cleanshutdown"))
+        epoch = broker.node.storage.metadata.image.brokers[0].broker_epoch
+        assert marker["brokerEpoch"] == epoch
         await broker.produce("u", batch(1))  # not in the copy
         async with At(broker.files) as copy:
             assert {topic.name: topic.topic_id for topic in copy.node.topics} == ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import threading
 
@@ -72,15 +73,40 @@ async def test_a_start_that_fails_keeps_no_file_open(
     def refuse(*_: object, **__: object) -> None:
         raise KafkaStorage("not this directory")
 
-    broker = Broker()
+    async with Broker() as before:
+        pass
+    broker = Broker(before.files)
     with monkeypatch.context() as patched:
         patched.setattr(ClusterMetadataLog, "close", noted_close)
         patched.setattr(MetadataStart, step, refuse)
         with pytest.raises(KafkaStorage, match="not this directory"):
             await broker.node.open()
     assert len(set(closed)) == 1
+    assert broker.files.exists("/data/.kafka_cleanshutdown"), "no log was opened"
     async with Broker(broker.files):  # no lock was left
         pass
+
+
+async def test_a_start_that_cannot_write_its_epoch_leaves_the_directory_clean() -> None:
+    """The next start, with free space, has nothing to recover, and no leader epoch rises."""
+    async with Broker() as before:
+        await before.create("t")
+    files = before.files
+    files.fail("pwritev", errno.ENOSPC, matches=lambda path: path.endswith(".log"))
+    with pytest.raises(KafkaStorage, match="free space"):
+        await Broker(files).node.open()
+    assert files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(files) as again:
+        topic = again.node.topics.get("t")
+        assert topic is not None
+        assert topic.partitions[0].leader_epoch == 0
+
+
+async def test_every_directory_of_a_new_node_has_a_bootstrap_checkpoint() -> None:
+    """It is written beside the start, and before the directories are unlocked."""
+    async with Broker(directories=("/a", "/b")) as broker:
+        pass
+    assert all(broker.files.exists(f"{one}/bootstrap.checkpoint") for one in ("/a", "/b"))
 
 
 async def test_a_clean_stop_fences_the_broker_and_a_kill_does_not() -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from aiokq.broker.metadata import cluster_metadata_log
 from aiokq.broker.metadata.features import new_levels
+from aiokq.broker.metadata.metadata_reader import MetadataReader
 from aiokq.broker.metadata.private_file import MIGRATED, MIGRATED_LINE, PRIVATE_FILE
 from aiokq.broker.metadata.records import TOPIC_CONFIG, config_records, partition_record
 from aiokq.broker.metadata.registration import may_be_written_by_kafka
 from aiokq.core.errors import KafkaError, KafkaStorage
+from aiokq.fastpath import crc32c
 from aiokq.records.header import iter_headers
 from aiokq.wire.cluster_metadata_records import (
     PartitionRecord,
@@ -325,6 +327,20 @@ def test_a_migration_may_end_at_each_file_operation(name: str, end: str) -> None
             break
         number += 1
     assert number > 20
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_quorum_of_a_new_log_is_the_one_that_is_configured(dynamic: bool) -> None:
+    """With bootstrap servers only, Apache Kafka looks for the voters in the log."""
+    files = disk(KINDS["plain"][0])
+    with started(files, dynamic=dynamic):
+        pass
+    state = MetadataReader(files, LOG, crc32c).read()
+    assert state.kraft_version == int(dynamic)
+    ids = [one.voter_directory_id for one in state.voters.voters] if state.voters else []
+    assert ids == ([IDS[A]] if dynamic else [])
+    with started(files, dynamic=dynamic, seed=1) as log:
+        assert describe(log.image) == KINDS["plain"][2]
 
 
 def test_differences_of_several_batches_are_appended_together(

@@ -85,7 +85,8 @@ def partition(
 
 
 def led(image: MetadataImage, *, unclean: bool = False) -> list[PartitionChangeRecord]:
-    return leadership_records(image, NODE, unclean=unclean, online_directories={HERE})
+    was_clean = (lambda _: False) if unclean else None
+    return leadership_records(image, NODE, was_clean=was_clean, online_directories={HERE})
 
 
 def registered(level: int = 25, **changes: object) -> list[Message]:
@@ -245,6 +246,15 @@ def test_a_clean_start_with_nothing_changed_writes_no_partition() -> None:
     """A start with 10,000 partitions would write 10,000 records otherwise."""
     image = image_of(partition(), partition(replicas=(NODE, 4), isr=(NODE, 4)))
     assert led(image) == []
+
+
+def test_only_partitions_of_a_directory_that_was_not_closed_cleanly_get_a_new_epoch() -> None:
+    """The others lost nothing."""
+    image = image_of(partition(), partition())
+    records = leadership_records(
+        image, NODE, was_clean=lambda one: one.partition == 0, online_directories={HERE}
+    )
+    assert [record.partition_id for record in records] == [1]
 
 
 def test_an_unclean_start_raises_the_leader_epoch_of_every_partition_it_leads() -> None:
