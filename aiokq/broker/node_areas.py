@@ -131,11 +131,13 @@ class NodeLogs:
 class NodeQuorum:
     """The metadata quorum of which the node is the only voter."""
 
-    __slots__ = ("_servers", "_storage")
+    __slots__ = ("_first_end_offset", "_servers", "_storage")
 
     def __init__(self, storage: Storage, servers: NodeServers) -> None:
         self._storage = storage
         self._servers = servers
+        # No level changes before clients are served, so this belongs to the levels of the start.
+        self._first_end_offset = storage.metadata.high_watermark
 
     def describe(self) -> QuorumDescription:
         """Return the state of the quorum."""
@@ -146,20 +148,22 @@ class NodeQuorum:
             log.epoch,
             self._storage.directories.metadata.directory_id if named else ZERO_UUID,
             log.end_offset,
+            log.high_watermark,
             [ControllerListener(one.name, one.host, one.port) for one in self._controllers()],
         )
 
     def features(self) -> FinalizedFeatures:
         """Return the levels of the features that work here and are on."""
-        log = self._storage.metadata
+        log, publisher = self._storage.metadata, self._storage.publisher
         levels = {
             name: level
-            for name, level in self._storage.publisher.features.items()
+            for name, level in publisher.features.items()
             if name in SUPPORTED_LEVELS or name == METADATA_VERSION
         }
         if log.kraft_version:
             levels[KRAFT_VERSION] = log.kraft_version
-        return FinalizedFeatures(levels, log.end_offset - 1)
+        end_offset = max(publisher.end_offset, self._first_end_offset)
+        return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
         """Return the registered brokers besides this node, with their addresses on a listener."""

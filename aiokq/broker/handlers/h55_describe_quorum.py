@@ -66,7 +66,7 @@ async def handle(
                         error_code=0,
                         leader_id=found.node_id,
                         leader_epoch=found.epoch,
-                        high_watermark=found.end_offset,
+                        high_watermark=found.high_watermark,
                         current_voters=[voter],
                         observers=[],
                     )

@@ -74,8 +74,7 @@ def alter_broker_configs(
             raise InvalidRequest(
                 f"Invalid value for configuration {key}: {error.message}"
             ) from None
-    cluster = image.cluster_configs()
-    own = image.configs.get((BROKER_CONFIG, str(node_id)), {})
+    cluster, own = image.cluster_configs(), image.own_configs(node_id)
     before = effective_settings(static, cluster, own).settings
     after = effective_settings(static, *((cluster, wanted) if name else (wanted, own))).settings
     try:
@@ -92,8 +91,8 @@ def alter_broker_configs(
 
 def node_settings(image: MetadataImage, static: BrokerSettings, node_id: int) -> BrokerSettings:
     """Return the settings in effect on a node: the static ones, changed by the dynamic ones."""
-    own = image.configs.get((BROKER_CONFIG, str(node_id)), {})
-    return effective_settings(static, image.cluster_configs(), own).settings
+    cluster, own = image.cluster_configs(), image.own_configs(node_id)
+    return effective_settings(static, cluster, own).settings
 
 
 def _check_names(names: Iterable[str]) -> None:

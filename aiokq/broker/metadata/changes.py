@@ -352,8 +352,8 @@ class MetadataChanges:
             except BrokerError as error:
                 refusal = error
             if records:
-                await self._offload.run(self._metadata.append, *records)
-                delta = MetadataDelta.of(records, self._metadata.image)
+                end_offset = await self._offload.run(self._metadata.append, *records)
+                delta = MetadataDelta.of(records, self._metadata.image, end_offset=end_offset)
                 if delta.is_empty:
                     return answer
                 self._published = published = asyncio.get_running_loop().create_future()

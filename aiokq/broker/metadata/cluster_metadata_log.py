@@ -228,6 +228,11 @@ class ClusterMetadataLog:
         return self._log.log_end_offset
 
     @property
+    def high_watermark(self) -> int:
+        """End offset of the records that are durable."""
+        return self._log.high_watermark
+
+    @property
     def has_led(self) -> bool:
         """Whether ``lead`` has begun the epoch."""
         return self._has_led

@@ -126,10 +126,13 @@ class MetadataImage:
         """Return the settings that apply to all brokers."""
         return self.configs.get((BROKER_CONFIG, ""), _NONE)
 
+    def own_configs(self, node_id: int) -> Mapping[str, str]:
+        """Return the settings that apply to one node only."""
+        return self.configs.get((BROKER_CONFIG, str(node_id)), _NONE)
+
     def broker_configs(self, node_id: int) -> Mapping[str, str]:
         """Return the dynamic settings of a node: those of all brokers, overridden by its own."""
-        own = self.configs.get((BROKER_CONFIG, str(node_id)), _NONE)
-        return {**self.cluster_configs(), **own}
+        return {**self.cluster_configs(), **self.own_configs(node_id)}
 
     def copy(self) -> MetadataImage:
         """Return an independent copy; immutable parts are shared."""

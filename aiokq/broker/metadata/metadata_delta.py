@@ -18,6 +18,7 @@ from aiokq.wire.cluster_metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from aiokq.wire.quorum_records import KRaftVersionRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.image import MetadataImage
@@ -58,7 +59,9 @@ class MetadataDelta(NamedTuple):
         groups: all settings of each group whose settings changed, by group id.
         brokers: all dynamic settings of each broker whose settings changed, by its id; those of all
             brokers by "".
-        features: all levels of features, if one has changed; otherwise None.
+        features: all levels of features in the image, if one or ``kraft.version`` has changed;
+            otherwise None.
+        end_offset: end offset of the append.
     """
 
     deleted: Sequence[uuid.UUID]
@@ -66,10 +69,18 @@ class MetadataDelta(NamedTuple):
     groups: Mapping[str, Mapping[str, str]]
     brokers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     features: Mapping[str, int] | None = None
+    end_offset: int = 0
 
     @classmethod
-    def of(cls, records: Iterable[Message], image: MetadataImage) -> MetadataDelta:
-        """Return the changes made by ``records``; ``image`` is the image after their replay."""
+    def of(
+        cls, records: Iterable[Message], image: MetadataImage, *, end_offset: int
+    ) -> MetadataDelta:
+        """Return the changes made by ``records``.
+
+        Args:
+            image: the image after the replay of the records.
+            end_offset: the end offset of the log after their append.
+        """
         deleted: list[uuid.UUID] = []
         changed: dict[uuid.UUID, None] = {}
         groups: dict[str, Mapping[str, str]] = {}
@@ -88,7 +99,7 @@ class MetadataDelta(NamedTuple):
                         groups[name] = dict(image.configs.get((kind, name), _NONE))
                     elif kind == BROKER_CONFIG:
                         brokers[name] = dict(image.configs.get((kind, name), _NONE))
-                case FeatureLevelRecord():
+                case FeatureLevelRecord() | KRaftVersionRecord():
                     features = dict(image.features)
         return cls(
             deleted,
@@ -100,6 +111,7 @@ class MetadataDelta(NamedTuple):
             groups,
             brokers,
             features,
+            end_offset,
         )
 
     @property

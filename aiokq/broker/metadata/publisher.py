@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiokq.broker.metadata.group_configs import GroupConfigs
 from aiokq.broker.metadata.metadata_delta import TopicState
 from aiokq.broker.metadata.opening import LogOpening
-from aiokq.broker.metadata.records import BROKER_CONFIG
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, log_config, served_configs
 from aiokq.broker.metadata.topics import Topic, TopicRegistry
 from aiokq.broker.replica.partition import Partition
@@ -78,6 +77,8 @@ class MetadataPublisher:
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
+        end_offset: end offset of the last append that was published, after which `features` are;
+            0 before the first one.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class MetadataPublisher:
         self.topics = TopicRegistry()
         self.group_configs = GroupConfigs(settings.static)
         self.features: Mapping[str, int] = {}
+        self.end_offset = 0
         self._settings = settings
         self._environment = environment
         self._clock = environment.clock
@@ -136,8 +138,7 @@ class MetadataPublisher:
 
     def load(self, image: MetadataImage) -> None:
         """Apply the settings and register the topics of an image; `open_logs` opens the logs."""
-        own = image.configs.get((BROKER_CONFIG, str(self._node_id)), {})
-        self._settings.apply(image.cluster_configs(), own)
+        self._settings.apply(image.cluster_configs(), image.own_configs(self._node_id))
         self.features = dict(image.features)
         for topic in image.topics.values():
             self._register(TopicState.of(topic, image))
@@ -265,6 +266,7 @@ class MetadataPublisher:
             self.group_configs.configure(group_id, configs)
         if delta.features is not None:
             self.features = delta.features
+        self.end_offset = delta.end_offset  # no other task runs between these two
         return failure
 
     async def _apply_settings(self, delta: MetadataDelta) -> None:

@@ -25,7 +25,8 @@ class QuorumDescription(NamedTuple):
         epoch: the epoch in which the node leads.
         directory_id: id of the node's metadata log directory; zero if the log does not name its
             voters (``kraft.version`` 0).
-        end_offset: offset of the next record of the metadata log, which is also its high watermark.
+        end_offset: offset of the next record of the metadata log.
+        high_watermark: end offset of its records that are durable.
         listeners: the addresses of the node for controllers.
     """
 
@@ -33,6 +34,7 @@ class QuorumDescription(NamedTuple):
     epoch: int
     directory_id: uuid.UUID
     end_offset: int
+    high_watermark: int
     listeners: Sequence[ControllerListener]
 
 
@@ -41,7 +43,8 @@ class FinalizedFeatures(NamedTuple):
 
     Attributes:
         levels: levels of the features that work here and are on, by name.
-        epoch: offset of the last record of the metadata, so it grows with each change.
+        epoch: offset of the last record of the metadata that is in effect, so it grows with each
+            change of a level.
     """
 
     levels: Mapping[str, int]

@@ -144,6 +144,43 @@ async def test_features_are_told_with_their_levels():
         assert (await features(broker))[2] > epoch
 
 
+async def test_levels_and_their_epoch_change_together(monkeypatch):
+    """A client keeps the levels with the highest epoch, so old levels must not have a new one."""
+    async with Broker() as broker:
+        before = await features(broker)
+        publisher, seen = broker.node.storage.publisher, []
+        publish = publisher.publish
+
+        async def watched(delta):
+            seen.append(await features(broker))
+            return await publish(delta)
+
+        monkeypatch.setattr(publisher, "publish", watched)
+        assert (await update(broker, ("metadata.version", 27, 1)))[0] == 0
+        assert seen == [before], "the change is durable, but not in effect"
+        _, levels, epoch = await features(broker)
+        assert levels["metadata.version"] == (27, 27)
+        assert epoch == broker.node.storage.metadata.end_offset - 1 > before[2]
+
+
+async def test_the_high_watermark_is_the_end_of_the_durable_records(monkeypatch):
+    """Records are in the log before their sync has succeeded."""
+    async with Broker() as broker:
+        log, seen = broker.node.storage.metadata, []
+        before = log.end_offset
+        sync = log._log.sync_records
+
+        def watched():
+            seen.append(broker.node.dispatcher._areas.quorum.describe())
+            sync()
+
+        monkeypatch.setattr(log._log, "sync_records", watched)
+        await broker.create("t")
+        assert [(one.high_watermark, one.end_offset) for one in seen] == [(before, log.end_offset)]
+        [topic] = (await quorum(broker)).topics
+        assert topic.partitions[0].high_watermark == log.end_offset
+
+
 @pytest.mark.parametrize("version", range(3))
 async def test_levels_change_up_and_down(version):
     """The answer has a result per feature up to version 1."""

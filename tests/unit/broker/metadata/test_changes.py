@@ -23,12 +23,14 @@ class HeldPublisher:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.end_offsets: list[int] = []
         self.ended = 0
         self.gate = asyncio.Event()
         self.failure: KafkaStorage | None = None
 
     async def publish(self, delta):
         self.begun += [topic.name for topic in delta.topics]
+        self.end_offsets.append(delta.end_offset)
         await self.gate.wait()
         self.ended += 1
         return self.failure
@@ -71,6 +73,18 @@ async def test_changes_are_published_in_the_order_of_their_records(world: World)
     world.publisher.gate.set()
     await asyncio.gather(*created)
     assert world.publisher.begun == ["a", "b", "c"]
+
+
+async def test_a_published_change_has_the_end_offset_of_its_append(world: World):
+    """Features and their epoch come from the same append, although the log may be ahead."""
+    first = world.create("a")
+    await until(lambda: world.publisher.begun)
+    end_offset = world.log.end_offset
+    second = world.create("b")
+    await until(lambda: world.log.end_offset > end_offset)
+    world.publisher.gate.set()
+    await asyncio.gather(first, second)
+    assert world.publisher.end_offsets == [end_offset, world.log.end_offset]
 
 
 async def test_decisions_do_not_wait_for_what_is_published(world: World):

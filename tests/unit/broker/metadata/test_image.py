@@ -127,11 +127,12 @@ def test_a_delta_is_what_a_node_has_to_do():
     ]
     for record in records:
         image.replay(record)
-    delta = MetadataDelta.of(records, image)
+    delta = MetadataDelta.of(records, image, end_offset=9)
     [topic] = delta.topics
     assert (topic.name, len(topic.partitions), topic.configs["a"]) == ("t", 3, "9")
     assert delta.deleted == [uuid.UUID(int=2)]
     assert delta.groups == {"g": {"x": "1"}}
+    assert delta.end_offset == 9
     image.replay(RemoveTopicRecord(topic_id=ID))
     assert len(topic.partitions) == 3, "a delta does not change any more"
 

@@ -41,7 +41,7 @@ class Cluster:
     async def publish(self, *records) -> None:
         for record in records:
             self.image.replay(record)
-        delta = MetadataDelta.of(records, self.image)
+        delta = MetadataDelta.of(records, self.image, end_offset=1)
         assert await self.broker.node.storage.publisher.publish(delta) is None
 
     async def create(self, *replicas: list[int]) -> None:
