@@ -172,6 +172,22 @@ class ClassicMember(GroupMember):
         elif changed:
             self._want_restart_join("topics changed")
 
+    def replaced(self, topic: str) -> None:
+        """Handle the deletion or recreation of a topic, as seen by a member that does not lead.
+
+        A leader that reads no partition of the topic gets no fetch error, and would not notice
+        until its metadata is `metadata_max_age_ms` old. Only a member that reads the topic rejoins:
+        the others may notice a change long after the group has handled it.
+        """
+        if self._group_leader is not None:
+            return
+        if self.state is MemberState.STABLE:
+            concerned = any(tp.topic == topic for tp in self.owned)
+        else:
+            concerned = topic in self._topics  # the assignment may be of the old topic
+        if concerned:
+            self._want_restart_join(f"{topic} was deleted or recreated")
+
     def unknown(self, error: KafkaError, now: float) -> None:
         """Handle the failure of `NeedTopics`."""
         if self._group_leader is None:
@@ -304,7 +320,7 @@ class ClassicMember(GroupMember):
             self._refuse(error)
             return
         # A restarted static leader keeps the existing assignment (KIP-814). It still needs the
-        # topics, because the leader is the member that notices their changes.
+        # topics, because it rejoins when they change.
         self.state = MemberState.SYNCING if skip else MemberState.ASSIGNING
         self._actions.append(NeedTopics(group_leader.topics))
 

@@ -104,7 +104,10 @@ class MemberDriver:
         self._spawn = spawn
         self._coordinator = CoordinatorConnection(engine, group_id)
         self._topic_watch = TopicWatch(
-            engine, changed=self._topics_changed, named=self._topics_named
+            engine,
+            changed=self._topics_changed,
+            replaced=self._topic_replaced,
+            named=self._topics_named,
         )
         self._auto = protocol == "auto"
         self._may_change = self._auto
@@ -344,6 +347,11 @@ class MemberDriver:
     def _topics_changed(self, topology: Topology) -> None:
         if isinstance(self._member, ClassicMember):
             self._member.topology(topology, self._engine.now())
+            self._wake.set()
+
+    def _topic_replaced(self, topic: str) -> None:
+        if isinstance(self._member, ClassicMember):
+            self._member.replaced(topic)
             self._wake.set()
 
     def _topics_named(self, names: Mapping[UUID, str]) -> None:

@@ -32,6 +32,7 @@ class TopicWatch:
     Args:
         changed: called with the new topology when a watched topic was created, deleted or
             recreated, or got more partitions.
+        replaced: called with the name of any topic that was deleted or recreated.
         named: called with the names of topics that were requested by id.
     """
 
@@ -40,10 +41,12 @@ class TopicWatch:
         engine: ClusterEngine,
         *,
         changed: Callable[[Topology], None],
+        replaced: Callable[[str], None],
         named: Callable[[Mapping[UUID, str]], None],
     ) -> None:
         self._engine = engine
         self._changed = changed
+        self._replaced = replaced
         self._named = named
         self._watched: frozenset[str] = frozenset()
         self._nameless: frozenset[UUID] = frozenset()
@@ -57,13 +60,14 @@ class TopicWatch:
         self._watched = frozenset()
 
     async def learn(self, topics: frozenset[str]) -> Topology:
-        """Return the present partitions of these topics, and watch the topics from now on.
+        """Request the partitions of these topics, and watch the topics from now on.
 
         A topic that does not exist has no partitions. The metadata request is retried until the
-        cluster answers.
+        cluster answers. Metadata from before the call is used only if the request fails: the call
+        may be due to a topic that another member saw change.
 
         Raises:
-            KafkaError: the request failed, and a retry is useless.
+            KafkaError: the request failed, a retry is useless, and a topic is unknown.
         """
         self._known = False
         engine = self._engine
@@ -71,10 +75,12 @@ class TopicWatch:
         engine.watch(topics - before)
         engine.unwatch(before - topics)
         backoff = engine.new_backoff()
-        while missing := topics - engine.metadata.topics.keys():
+        while topics:
             try:
-                await engine.refresh(missing)
+                await engine.refresh(topics)
             except KafkaError as error:
+                if topics <= engine.metadata.topics.keys():
+                    break
                 if not error.retriable:
                     raise
                 await asyncio.sleep(backoff.next())
@@ -105,6 +111,8 @@ class TopicWatch:
         return Topology(partitions, racks)
 
     def _on_change(self, key: EventKey, event: Event) -> None:
+        if isinstance(event, TopicRecreated | TopicRemoved):
+            self._replaced(event.topic)
         if isinstance(event, TopicAdded | PartitionsAdded | TopicRecreated | TopicRemoved):
             if self._nameless:
                 self._notify_names()

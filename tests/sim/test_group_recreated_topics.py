@@ -345,7 +345,27 @@ def test_a_pause_outlives_the_topic_and_a_position_does_not(protocol: str, gap: 
     simulate(body)
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@gaps
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_leader_without_partitions_assigns_those_of_the_new_topic(seed: int, gap: float) -> None:
+    """It gets no fetch error; the member that reads the topic starts the rebalance."""
+
+    async def body(w: World) -> None:
+        await w.topic("t", 1)
+        async with contextlib.AsyncExitStack() as stack:
+            leader = await stack.enter_async_context(w.member("t"))
+            await until(leader.assignment)
+            members = [leader]
+            while leader.assignment():  # until the partition goes to a member with a lesser id
+                members.append(await stack.enter_async_context(w.member("t")))
+                await asyncio.sleep(10)
+            await w.recreate("t", 4, gap=gap)
+            await until(lambda: sum(len(member.assignment()) for member in members) == 4, 10)
+
+    simulate(body, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(1, 21))
 def test_topics_recreated_again_and_again_are_read_completely(seed: int) -> None:
     """Two members read each topic from its first record, whenever it is created or deleted."""
 

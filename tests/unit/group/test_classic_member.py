@@ -201,6 +201,58 @@ def test_a_leader_rejoins_when_its_topics_grow() -> None:
     assert isinstance(play.request(), JoinGroupRequest)
 
 
+def test_a_member_rejoins_when_a_topic_that_it_reads_is_replaced() -> None:
+    """The leader may read no partition of the topic, and would not notice for minutes."""
+    play = Play()
+    play.stable(T0)
+    play.member.replaced("other")
+    play.expect(play.poll())
+    play.member.replaced("t")
+    play.expect(play.poll(), GiveUp)
+    play.expect(play.handled(), Ask)
+    assert isinstance(play.request(), JoinGroupRequest)
+    play.member.replaced("t")  # the join is already under way
+    play.expect(play.poll())
+    play.joined(generation=2)
+    play.expect(play.synced(T0), Take)
+    play.expect(play.handled())
+    assert play.member.state is MemberState.STABLE
+
+
+def test_a_member_without_partitions_does_not_rejoin_when_a_topic_is_replaced() -> None:
+    """It may notice minutes later, when the group has already handled the change."""
+    play = Play()
+    play.stable()
+    play.member.replaced("t")
+    play.expect(play.poll())
+
+
+def test_a_topic_that_is_replaced_during_the_assignment_causes_a_rejoin() -> None:
+    """The leader may have assigned the partitions of the old topic."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined()
+    play.member.replaced("t")
+    play.expect(play.synced(T0), Take)
+    play.expect(play.handled(), GiveUp)
+
+
+def test_a_leader_compares_topologies_when_a_topic_is_replaced() -> None:
+    """A new topic with the same number of partitions needs no new assignment."""
+    play = Play()
+    play.member.subscribe(frozenset({"t"}), play.now)
+    play.poll()
+    play.joined(leader="me")
+    play.member.topology(Topology({"t": 1}), play.now)
+    play.poll()
+    play.synced(T0)
+    play.handled()
+    play.member.replaced("t")
+    play.member.topology(Topology({"t": 1}), play.now)
+    play.expect(play.poll())
+
+
 def test_eager_members_give_up_all_partitions_before_rejoining() -> None:
     """Other members may own them after the join; user code commits first, between heartbeats."""
     play = Play()
