@@ -72,6 +72,15 @@ class _DataclassFields:
         return made
 
 
+class _DataclassParams:
+    """What `pprint` asks a dataclass: `repr` is False, because `Struct` has a repr of its own."""
+
+    repr = False
+
+
+_DATACLASS_PARAMS: Final = _DataclassParams()
+
+
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
     """Metaclass of structs: turns the specifiers of a class body into slots and `__fields__`."""
@@ -119,6 +128,7 @@ class Struct(metaclass=StructType):
 
     __fields__: ClassVar[tuple[Field, ...]] = ()
     __dataclass_fields__ = _DataclassFields()
+    __dataclass_params__ = _DATACLASS_PARAMS
 
     if TYPE_CHECKING:
         # A slot has no default at run time; this declares to type checkers that the argument has

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import pprint
 
 import pytest
 
@@ -62,6 +63,12 @@ def test_dataclass_functions_work() -> None:
     assert (changed.group_id, changed.generation_id) == ("g", 3)
     assert changed.unknown_tags == {9: b"x"}
     assert dataclasses.asdict(wire.MetadataRequestTopic(name="t"))["name"] == "t"
+
+
+def test_a_long_message_can_be_pretty_printed() -> None:
+    """Regression: `pprint`, and so a failed assertion of pytest, raised AttributeError."""
+    message = wire.MetadataRequest(topics=[wire.MetadataRequestTopic(name="t" * 90)])
+    assert pprint.pformat([message, message]) == f"[{message!r},\n {message!r}]"
 
 
 def test_messages_can_be_copied_and_pickled() -> None:
