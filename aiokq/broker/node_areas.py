@@ -180,12 +180,10 @@ class NodeQuorum:
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool
     ) -> None:
         """Change levels of features; they are in effect on return."""
-        from aiokq.broker.metadata.feature_updates import needs_registration
         from aiokq.broker.metadata.voters import only_voter
 
         storage, controllers = self._storage, self._controllers()
         directories = storage.directories
-        before = self.features().levels[METADATA_VERSION]
         voters = None
         if controllers:
             addresses = [
@@ -195,9 +193,13 @@ class NodeQuorum:
             voters = only_voter(
                 storage.metadata.node_id, directories.metadata.directory_id, addresses
             )
-        await storage.changes.update_features(updates, voters=voters, validate_only=validate_only)
-        if needs_registration(before, self.features().levels[METADATA_VERSION]):
-            await storage.changes.register_again(controllers, directories.online_ids)
+        await storage.changes.update_features(
+            updates,
+            voters=voters,
+            controller_endpoints=controllers,
+            log_directories=directories.online_ids,
+            validate_only=validate_only,
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker."""

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.metadata.metadata_delta import MetadataDelta
@@ -221,47 +221,46 @@ class MetadataChanges:
         updates: Sequence[FeatureUpdate],
         *,
         voters: VotersRecord | None,
+        controller_endpoints: Sequence[ControllerEndpoint],
+        log_directories: Collection[uuid.UUID],
         validate_only: bool = False,
     ) -> None:
-        """Change levels of features.
+        """Change levels of features, and register what the new levels let a registration have.
 
         Args:
             voters: the voters that the log names from ``kraft.version`` 1 on.
+            controller_endpoints, log_directories: see `Controller.register_again`.
 
         Raises:
             InvalidUpdateVersion: see `Controller.update_features`.
-            KafkaStorage: the change could not be recorded; nothing has changed.
+            KafkaStorage: the levels could not be recorded and have not changed, or they have
+                changed and the registration could not be recorded, which the next start does.
         """
-        await self._change(
-            lambda image: self._controller.update_features(
-                image,
-                updates,
-                kraft_version=self._metadata.kraft_version,
-                voters=voters,
-                validate_only=validate_only,
-            ),
-            "update features",
-        )
+
+        async def update() -> None:
+            await self._make(
+                lambda image: self._controller.update_features(
+                    image,
+                    updates,
+                    kraft_version=self._metadata.kraft_version,
+                    voters=voters,
+                    validate_only=validate_only,
+                )
+            )
+            if validate_only:
+                return
+            # An append of its own, because records have the versions of the level before them.
+            with contextlib.suppress(Closed):  # the next start registers the node anyway
+                await self._make(
+                    lambda image: self._controller.register_again(
+                        image, controller_endpoints, log_directories
+                    )
+                )
+
+        await self._complete(update(), "update features")
         if not validate_only:
             levels = ",".join(f"{update.name}={update.level}" for update in updates)
             logger.info("features changed: levels=%s", levels)
-
-    async def register_again(
-        self,
-        controller_endpoints: Sequence[ControllerEndpoint],
-        log_directories: Collection[uuid.UUID],
-    ) -> None:
-        """Record what registrations of the node can say since a change of metadata.version.
-
-        Raises:
-            KafkaStorage: the registration could not be recorded.
-        """
-        await self._change(
-            lambda image: self._controller.register_again(
-                image, controller_endpoints, log_directories
-            ),
-            "register again",
-        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker.
@@ -333,12 +332,16 @@ class MetadataChanges:
             await asyncio.shield(self._published)
 
     async def _change(self, decide: Callable[[MetadataImage], Decision[R]], name: str) -> R:
+        return await self._complete(self._make(decide), name)
+
+    @staticmethod
+    async def _complete(change: Coroutine[None, None, R], name: str) -> R:
         """Make a change, which is completed even if the caller is cancelled.
 
         I/O errors are logged where they occur, so `shielded` does not log them: they are
         BrokerErrors.
         """
-        return await shielded(self._make(decide), name=name, expected=(BrokerError, Closed))
+        return await shielded(change, name=name, expected=(BrokerError, Closed))
 
     async def _make(self, decide: Callable[[MetadataImage], Decision[R]]) -> R:
         self._check_open()

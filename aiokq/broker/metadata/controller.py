@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.decision import ConfigChange, Decision
@@ -24,7 +25,12 @@ from aiokq.broker.metadata.records import (
     config_records,
     partition_record,
 )
-from aiokq.broker.metadata.registration import registration_records
+from aiokq.broker.metadata.registration import (
+    lacks_registration,
+    may_be_written_by_kafka,
+    new_incarnation,
+    registration_records,
+)
 from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, check_topic_configs, log_config
 from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.metadata.topic_names import check_topic_name, colliding_topic
@@ -324,19 +330,24 @@ class Controller:
         controller_endpoints: Sequence[ControllerEndpoint],
         log_directories: Collection[uuid.UUID],
     ) -> Decision[None]:
-        """Return the records that register the running node again, with all that its level allows.
+        """Return the records that register the running node with all that its level allows.
+
+        There are none if its registration has all of it already.
 
         Args:
             controller_endpoints: the addresses of the node's listeners for controllers.
             log_directories: ids of the log directories that are online.
         """
+        if not lacks_registration(image, self._node_id):
+            return Decision(None, ())
         broker, level = image.brokers[self._node_id], image.metadata_version
         assert level is not None
+        by_kafka = may_be_written_by_kafka(broker.incarnation_id)
         records = registration_records(
             level,
             node_id=self._node_id,
             broker_incarnation=broker.incarnation_id,
-            controller_incarnation=self._new_id(),
+            controller_incarnation=new_incarnation(Random(self._new_id().int), by_kafka=by_kafka),
             broker_epoch=broker.broker_epoch,
             endpoints=broker.end_points,
             controller_endpoints=controller_endpoints,

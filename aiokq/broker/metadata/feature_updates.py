@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.decision import Decision
 from aiokq.broker.metadata.features import (
-    CONTROLLER_REGISTRATION,
-    DIRECTORY_ASSIGNMENT,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
     KRAFT_VERSION,
@@ -40,7 +38,6 @@ __all__ = [
     "UNSAFE_DOWNGRADE",
     "UPGRADE",
     "FeatureUpdate",
-    "needs_registration",
     "update_features",
 ]
 
@@ -111,15 +108,6 @@ def update_features(
     if ELIGIBLE_LEADER_REPLICAS_VERSION in wanted and proposed[ELIGIBLE_LEADER_REPLICAS_VERSION]:
         records = [*_min_insync_replicas_records(image, min_insync_replicas), *records]
     return Decision(None, [*controls, *records])
-
-
-def needs_registration(before: int, after: int) -> bool:
-    """Tell whether a new level of metadata.version lets registrations say more than before.
-
-    Then the node registers again, because its registration is without its directories, or its
-    controller has none at all.
-    """
-    return any(before < level <= after for level in (CONTROLLER_REGISTRATION, DIRECTORY_ASSIGNMENT))
 
 
 def _level(image: MetadataImage, name: str) -> int:

@@ -63,6 +63,7 @@ __all__ = [
     "bootstrap_records",
     "feature_records",
     "leadership_records",
+    "lacks_registration",
     "may_be_written_by_kafka",
     "new_incarnation",
     "registration_records",
@@ -160,6 +161,19 @@ def new_incarnation(random: Random, *, by_kafka: bool) -> uuid.UUID:
 def may_be_written_by_kafka(incarnation: uuid.UUID) -> bool:
     """Whether Kafka may have written to the logs of a node that was registered under this id."""
     return incarnation.bytes[:6] != _OURS + b"\0"
+
+
+def lacks_registration(image: MetadataImage, node_id: int) -> bool:
+    """Tell whether the level of metadata.version lets a registered node register more than it has.
+
+    Below some levels, controllers are not registered, or brokers without their directories.
+    """
+    level, broker = image.metadata_version, image.brokers.get(node_id)
+    if level is None or broker is None:
+        return False
+    if level >= CONTROLLER_REGISTRATION and node_id not in image.controllers:
+        return True
+    return level >= DIRECTORY_ASSIGNMENT and not broker.log_dirs
 
 
 def registration_records(

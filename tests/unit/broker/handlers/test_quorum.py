@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
 
 from aiokq import wire
 from tests.unit.broker.every_request import every_request
-from tests.unit.broker.harness import NOW_MS, Broker
+from tests.unit.broker.harness import NOW_MS, Broker, until
 
 METADATA = "__cluster_metadata"
 CONTROLLER = {
@@ -286,6 +287,35 @@ async def test_a_new_level_lets_the_node_register_with_its_directories():
         assert list(image.controllers) == [0]
         assert image.brokers[0].log_dirs == list(broker.node.storage.directories.online_ids)
         assert not image.brokers[0].fenced
+        incarnation = image.controllers[0].incarnation_id
+        assert incarnation.bytes[:6] == image.brokers[0].incarnation_id.bytes[:6] == b"aiokq\0"
+
+
+async def test_a_node_registers_with_its_directories_although_the_client_has_left(monkeypatch):
+    """Level and registration are one change, which goes on without the client."""
+    async with Broker() as broker:
+        storage = broker.node.storage
+        assert (await update(broker, ("eligible.leader.replicas.version", 0, 2)))[0] == 0
+        image = storage.metadata.image
+        image.features["metadata.version"] = 14
+        image.controllers.clear()
+        image.brokers[0].log_dirs = []
+        storage.publisher.features = dict(image.features)
+        publish, gate = storage.publisher.publish, asyncio.Event()
+
+        async def held(delta):
+            await gate.wait()
+            return await publish(delta)
+
+        monkeypatch.setattr(storage.publisher, "publish", held)
+        asked = asyncio.ensure_future(update(broker, ("metadata.version", 25, 1)))
+        await until(lambda: image.features["metadata.version"] == 25)
+        asked.cancel()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await until(lambda: image.controllers)
+        assert image.brokers[0].log_dirs == list(storage.directories.online_ids)
 
 
 async def brokers(broker, **options):

@@ -10,7 +10,6 @@ from aiokq.broker.metadata.feature_updates import (
     SAFE_DOWNGRADE,
     UPGRADE,
     FeatureUpdate,
-    needs_registration,
     update_features,
 )
 from aiokq.broker.metadata.image import MetadataImage
@@ -180,16 +179,3 @@ def test_voters_need_an_address_for_controllers() -> None:
     with pytest.raises(InvalidUpdateVersion, match=r"set controller\.listener\.names"):
         asked(image_of({"metadata.version": 25}), update, voters=None)
     assert asked(image_of({"metadata.version": 25}), update, kraft=1, voters=None) == []
-
-
-def test_a_node_registers_again_when_records_can_say_more() -> None:
-    """Its first registration was without controller, or without directories."""
-    levels = (7, 14), (7, 15), (7, 29), (15, 16), (15, 17), (17, 29)
-    assert [needs_registration(*pair) for pair in levels] == [
-        False,
-        True,
-        True,
-        False,
-        True,
-        False,
-    ]

@@ -14,6 +14,7 @@ from aiokq.broker.metadata.record_codec import encode_metadata_record, record_ve
 from aiokq.broker.metadata.registration import (
     bootstrap_records,
     feature_records,
+    lacks_registration,
     leadership_records,
     registration_records,
     stop_records,
@@ -364,3 +365,28 @@ def test_a_clean_stop_fences_the_broker(level: int) -> None:
 def test_a_node_that_never_registered_has_nothing_to_fence() -> None:
     """A start that failed early stops as well."""
     assert stop_records(image_of(), NODE) == []
+
+
+@pytest.mark.parametrize(
+    ("level", "has_controller", "directories", "lacks"),
+    [
+        (14, False, [], False),
+        (15, False, [], True),
+        (15, True, [], False),
+        (17, True, [], True),
+        (17, False, [HERE], True),
+        (17, True, [HERE], False),
+        (29, True, [HERE], False),
+    ],
+)
+def test_a_node_registers_again_when_records_can_say_more(
+    level, has_controller, directories, lacks
+):
+    """Its first registration was without controller, or without directories."""
+    image = MetadataImage()
+    image.features["metadata.version"] = level
+    assert not lacks_registration(image, NODE), "a start registers the node first"
+    image.brokers[NODE] = RegisterBrokerRecord(broker_id=NODE, log_dirs=directories)
+    if has_controller:
+        image.controllers[NODE] = RegisterControllerRecord(controller_id=NODE)
+    assert lacks_registration(image, NODE) is lacks
