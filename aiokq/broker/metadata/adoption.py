@@ -1,19 +1,21 @@
-"""Makes the metadata log of a quorum of several voters one of this node alone.
+"""Adoption: makes this node the only voter of a metadata log whose quorum had several voters.
 
-Before this, the node must not append to the log, because the other voters would not know its
-records (`sole_voter`). It is a step for a node whose quorum is lost or given up. If the other
-voters still run, they go on with the old log, and the two logs differ from then on.
+A node with other voters must not append to the log, because they would not have the appended
+records (`sole_voter`). Adoption is for a quorum whose other voters are lost or given up. If the
+other voters still run, they continue the old log, and the two logs differ from then on.
 
-The new log is the old one's image, as a snapshot whose offset is after the end of the old log.
-Apache Kafka and this broker continue with such a snapshot instead of the log before it.
+The new log consists of one snapshot, which has the image of the old log and an offset after the end
+of the old log. Apache Kafka and this broker ignore log records before such a snapshot.
 
-1. The old log is copied aside, under the name of a stray directory, which no broker uses.
-2. The snapshot is written. With ``kraft.version`` 1 it has the voters, so this is the adoption.
-3. ``quorum-state`` gets the new epoch and, with ``kraft.version`` 0, the voters.
-4. The files of the old log are removed. The next start does it if they are left.
+1. The old log is copied to a stray directory, which no broker uses.
+2. The snapshot is written. With ``kraft.version`` 1 the snapshot names the voters, so the log is
+   adopted from here on.
+3. ``quorum-state`` gets the new epoch and, with ``kraft.version`` 0, the voters; with that version
+   the log is adopted from here on.
+4. The files of the old log are removed. The next start ignores those that a kill left.
 
-After a kill before the adoption, the broker still refuses the directory, and another call does
-everything again, which changes nothing that was done before.
+After a kill before the log is adopted, the broker still refuses the directory. Another call repeats
+all steps, but reuses a complete copy of the old log.
 
 Source: KIP-595, KIP-630, KIP-853. Tests: ``tests/unit/broker/metadata/test_adoption.py``.
 """
@@ -64,34 +66,34 @@ if TYPE_CHECKING:
 __all__ = ["Adoption", "adopt"]
 
 ASIDE: Final = ".before-adoption"
-"""What the name of the old log has before the suffix of a stray directory."""
+"""Part of the name of the old log's copy, before the suffix of a stray directory."""
 
 CONTROLLER: Final = VotersRecordEndpoint(name="CONTROLLER", host="localhost", port=9093)
-"""The endpoint of a node that was no voter; Kafka replaces it at a start by the real one."""
+"""Endpoint recorded for a node that was not a voter; Kafka replaces it when the node starts."""
 
 CHECKPOINT: Final = ".checkpoint"
-"""Suffix of a snapshot."""
+"""Suffix of the file name of a snapshot."""
 
 COPIED_BYTES: Final = 1024 * 1024
 
 RECOVERING: Final = 1
-"""The state of a partition whose leader was not in sync when it was elected."""
+"""Leader recovery state of a partition whose leader was not in sync when it was elected."""
 
 
 @frozen
 class Adoption:
-    """What was done, or would be.
+    """The result of an adoption, or of a dry run of one.
 
     Attributes:
-        node_id: this node, now the only voter.
-        voters: ids of the voters before, as far as they are known.
-        end_offset, epoch: end of the new log.
-        kept: path of the old log; "" if nothing was done.
-        led: number of partitions that this node leads now.
-        elsewhere: partitions without a replica on this node, which are offline.
+        node_id: this node, the only voter of the new log.
+        voters: ids of the previous voters, as far as they are known.
+        end_offset, epoch: end offset of the new log, and the epoch of its snapshot.
+        kept: path of the copy of the old log; "" for a dry run.
+        led: number of partitions that this node leads according to the new log.
+        elsewhere: partitions without a replica on this node; they are offline.
         behind: partitions whose replica on this node was not in sync; they are offline, unless
             ``unclean`` was given.
-        unregistered: ids of the other brokers and controllers, whose registrations were dropped.
+        unregistered: ids of the other brokers and controllers, whose registrations are dropped.
     """
 
     node_id: int
@@ -117,20 +119,21 @@ def adopt(
 ) -> Adoption:
     """Make this node the only voter of the metadata log in a log directory.
 
-    The node becomes the only replica and the leader of the partitions that it has in sync. Other
-    partitions keep their replicas and have no leader. Registrations of other nodes are dropped.
+    The node becomes the leader and the only replica of each partition whose replica on this node is
+    in sync. Other partitions keep their replicas and have no leader. Registrations of other nodes
+    are dropped.
 
     Args:
         path: the log directory with ``__cluster_metadata-0``.
         execute: False to return the result without changing anything.
-        unclean: lead the partitions, too, whose replica here was not in sync; records that were
-            acknowledged may be missing in them.
+        unclean: also lead the partitions whose replica on this node was not in sync; acknowledged
+            records may be missing in them.
         random: source of ids; a ``SystemRandom`` outside of tests.
         timestamp_ms: the present time.
 
     Raises:
-        ConfigError: it is no log directory with a metadata log, the node is the only voter already,
-            or the log has no metadata yet.
+        ConfigError: ``path`` is not a log directory with a metadata log, the node is already the
+            only voter, or the log has no metadata yet.
         KafkaStorage: the directory is in use, the log is damaged or was written by a newer Kafka,
             or the disk failed; the message says what to do.
     """
@@ -230,7 +233,7 @@ def _check_other_voters(
 
 
 class _Result:
-    """The partitions of the new log."""
+    """What becomes of the partitions; see `Adoption`."""
 
     def __init__(self) -> None:
         self.led = 0
@@ -239,7 +242,7 @@ class _Result:
 
 
 def _take_part(image: MetadataImage, node_id: int, unclean: bool) -> _Result:
-    """Make the node the only replica of its partitions, and leave the others without a leader."""
+    """Make the node the only replica of partitions that it may lead; others get no leader."""
     result = _Result()
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -265,14 +268,17 @@ def _take_part(image: MetadataImage, node_id: int, unclean: bool) -> _Result:
 
 
 def _in_sync(partition: PartitionImage, node_id: int) -> bool:
-    """Whether a replica has all acknowledged records, as far as the log knows."""
+    """Whether a node's replica has all acknowledged records, according to the metadata."""
     if partition.isr or partition.elr:
         return node_id in partition.isr or node_id in partition.elr
     return partition.last_known_elr == (node_id,)
 
 
 def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> PartitionImage:
-    """Return the state with the node as the only replica, in a new leader epoch."""
+    """Return the partition with the node as its only replica and leader, in a new leader epoch.
+
+    A partition that is already in this state is returned unchanged.
+    """
     if partition.replicas == partition.isr == (node_id,) and partition.leader == node_id:
         return partition
     directories: tuple[uuid.UUID, ...] = ()
@@ -292,8 +298,8 @@ def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> Partition
 def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
     """Drop the registrations of other nodes, and fence this node; return the others' ids.
 
-    Nothing could drop them later: Kafka has no record that removes a controller, and places new
-    replicas on brokers that are registered.
+    Left in the log, a controller could never be removed, because Kafka has no record for that, and
+    Kafka would place new replicas on the other brokers.
     """
     others = {*image.brokers, *image.controllers} - {node_id}
     image.brokers = {one: broker for one, broker in image.brokers.items() if one == node_id}
@@ -318,7 +324,7 @@ def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> 
 def _keep_aside(files: Files, path: str, directory: str, random: Random) -> str:
     """Copy the old log; return the path of the copy, which is complete and durable.
 
-    The copy of a call that was killed is used if it has the same content.
+    A complete copy that an interrupted call left is reused.
     """
     for name in files.listdir(path):  # unfinished copies
         if name.startswith(f"{file_names.CLUSTER_METADATA}.") and name.endswith(
@@ -351,9 +357,10 @@ def _keep_aside(files: Files, path: str, directory: str, random: Random) -> str:
 
 
 def _is_copy(files: Files, directory: str, kept: str) -> bool:
-    """Whether a directory has all files of the old log.
+    """Whether the directory ``kept`` is a copy of the old log in ``directory``.
 
-    The call that was killed may have added a snapshot, and written ``quorum-state``.
+    Since the copy was made, an interrupted call may have added a snapshot to ``directory`` and
+    written ``quorum-state``; these files are not compared.
     """
     names, now = (
         {name for name in files.listdir(path) if not name.startswith(QUORUM_STATE)}

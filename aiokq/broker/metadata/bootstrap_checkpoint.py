@@ -1,7 +1,7 @@
 """``bootstrap.checkpoint``: the first records of a new metadata log.
 
-The file is written when a log directory is formatted, and read when the metadata log is empty. It
-has the shape of a snapshot.
+The file is written when a log directory is formatted, and read when the metadata log is empty. Its
+format is that of a snapshot.
 
 Source: Kafka ``BootstrapDirectory.java``, ``BatchFileWriter.java``, KIP-778.
 Tests: ``tests/unit/broker/metadata/test_bootstrap_checkpoint.py``.
@@ -44,11 +44,12 @@ def write_bootstrap_checkpoint(
     """Write the file into a log directory, or replace it; return its path.
 
     Args:
-        records: the first one sets the metadata.version, in whose versions all are written.
+        records: the first one sets the metadata.version, which determines the version in which
+            each record is written.
         timestamp_ms: the present time.
 
     Raises:
-        UnsupportedVersion: the metadata.version does not have one of the records.
+        UnsupportedVersion: a record does not exist in the metadata.version.
         OSError: the disk failed; the old file, if there was one, is left.
     """
     first, *others = records
@@ -65,7 +66,7 @@ def write_bootstrap_checkpoint(
         ],
         epoch=0,
         timestamp_ms=timestamp_ms,
-        last_contained_ms=0,  # there is no log
+        last_contained_ms=0,  # the snapshot contains no record of a log
         crc32c=crc32c,
         read_only=False,
     )

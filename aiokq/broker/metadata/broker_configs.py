@@ -1,4 +1,4 @@
-"""Changes of dynamic settings of a broker, or of all brokers, and the records of them.
+"""Changes of the dynamic settings of one broker or of all brokers, and their records.
 
 The functions depend only on the image and the request, and change nothing.
 
@@ -44,13 +44,13 @@ def alter_broker_configs(
     """Return the dynamic settings of a broker after a change, and the records of the change.
 
     Values that do not change are not checked: Apache Kafka may have stored settings that this
-    broker does not use, and those can be kept or removed.
+    broker does not use, and a request may keep or remove them.
 
     Args:
-        name: the broker's id, or "" for all brokers.
-        named: the settings that the request names, also those that it removes.
+        name: the broker's id, or "" for the settings of all brokers.
+        named: the settings that the request names, including those that it removes.
         static: the settings with which this node was started.
-        node_id: id of this node; the caller has checked that `name` is this node's.
+        node_id: id of this node; the caller has checked that `name` is this id or "".
 
     Raises:
         InvalidRequest: a setting cannot change while a broker runs, or its value is invalid.

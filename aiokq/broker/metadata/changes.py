@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class MetadataChanges:
-    """Changes of topics, settings and producer ids. Used from the node's loop only."""
+    """Makes changes of the cluster's metadata. Used from the node's loop only."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MetadataChanges:
         self._offload = offload
         self._deciding = asyncio.Lock()
         self._published: asyncio.Future[None] | None = None
-        """Done when all recorded changes are published."""
+        """Done when all recorded changes are published; None before the first change."""
         self._closed = False
 
     # --- topics
@@ -225,10 +225,10 @@ class MetadataChanges:
         log_directories: Collection[uuid.UUID],
         validate_only: bool = False,
     ) -> None:
-        """Change levels of features, and register what the new levels let a registration have.
+        """Change levels of features, and register the node again if a new level requires it.
 
         Args:
-            voters: the voters that the log names from ``kraft.version`` 1 on.
+            voters: the voters to record in the log if ``kraft.version`` becomes 1.
             controller_endpoints, log_directories: see `Controller.register_again`.
 
         Raises:
@@ -338,8 +338,8 @@ class MetadataChanges:
     async def _complete(change: Coroutine[None, None, R], name: str) -> R:
         """Make a change, which is completed even if the caller is cancelled.
 
-        I/O errors are logged where they occur, so `shielded` does not log them: they are
-        BrokerErrors.
+        `shielded` does not log BrokerErrors: I/O errors are among them, and were logged where they
+        occurred.
         """
         return await shielded(change, name=name, expected=(BrokerError, Closed))
 

@@ -4,8 +4,8 @@ It is a log like that of any other partition, with Kafka's metadata records. As 
 node leads each epoch, and records are committed once they are durable. `metadata_reader` reads
 the directory, `sole_voter` checks that the node may append, and this module appends.
 
-A snapshot (`snapshot_file`) is written when enough bytes were appended since the last one, and the
-log then begins at an earlier snapshot.
+A snapshot (`snapshot_file`) is written when enough bytes were appended since the last one. The
+oldest snapshots are then removed, and the log begins at the oldest one that is kept.
 
 Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
 KIP-630. Tests: ``tests/unit/broker/metadata/test_cluster_metadata_log.py``.
@@ -73,7 +73,7 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 _CONTROLS: Final = (KRaftVersionRecord, VotersRecord)
 
 RECORD_OVERHEAD: Final = 16
-"""Largest number of bytes of a record without a key, beside its value."""
+"""Largest number of bytes that a record without a key needs in addition to its value."""
 
 
 @frozen
@@ -83,8 +83,8 @@ class LogLimits:
     Attributes:
         snapshot_bytes: bytes appended since the last snapshot after which a new one is written
             (``metadata.log.max.record.bytes.between.snapshots``).
-        closing_bytes: the same, for a snapshot at a clean stop.
-        segment_bytes: largest segment (``metadata.log.segment.bytes``).
+        closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
+        segment_bytes: size of the largest segment (``metadata.log.segment.bytes``).
         kept_snapshots: number of snapshots that are kept; the log begins at the oldest of them.
     """
 
@@ -152,19 +152,20 @@ class ClusterMetadataLog:
     ) -> ClusterMetadataLog:
         """Open the log for appends in a new epoch, and create it if it does not exist.
 
-        The torn tail is cut off. Nothing is appended until ``lead``.
+        The torn tail is cut off. The first append is that of ``lead``.
 
         Args:
             directory: path of ``__cluster_metadata-0``.
             state: what was read from the directory; the node must be the only voter.
-            disk, open_files: those of the log directory.
+            disk, open_files: the log directory's failure handling and its open files.
             clean: whether the last shutdown was clean, so that the indexes need no check.
 
         Raises:
-            KafkaStorage: ``quorum-state`` cannot be read.
+            KafkaStorage: ``quorum-state`` cannot be read, or the log does not end where ``state``
+                ends.
             OSError: the disk failed.
         """
-        known = read_quorum_state(files, directory)  # first, because it may refuse the start
+        known = read_quorum_state(files, directory)  # may raise, so before anything is changed
         epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
         is_new = not files.is_dir(directory)
         if is_new:
@@ -256,7 +257,7 @@ class ClusterMetadataLog:
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first record that ``lead`` is given."""
+        """Offset that ``lead`` will give to the first of its ``records``."""
         return self.end_offset + len(self._first_controls())
 
     def _first_controls(self) -> list[QuorumControlRecord]:
@@ -265,7 +266,7 @@ class ClusterMetadataLog:
             LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
         ]
         if self.kraft_version >= 1 and not self.end_offset:
-            # The voters are still those of the snapshot that formatted the directory.
+            # So far, only the snapshot written by the format of the directory names the voters.
             assert self._voters is not None
             controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
         return controls
@@ -282,12 +283,12 @@ class ClusterMetadataLog:
     def append(self, *records: Message) -> int:
         """Append records; on return they are durable and in ``image``. Return the end offset.
 
-        They are in one batch, unless that would be larger than 8 MiB. Control records, with which
-        the log names its voters (``kraft.version`` 1), are in a batch of their own before it.
+        The records form one batch, or several if one would be larger than 8 MiB. Control records,
+        which name the voters (``kraft.version`` 1), form a batch of their own before the others.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
-            UnsupportedVersion: the log's ``metadata.version`` has no such record.
+            UnsupportedVersion: a record does not exist in the log's ``metadata.version``.
             RecordTooLarge: a record does not fit in a batch.
         """
         with self._lock:
@@ -317,7 +318,7 @@ class ClusterMetadataLog:
             return end_offset
 
     def _encode(self, records: Iterable[Message], now_ms: int) -> list[bytes]:
-        """Return the batches of records, with offsets from 0 on in each."""
+        """Encode records into batches; offsets begin at 0 in each batch."""
         level = self.image.metadata_version
         batches: list[bytes] = []
         some: list[RawRecord] = []
@@ -369,8 +370,8 @@ class ClusterMetadataLog:
             if self._log.segments is not before:
                 self._files.sync_dir(self.directory)
         except (OSError, KafkaError) as error:
-            # Written but not synced: the next start may find the records or not. If this log went
-            # on, they could be appended twice.
+            # The records are written but not synced, so the next start may or may not find them. If
+            # this log accepted further appends, the same records could be appended twice.
             self._failed = self._log.log_end_offset != end_offset
             if isinstance(error, KafkaError):
                 raise
@@ -382,8 +383,8 @@ class ClusterMetadataLog:
         self._last_ms = now_ms
 
     def _apply(self, records: Iterable[Message]) -> None:
-        # The records of an append are durable together, so a transaction among them has ended. One
-        # that an earlier leader left open is not in the image.
+        # A transaction is complete within one append, whose records are all durable now. Records of
+        # a transaction that an earlier leader left open are not in the image.
         for record in records:
             if not isinstance(record, TRANSACTION_MARKERS):
                 self.image.replay(record)
@@ -394,9 +395,9 @@ class ClusterMetadataLog:
             return self.image.copy(), SnapshotId(self.end_offset, self.epoch)
 
     def voters_with(self, directory_id: uuid.UUID) -> VotersRecord | None:
-        """Return the voters of a copy of this log in another directory.
+        """Return the voters to record in a copy of this log in the directory with this id.
 
-        None with ``kraft.version`` 0, where the voters are in the configuration.
+        The result is None with ``kraft.version`` 0, where the voters are in the configuration.
         """
         if self._voters is None:
             return None
@@ -424,7 +425,7 @@ class ClusterMetadataLog:
         try:
             self._write_snapshot()
         except (OSError, KafkaError) as error:
-            # The records are durable, so a failure of the snapshot is not one of their append.
+            # The append has succeeded, because its records are durable without the snapshot.
             logger.warning(
                 "metadata snapshot not written directory=%s error=%s", self.directory, error
             )
@@ -457,7 +458,7 @@ class ClusterMetadataLog:
         return snapshot
 
     def _drop_old_parts(self) -> None:
-        """Remove snapshots beyond the limit, and the segments before the oldest that is kept."""
+        """Remove snapshots beyond the limit, and segments before the oldest snapshot kept."""
         snapshots = list_snapshots(self._files, self.directory)
         *dropped, oldest = snapshots[: max(1, len(snapshots) - self._limits.kept_snapshots + 1)]
         self._log.delete_records(oldest.end_offset)
@@ -471,7 +472,8 @@ class ClusterMetadataLog:
         """Close the files. Idempotent.
 
         Args:
-            clean: write a snapshot if the log has grown, and what saves the next start a check.
+            clean: write a snapshot if the log has grown by ``closing_bytes``, and close the log so
+                that the next start need not check it.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -488,10 +490,10 @@ class ClusterMetadataLog:
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata``, which only other programs read, unless it is there."""
+    """Write ``partition.metadata`` for other programs that read it, unless it exists."""
     try:
         known = read_partition_metadata(files, directory)
-    except CorruptRecord:  # a power cut may leave a part of it
+    except CorruptRecord:  # a power cut may leave a part of the file
         known = None
     if known is None:
         write_partition_metadata(files, directory, METADATA_TOPIC_ID)

@@ -24,9 +24,13 @@ def changed_configs(
     changes: Sequence[tuple[str, int, str | None]],
     settings: BrokerSettings,
 ) -> dict[str, str]:
-    """Return the settings of a topic or group after `changes`: tuples of name, operation and value.
+    """Return the settings of a topic or group after changes.
 
     APPEND and SUBTRACT change a list; if the list is not set, they change its default.
+
+    Args:
+        configs: the settings before the changes.
+        changes: name, operation and value of each change.
 
     Raises:
         InvalidRequest: a setting is changed twice, a value is missing, or an operation is unknown.
@@ -45,7 +49,7 @@ def changed_configs(
 def changed_broker_configs(
     configs: Mapping[str, str], changes: Sequence[tuple[str, int, str | None]]
 ) -> dict[str, str]:
-    """Return the dynamic settings of a broker, or of all, after `changes`, as `changed_configs`.
+    """Return the dynamic settings of one broker, or of all, after changes; see `changed_configs`.
 
     As in Kafka, APPEND and SUBTRACT change the default, not the static value, if a list has no
     dynamic value.
@@ -65,7 +69,7 @@ def _changed(
     changes: Sequence[tuple[str, int, str | None]],
     list_of: Callable[[str], str | None],
 ) -> dict[str, str]:
-    """Return `configs` after `changes`; `list_of` returns the value of a list, or None."""
+    """Return `configs` after `changes`; `list_of` returns None for a setting that is not a list."""
     names = set()
     for name, _, _ in changes:
         if name in names:

@@ -55,7 +55,7 @@ DYNAMIC_BROKER_LOGGER_CONFIG: Final = 6
 DYNAMIC_GROUP_CONFIG: Final = 8
 
 Synonym: TypeAlias = tuple[str, str | None, int]
-"""Name, value and source of a setting from which a setting can take its value."""
+"""Name, value and source of a setting that can determine the value of the described setting."""
 
 UNKNOWN_TYPE: Final = 0
 _TYPES: Final = {
@@ -70,7 +70,7 @@ _TYPES: Final = {
 }
 
 _OF_ONE_VALUE: Final = tuple(row.server for row in TOPIC_CONFIGS.values() if len(row.server) > 1)
-"""Broker settings for the same value in several units, in order of priority."""
+"""Tuples of broker settings that give one value in different units, in order of priority."""
 
 
 class ConfigEntry(NamedTuple):
@@ -164,7 +164,7 @@ def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[Confi
 
 
 def broker_config_entries(node: ConfiguredNode) -> Iterator[ConfigEntry]:
-    """Yield the settings of a node that have an effect, and all dynamic ones that are stored."""
+    """Yield the settings of a node that have an effect, and all its stored dynamic settings."""
     settings = node.dynamic_settings
     facts = {fact.name: (fact, value) for fact, value in _facts(node)}
     for fact, value in facts.values():
@@ -196,7 +196,7 @@ def cluster_config_entries(settings: DynamicSettings) -> Iterator[ConfigEntry]:
 
 
 def _stored_entry(name: str, text: str, source: int) -> ConfigEntry:
-    """Return a dynamic setting as it is stored, also one that has no effect here."""
+    """Return a dynamic setting as it is stored, even if it has no effect on this broker."""
     row = SETTINGS.get(base_name(name))
     if row is not None and row.has_effect:
         kind, is_sensitive, doc = row.kind, False, row.doc
@@ -263,7 +263,7 @@ def _entry(
 
 
 def check_broker_name(name: str, node_id: int) -> None:
-    """Check that the name of a resource of a broker is the id of this node.
+    """Check that the name of a resource of type BROKER is the id of this node.
 
     Raises:
         InvalidRequest: the name is the id of another node, or not a number.

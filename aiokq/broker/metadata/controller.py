@@ -62,7 +62,7 @@ class Controller:
     """The controller of a cluster of one node, which has all replicas.
 
     Args:
-        new_id: creates topic ids, and ids of starts.
+        new_id: creates topic ids and incarnation ids.
     """
 
     def __init__(
@@ -155,10 +155,11 @@ class Controller:
     def _partition_records(
         self, image: MetadataImage, topic_id: uuid.UUID, indexes: Iterable[int]
     ) -> list[Message]:
-        """Return the records of new partitions, in the only log directory of the node.
+        """Return the records of new partitions.
 
-        If the node has several, it chooses one when it creates the log, and tells it afterwards;
-        see `assign_directories`.
+        If the node has one log directory, the records name it. If it has several, they name none:
+        the node chooses a directory when it creates the log, and reports it afterwards; see
+        `assign_directories`.
         """
         directory: uuid.UUID | None = None
         if image.has_directories:
@@ -221,7 +222,7 @@ class Controller:
         self._topic(image, name, topic_id)
         present = image.topic_configs(name)
         changed = change(present)
-        # Settings that this version does not know were made by Apache Kafka.
+        # Settings that this version does not know come from Apache Kafka; they may stay unchanged.
         kept = {
             key: text
             for key, text in changed.items()
@@ -279,7 +280,9 @@ class Controller:
         named: Collection[str],
         validate_only: bool = False,
     ) -> Decision[Mapping[str, str]]:
-        """Return the dynamic settings of this node (``name`` is "" for all) after a change.
+        """Return dynamic settings after a change, and the records of the change.
+
+        ``name`` is the id of this node, or "" for the settings of all nodes.
 
         Raises:
             BrokerError: see `broker_configs.alter_broker_configs`.
@@ -330,9 +333,10 @@ class Controller:
         controller_endpoints: Sequence[ControllerEndpoint],
         log_directories: Collection[uuid.UUID],
     ) -> Decision[None]:
-        """Return the records that register the running node with all that its level allows.
+        """Return the records that register the running node again.
 
-        There are none if its registration has all of it already.
+        They have all that the level of metadata.version allows. There are none if the present
+        registration has it already.
 
         Args:
             controller_endpoints: the addresses of the node's listeners for controllers.
@@ -360,8 +364,8 @@ class Controller:
         """Return the records that remove a broker from the cluster; see `unregistration`.
 
         Raises:
-            BrokerIdNotRegistered: there is no broker of this id.
-            InvalidRequest: it is this node.
+            BrokerIdNotRegistered: no broker with this id is registered.
+            InvalidRequest: the id is that of this node.
         """
         from aiokq.broker.metadata.broker_configs import node_settings
         from aiokq.broker.metadata.unregistration import unregister_broker

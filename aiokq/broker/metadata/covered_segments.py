@@ -1,8 +1,8 @@
-"""Segments of the metadata log that a snapshot has replaced, and that are damaged.
+"""Damaged segments of the metadata log whose records are in the newest snapshot.
 
-`metadata_reader` does not read the segments before the newest snapshot. The recovery of the log
-would cut it at a bad batch in one of them, and with it the records after the snapshot. So such
-segments are set aside before; no record is lost.
+`metadata_reader` does not read segments that end before the newest snapshot. The recovery of the
+log would cut the log at a bad batch in such a segment, and would so lose the records after the
+snapshot. These segments are therefore set aside before the recovery; no record is lost.
 
 Tests: ``tests/unit/broker/metadata/test_covered_segments.py``.
 """
@@ -25,10 +25,10 @@ __all__ = ["damaged_segments", "set_damaged_aside"]
 
 
 def damaged_segments(files: Files, directory: str, end_offset: int, crc32c: Checksum) -> list[int]:
-    """Return the base offsets of the damaged segments before a snapshot, and of those before them.
+    """Return the base offsets of all segments up to the last damaged one before a snapshot.
 
     Args:
-        end_offset: the end of the newest snapshot.
+        end_offset: end offset of the newest snapshot.
 
     Raises:
         OSError: the disk failed.

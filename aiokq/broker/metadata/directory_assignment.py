@@ -52,7 +52,7 @@ class DirectoryAssignment:
         """
         self._pending[topic_id, index] = directory
         if not self._running:
-            with contextlib.suppress(Closed):  # the next start finds the log and tells it again
+            with contextlib.suppress(Closed):  # the next start finds the log and reports it again
                 self._supervisor.spawn(self._record(), name="assign directories")
                 self._running = True
 

@@ -1,4 +1,4 @@
-"""The records that forget which replicas are eligible to lead (KIP-966).
+"""The records that clear the eligible leader replicas (ELR) of partitions (KIP-966).
 
 Source: Kafka ``ConfigurationControlManager.createClearElrRecordsAsNeeded``.
 Tests: ``tests/unit/broker/metadata/test_broker_configs.py``.
@@ -26,9 +26,10 @@ def elr_is_on(image: MetadataImage) -> bool:
 
 
 def clear_elr_records(image: MetadataImage, records: Iterable[object]) -> Iterator[ClearElrRecord]:
-    """Yield a record for each change of ``min.insync.replicas`` in ``records``.
+    """Yield a ``ClearElrRecord`` for each change of ``min.insync.replicas`` in ``records``.
 
-    Replicas are eligible according to the value at the time when they left the in-sync replicas.
+    Whether a replica is eligible was decided by the value at the time when the replica left the
+    in-sync replicas, so it cannot be kept after the value has changed.
     """
     if not elr_is_on(image):
         return

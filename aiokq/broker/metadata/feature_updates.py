@@ -1,4 +1,4 @@
-"""Changes of feature levels: what UpdateFeatures may do, and the records of it.
+"""Changes of feature levels: the checks of an UpdateFeatures request, and its records.
 
 The functions depend only on the image and the request, and change nothing.
 
@@ -44,7 +44,7 @@ __all__ = [
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
-"""Kafka's upgrade types."""
+"""Kafka's upgrade types: the direction in which a request allows a level to change."""
 
 _UPGRADE_TYPES: Final = (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
 
@@ -79,10 +79,10 @@ def update_features(
 
     Args:
         kraft_version: the level of ``kraft.version``, which the image does not hold.
-        voters: the voters that the log names from ``kraft.version`` 1 on; None if this node has no
-            listener for controllers.
-        min_insync_replicas: setting of this node, which becomes that of the cluster if eligible
-            leader replicas are turned on.
+        voters: the voters to record in the log if ``kraft.version`` becomes 1; None if this node
+            has no listener for controllers.
+        min_insync_replicas: setting of this node, which becomes the setting of all brokers if
+            eligible leader replicas are turned on and there is none yet.
 
     Raises:
         InvalidUpdateVersion: a level cannot be set; the message says which, and why.
@@ -117,7 +117,7 @@ def _level(image: MetadataImage, name: str) -> int:
 def _check_direction(
     update: FeatureUpdate, present: int, image: MetadataImage, node_id: int
 ) -> None:
-    """Check that a level is supported by all nodes, and that its direction is allowed."""
+    """Check that all nodes support a level, and that the request allows the direction to it."""
     if update.upgrade_type not in _UPGRADE_TYPES:
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:
@@ -138,8 +138,8 @@ def _check_direction(
 def _not_supported(update: FeatureUpdate, image: MetadataImage, node_id: int) -> str | None:
     """Return why a node does not support a level; None if every node supports it.
 
-    Unlike Kafka, a feature that does not work here cannot be turned off either, because its level
-    is kept as it was found.
+    A feature that does not work in this broker cannot be turned off either, unlike in Kafka: the
+    level that Kafka has set is kept.
     """
     own = supported_ranges().get(update.name)
     if own is None:
@@ -155,7 +155,7 @@ def _not_supported(update: FeatureUpdate, image: MetadataImage, node_id: int) ->
 def _ranges(
     name: str, own: tuple[int, int], image: MetadataImage, node_id: int
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each node that must support a feature, with the levels that it supports."""
+    """Yield each node that must support a feature, with its lowest and highest supported level."""
     yield f"Local controller {node_id}", own
     for broker in image.brokers.values():
         yield f"Broker {broker.broker_id}", _registered(broker.features, name)
@@ -178,7 +178,7 @@ def _range_text(least: int, most: int) -> str:
 
 
 def _check_downgrade(update: FeatureUpdate, present: int) -> None:
-    """Check that a level of metadata.version loses no metadata."""
+    """Check that no metadata is lost by a change of metadata.version."""
     if update.level >= present or not metadata_changed(update.level, present):
         return
     if update.upgrade_type == UNSAFE_DOWNGRADE:
@@ -203,7 +203,7 @@ def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord | None) -> list[M
             "This node has no listener for controllers, which the log would name: set "
             "controller.listener.names, and give that listener an address in listeners.",
         )
-    # Kafka's controller, too, writes a record that does nothing, whose offset it waits for.
+    # As in Kafka, whose controller waits for the offset of this NoOpRecord.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 
 
@@ -219,10 +219,10 @@ def _check_dependencies(update: FeatureUpdate, proposed: dict[str, int]) -> None
 
 
 def _min_insync_replicas_records(image: MetadataImage, static: int) -> Iterator[Message]:
-    """Yield the records without which eligible leader replicas would not be safe.
+    """Yield the records that make one ``min.insync.replicas`` apply to all brokers.
 
-    One ``min.insync.replicas`` applies to the whole cluster then, because the controller decides by
-    it which replicas are eligible.
+    Eligible leader replicas need this, because the controller decides by this value which replicas
+    are eligible.
     """
     if MIN_INSYNC_REPLICAS not in image.cluster_configs():
         yield _min_insync_replicas_record("", str(static))

@@ -59,14 +59,16 @@ DEFAULT_METADATA_VERSION: Final = 25
 """The level of metadata.version of new directories: any Kafka 4 can open them."""
 
 NO_EPOCH_BUMP_ON_SHRINK: Final = 12
-"""The level of metadata.version from which a leader epoch stays when in-sync replicas leave."""
+"""The lowest level of metadata.version at which the leader epoch does not rise when a replica
+leaves the in-sync replicas.
+"""
 
 SCRAM_CREDENTIALS: Final = 11
 METADATA_TRANSACTIONS: Final = 13
 CONTROLLER_REGISTRATION: Final = 15
 DIRECTORY_ASSIGNMENT: Final = 17
 ELIGIBLE_LEADER_REPLICAS: Final = 23
-"""Levels of metadata.version that brought a kind of record, or fields of records."""
+"""The levels of metadata.version that introduced these records or fields of records."""
 
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     7: "3.3-IV3",
@@ -96,7 +98,7 @@ METADATA_VERSIONS: Final[Mapping[int, str]] = {
 """Kafka's name of each level of metadata.version."""
 
 _CHANGED: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23))
-"""Levels of metadata.version that brought new records or fields."""
+"""All levels of metadata.version that introduced records or fields of records."""
 
 
 @frozen
@@ -104,9 +106,9 @@ class Feature:
     """A feature besides metadata.version. Level 0, the lowest, means that it is off.
 
     Attributes:
-        default_since: for each level from 1, the level of metadata.version with which a new
-            directory gets it by default, unless a higher level is the default as well.
-        needs: the least level of metadata.version at which the feature may be on.
+        default_since: for each level of the feature from 1 on, the lowest metadata.version with
+            which Kafka gives a new directory this level or a higher one by default.
+        needs: the lowest level of metadata.version at which the feature may be on.
     """
 
     name: str
@@ -155,11 +157,11 @@ def supported_ranges() -> dict[str, tuple[int, int]]:
 
 
 def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, int]:
-    """Return the levels that a new directory gets by default, by name, without those of level 0.
+    """Return the levels, by name, of the features that are on by default in a new directory.
 
-    They are the features that work here, as far as the level of metadata.version allows; Kafka
-    also turns on features that do not work here, and eligible leader replicas only from 4.1 on.
-    ``kraft.version``, which depends on the kind of quorum, is left out.
+    These are the features that work in this broker and that the metadata.version allows. Kafka
+    also turns on features that do not work in this broker, but turns on eligible leader replicas
+    only from 4.1 on. ``kraft.version`` is left out, because it depends on the kind of quorum.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:

@@ -1,4 +1,4 @@
-"""``aiokq log forget-missing``: forgets log directories of a stopped broker that are lost for good.
+"""``aiokq log forget-missing``: forgets the lost log directories of a stopped broker.
 
 Tests: ``tests/unit/broker/metadata/test_forgetting.py``.
 """
@@ -35,7 +35,7 @@ class Forgotten(NamedTuple):
     """The directories that `forget_missing` forgets, and the partitions that are lost with them.
 
     Attributes:
-        paths: paths of the forgotten directories; the ids of directories whose path is unknown.
+        paths: paths of the forgotten directories, or their ids where the path is unknown.
         partitions: partitions that are in no other directory; the next start recreates them empty.
     """
 
@@ -44,7 +44,7 @@ class Forgotten(NamedTuple):
 
 
 def forget_missing(files: Files, paths: Sequence[str], *, execute: bool, now_ms: int) -> Forgotten:
-    """Forget the log directories of a stopped broker that are lost for good.
+    """Forget the lost log directories of a stopped broker.
 
     The next start recreates their partitions, empty, in the other directories, with leader epochs
     that no consumer has seen.
@@ -89,8 +89,9 @@ def _changes(
     """Return the records that make the next start create the partitions again.
 
     The record of each partition names a leader and so raises the leader epoch, because consumers
-    have seen the epochs of the lost records. The node is registered without the lost directories,
-    because any of them might have a partition without a directory.
+    have seen the epochs of the lost records. The registration of the node loses the directories,
+    because the next start would otherwise look in them for partitions whose directory was not
+    recorded.
 
     Args:
         present: ids of the remaining directories.

@@ -3,8 +3,8 @@
 Each directory gets a ``meta.properties`` and a ``bootstrap.checkpoint``. With ``--standalone``, the
 metadata directory also gets a first snapshot that makes this node the only voter of its quorum.
 
-The ``meta.properties`` are written last: until then a directory is not formatted, and is formatted
-again by the next call.
+Each ``meta.properties`` is written last: a directory without it is not formatted, and the next call
+formats it again.
 
 Source: Kafka ``Formatter.java``, ``StorageTool.scala``, KIP-853, KIP-1022.
 Tests: ``tests/unit/broker/metadata/test_formatting.py``.
@@ -69,13 +69,13 @@ class FormatOptions:
         metadata_directory: path of the directory of the metadata log; None for the first log
             directory.
         standalone: the endpoint of the controller's listener, for ``--standalone``: a dynamic
-            quorum whose only voter is this node. None for the static voters of
-            ``controller.quorum.voters``.
+            quorum whose only voter is this node. None if the voters are in
+            ``controller.quorum.voters`` or on other nodes.
         metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
             None for a random id.
         without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are elsewhere.
         release: value of ``--release-version``; None for the default.
-        features: levels by name, of ``--feature``; others get their default.
+        features: the levels given by ``--feature``, by name; other features get their default.
         scram: the values of ``--add-scram``.
         ignore_formatted: leave formatted directories as they are, and format the others.
     """
@@ -95,12 +95,12 @@ class FormatOptions:
 
 @frozen
 class Formatted:
-    """What was done.
+    """The result of a format.
 
     Attributes:
-        levels: levels of the features, by name, those of level 0 included.
+        levels: the level of each feature, by name, including features of level 0.
         formatted: paths of the directories that were formatted, the metadata directory first.
-        kept: paths of those that were formatted before.
+        kept: paths of the directories that had been formatted before.
         metadata_directory: path of the directory of the metadata log.
     """
 
@@ -130,7 +130,7 @@ def format_levels(
         dynamic: whether the voters of the quorum are in the log, not in the configuration.
 
     Raises:
-        ConfigError: a release, a feature or a level is unknown, or does not fit the others.
+        ConfigError: a release, a feature or a level is unknown, or two levels do not go together.
     """
     level = _metadata_version(release, features.get(METADATA_VERSION))
     defaults = {**dict.fromkeys(FEATURES, 0), **new_levels(level), KRAFT_VERSION: int(dynamic)}
@@ -248,7 +248,7 @@ def format_directories(
                 )
     for path in kept:
         with _disk_of(path):
-            # A format cut short may not have made the name of the last file durable.
+            # An interrupted format may not have made the name of the last file durable.
             files.sync_dir(path)
     for path, directory_id in ids.items():
         properties = MetaProperties(options.cluster_id, options.node_id, format_uuid(directory_id))
@@ -259,7 +259,7 @@ def format_directories(
 
 @contextmanager
 def _disk_of(path: str) -> Iterator[None]:
-    """Turn the errors of the system in a ``with`` block into those of a log directory."""
+    """Turn an OSError in a ``with`` block into a KafkaStorage that names the log directory."""
     try:
         yield
     except OSError as error:
@@ -319,7 +319,7 @@ def _voters(options: FormatOptions, directory_id: uuid.UUID) -> VotersRecord | N
 
 
 def _remove_voters(files: Files, path: str) -> None:
-    """Remove the snapshot with the voters, which a format cut short may have left."""
+    """Remove the snapshot with the voters, which an interrupted format may have left."""
     directory = f"{path}/{file_names.CLUSTER_METADATA}"
     snapshot = snapshot_path(directory, FIRST_SNAPSHOT)
     if files.exists(snapshot) and len(files.listdir(directory)) == 1:

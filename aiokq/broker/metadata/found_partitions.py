@@ -1,7 +1,7 @@
-"""Topics made of the partitions that are found in log directories without any metadata.
+"""Creates topics for the partitions that are found in log directories without any metadata.
 
-None of their records is deleted or compacted, because their ``cleanup.policy`` is empty until the
-user sets it.
+No record of these topics is deleted or compacted, because their ``cleanup.policy`` is empty until
+the user sets it.
 
 Tests: ``tests/unit/broker/metadata/test_found_partitions.py``,
 ``tests/interop/apache/test_directories.py``.
@@ -43,7 +43,7 @@ KEPT: Final = {"cleanup.policy": ""}
 """Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
 
 MOST_PARTITIONS: Final = 100_000
-"""Limit of partition numbers; a directory with a higher number was not created by a broker."""
+"""Limit of partition numbers; no broker created a directory with this number or a higher one."""
 
 
 def found_partition_records(
@@ -145,7 +145,7 @@ def _may_be_served(partition: TopicPartition) -> bool:
 def _topic_id(
     name: str, found: Mapping[int, tuple[uuid.UUID | None, LogDirectory]]
 ) -> uuid.UUID | None:
-    """Return the topic id in the ``partition.metadata`` of a topic's partitions; None without one.
+    """Return the topic id in a topic's ``partition.metadata`` files; None if there is no file.
 
     Raises:
         KafkaStorage: the partitions have several topic ids; the user has to choose.

@@ -101,7 +101,7 @@ class GroupConfigs:
         return self._configs.get(group_id, _NONE)
 
     def group_ids(self) -> list[str]:
-        """Return the ids of the groups that have own settings, sorted."""
+        """Return the ids of the groups that have settings of their own, sorted."""
         return sorted(self._configs)
 
     def session_timeout_ms(self, group_id: str) -> int:

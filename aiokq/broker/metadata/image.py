@@ -1,8 +1,8 @@
 """The metadata image: the state after all metadata records.
 
 Replaying a record changes only the image; `publisher` applies the change to the node. The image
-holds every type of record, also those that this broker does not act on, because each snapshot has
-to contain them.
+holds the state from all types of records, including those that this broker does not act on, because
+each snapshot has to contain them.
 
 Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``, and the ``replay`` methods of the
 controller's ``*ControlManager`` classes, for records that contradict earlier ones.
@@ -249,7 +249,7 @@ class MetadataImage:
         """Return the topic that a record is about.
 
         Raises:
-            CorruptRecord: it does not exist.
+            CorruptRecord: the topic does not exist.
         """
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
@@ -269,7 +269,7 @@ class MetadataImage:
         return copy.copy(broker)
 
     def share(self, partition: PartitionImage) -> PartitionImage:
-        """Return an equal partition state that other partitions use already, or this one."""
+        """Return an equal state that other partitions share, or ``partition`` if there is none."""
         shared = self._shared
         if len(shared) >= MAX_SHARED_PARTITIONS:
             shared.clear()
@@ -280,7 +280,7 @@ class MetadataImage:
     def records(self) -> Iterator[Message]:
         """Yield the smallest sequence of Kafka's records whose replay gives this image.
 
-        They are in the order of Kafka's snapshots.
+        The records are in the order of Kafka's snapshots.
 
         Source: Kafka's ``MetadataImage.write``.
         """

@@ -1,16 +1,17 @@
-"""Repairs a damaged metadata log: keeps the sound part, and the removed bytes beside it.
+"""Repairs a damaged metadata log: keeps the sound part, and saves the removed bytes in files.
 
-The broker refuses to start with a log that has a bad byte before its end, because the records after
-it, which were acknowledged, would be lost without a word. This module finds what can be kept:
+The broker refuses to start with a log that has a bad byte before its end, because the acknowledged
+records after that byte would be lost unnoticed. This module finds what can be kept:
 
 - A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
-- A segment is cut at its bad batch, and later segments are set aside. These records are lost.
-- If the newest snapshot has all records up to a bad batch, and the log continues it after the bad
-  batch, the log begins after the snapshot, and no record is lost.
-- Damaged segments that the newest snapshot has replaced are set aside; the broker does so, too.
+- A segment is cut at its bad batch, and later segments are set aside. The records of the removed
+  parts are lost.
+- If the records of a bad batch are in the newest snapshot, and a later batch continues this
+  snapshot, the repaired log begins with that later batch, and no record is lost.
+- Damaged segments that the newest snapshot has replaced are set aside, as at a start of the broker.
 
-A repair that a kill interrupts leaves a log that is still refused, or that is repaired. Removed
-bytes are in files with ``.corrupt-`` in their names.
+A kill during a repair leaves a log that the broker still refuses, or a repaired log. Removed bytes
+are in files with ``.corrupt-`` in their names.
 
 Source: none; Apache Kafka drops everything from the first bad batch on.
 Tests: ``tests/unit/broker/metadata/test_log_repair.py``.
@@ -71,19 +72,19 @@ class LostRecord:
 
 @frozen
 class Repair:
-    """What was done, or would be.
+    """The result of a repair, or of a dry run of one.
 
     Attributes:
-        path: the bad file; "" if nothing is damaged.
-        position: where the bad bytes begin.
+        path: path of the first bad file; "" if nothing is damaged.
+        position: byte position in the file where the bad bytes begin.
         offset: the first offset whose record cannot be read from the file.
         reason: what is wrong with the bytes.
         end_offset: offset after the last record that is left.
         topics: number of topics in the metadata that is left.
-        lost: sound records that are cut off; those in the bad bytes are unknown.
+        lost: sound records that are cut off; the records in the bad bytes are unknown.
         loses: whether records are lost.
-        set_aside: names of files that are set aside as they are.
-        kept: paths of the removed bytes; empty if nothing was done.
+        set_aside: names of files that are set aside whole.
+        kept: paths of the files with the removed bytes; empty if nothing was removed.
     """
 
     path: str = ""
@@ -100,12 +101,12 @@ class Repair:
 
 @frozen
 class _Rest:
-    """The rest of a segment, which continues the newest snapshot.
+    """The rest of a segment after a bad batch; the rest continues the newest snapshot.
 
     Attributes:
         base: base offset of the segment.
         offset: offset of the first record of the rest.
-        position: where it begins in the segment.
+        position: byte position of the rest in the segment.
     """
 
     base: int
@@ -144,7 +145,7 @@ class _Plan(MetadataReader):
         return [one for one in super()._bases() if one > base or (one == base and not position)]
 
     def earlier(self) -> list[int]:
-        """Return the base offsets of the segments before the rest, and of its own."""
+        """Return the base offsets of the segment with the rest, and of the segments before it."""
         if self.rest is None:
             return []
         return [one for one in super()._bases() if one <= self.rest.base]
@@ -167,7 +168,7 @@ class _Plan(MetadataReader):
         return self._extent(rest.offset)
 
     def make(self) -> MetadataState:
-        """Find what can be kept; return its state.
+        """Find the part of the log that can be kept; return its state.
 
         Raises:
             KafkaStorage, OSError: see ``read``.
@@ -195,7 +196,7 @@ class _Plan(MetadataReader):
         return self.path(base), start, end
 
     def _avoid(self, damage: MetadataDamaged) -> None:
-        """Leave out what cannot be read; each call leaves out more."""
+        """Change the plan so that a damaged part is left out; each call leaves out more."""
         if damage.snapshot is not None:
             self.dropped.add(damage.snapshot)
             self.cut = self.rest = None
@@ -218,7 +219,12 @@ class _Plan(MetadataReader):
         self.cut = base, damage.position
 
     def _behind(self, damage: MetadataDamaged, end_offset: int) -> _Rest | None:
-        """Return what follows the snapshot in a segment with a bad batch before its end."""
+        """Return the part of a damaged segment that continues the snapshot, or None.
+
+        Args:
+            damage: a bad batch before ``end_offset``.
+            end_offset: end offset of the snapshot.
+        """
         file = self._files.open(self.path(damage.base), writable=False)
         try:
             for position, header in batches_behind(
@@ -232,7 +238,7 @@ class _Plan(MetadataReader):
         return None
 
     def cut_records(self, end_offset: int) -> Iterator[LostRecord]:
-        """Yield the sound records that are cut off, from an offset on."""
+        """Yield the sound records that are cut off, from offset ``end_offset`` on."""
         if self.cut is None:
             return
         base, position = self.cut
@@ -278,11 +284,11 @@ def repair_log(
     Args:
         path: the log directory with ``__cluster_metadata-0``.
         execute: False to return the result without changing anything.
-        others_lost: repair the log of a quorum with other voters, too. A voter that has forgotten
-            records is a danger to its quorum: it may help to elect a leader without them.
+        others_lost: repair the log even if its quorum has other voters, which must be lost for
+            good: a voter that has forgotten records could help to elect a leader that lacks them.
 
     Raises:
-        ConfigError: it is no log directory with a metadata log.
+        ConfigError: ``path`` is not a log directory with a metadata log.
         KafkaStorage: the directory is in use, the log was written by a newer Kafka, no metadata is
             left without the bad bytes, there are other voters, or the disk failed; the message says
             what to do.
@@ -337,7 +343,7 @@ def _replaced(
     before = set(files.listdir(directory))
     if execute:
         Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(damaged)
-        _sync(files, plan)  # a repair cut short may not have done it
+        _sync(files, plan)  # an interrupted repair may not have synced
     return Repair(
         path=plan.path(damaged[-1]) if damaged else "",
         reason="damaged, but replaced by the newest snapshot" if damaged else "",
@@ -350,7 +356,7 @@ def _replaced(
 
 
 def _kept(files: Files, directory: str, before: set[str]) -> tuple[str, ...]:
-    """Return the paths of the removed bytes: files that were not in the directory before."""
+    """Return the paths of files with removed bytes that were not in the directory before."""
     added = set(files.listdir(directory)) - before
     return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
 
@@ -378,9 +384,9 @@ def _check_voters(
 
 
 def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) -> tuple[str, ...]:
-    """Carry out a plan; return the paths of the removed bytes.
+    """Carry out a plan; return the paths of the files with the removed bytes.
 
-    What needs space on the disk is done first.
+    The steps that need disk space come first, because they fail if the disk is full.
     """
     directory = plan.directory
     before = set(files.listdir(directory))
@@ -402,7 +408,8 @@ def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) 
         files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
     epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
     if files.exists(epochs):
-        files.remove(epochs)  # the next start makes it again; it would believe epochs after the end
+        # The next start rebuilds the file, which may have epochs of removed records.
+        files.remove(epochs)
     remove_snapshots_behind(files, directory, state.end_offset)
     Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(plan.later())
     if shortened is not None:
@@ -426,7 +433,7 @@ def _sync(files: Files, plan: _Plan) -> None:
 
 
 def _shorten(files: Files, path: str, position: int) -> None:
-    """Cut a segment, and remove its indexes, which the next start makes again."""
+    """Cut a segment, and remove its indexes, which the next start rebuilds."""
     for suffix in (file_names.INDEX, file_names.TIME_INDEX, file_names.TXN_INDEX):
         index = path.removesuffix(file_names.LOG) + suffix
         if files.exists(index):
@@ -452,7 +459,7 @@ def _keep_whole(files: Files, path: str) -> None:
 
 
 def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
-    """Write the rest of a segment under the temporary name of a segment of its own."""
+    """Write the rest of a segment to a temporary file, which later becomes a segment."""
     source, start, end = plan.extent(rest)
     temporary = plan.path(rest.offset) + file_names.TEMPORARY
     if files.exists(temporary):
@@ -469,7 +476,7 @@ def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
 
 
 def _begin_with_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
-    """Let the log begin with the rest, which it does once the rest has its name."""
+    """Make the log begin with the rest: give the rest its name, then remove earlier segments."""
     path = plan.path(rest.offset)
     earlier = plan.earlier()
     files.rename(path + file_names.TEMPORARY, path)

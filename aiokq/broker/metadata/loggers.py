@@ -39,7 +39,7 @@ def logger_levels() -> dict[str, str]:
 def alter_loggers(
     changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
 ) -> None:
-    """Set levels, or reset loggers to the level of their parent; all of the changes or none.
+    """Set levels, or reset loggers to the level of their parent: all changes, or none on an error.
 
     Args:
         changes: name, operation and value of each change.

@@ -57,10 +57,10 @@ class MetadataDelta(NamedTuple):
         deleted: ids of deleted topics.
         topics: new and changed topics, in their state after the append.
         groups: all settings of each group whose settings changed, by group id.
-        brokers: all dynamic settings of each broker whose settings changed, by its id; those of all
-            brokers by "".
-        features: all levels of features in the image, if one or ``kraft.version`` has changed;
-            otherwise None.
+        brokers: all dynamic settings of each broker whose settings changed, by broker id; the key
+            "" stands for the settings of all brokers.
+        features: all levels of features in the image, if one of them or ``kraft.version`` has
+            changed; otherwise None.
         end_offset: end offset of the append.
     """
 

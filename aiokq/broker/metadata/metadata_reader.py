@@ -1,8 +1,8 @@
 """Reads the metadata log of a directory, ``__cluster_metadata-0``, without changing it.
 
-The state is that of the newest snapshot and of the log after it. Every byte is checked. A kill or a
-power cut can leave an incomplete batch at the end of the log; these bytes, the torn tail, are
-reported, because they have to be cut off before anything is appended. Any other bad byte is an
+The state results from the newest snapshot and the log after it, of which every byte is checked. A
+kill or a power cut can leave an incomplete batch at the end of the log; these bytes, the torn tail,
+are reported, because they have to be cut off before anything is appended. Any other bad byte is an
 error: unlike Kafka, which drops everything from the first bad batch on, this module drops nothing.
 
 Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630, KIP-853.
@@ -51,7 +51,7 @@ SECTOR: Final = 512
 """Bytes that a disk writes completely or not at all."""
 
 WINDOW: Final = 1024 * 1024
-"""Bytes of a segment that are read at once."""
+"""Number of bytes of a segment that one read requests."""
 
 
 @frozen
@@ -60,10 +60,10 @@ class TornTail:
 
     Attributes:
         path: the newest segment.
-        position: where the bytes begin.
+        position: byte position in the segment where the torn tail begins.
         size: number of bytes.
         offset: offset of the record that would follow the last whole batch.
-        reason: why the bytes are no batch.
+        reason: why the bytes are not a valid batch.
     """
 
     path: str
@@ -78,7 +78,8 @@ class MetadataState:
 
     Attributes:
         image: the state after all records.
-        start_offset: offset of the first record that the log or the snapshot before it has.
+        start_offset: offset of the first record of the log; the end of the newest snapshot if the
+            log has no record before it.
         end_offset: offset after the last record.
         data_end_offset: offset after the last record that had an effect on the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
@@ -86,7 +87,7 @@ class MetadataState:
         snapshot: the newest snapshot; None if there is none.
         kraft_version: level of ``kraft.version``.
         voters: the voters of the quorum with ``kraft.version`` 1; None with ``kraft.version`` 0.
-        leader_voters: ids of the voters in the last leader's first record; None if there is none.
+        leader_voters: ids of the voters in the last ``LeaderChangeMessage``; None if there is none.
         in_transaction: whether the last metadata transaction has no end.
         bytes_after_snapshot: bytes of the log after the newest snapshot.
         torn: the torn tail; None if the log ends with a whole batch.
@@ -125,11 +126,11 @@ class MetadataDamaged(KafkaStorage):
     """A part of the metadata log cannot be used; ``log_repair`` can cut it off.
 
     Attributes:
-        reason: what is wrong with it.
+        reason: what is wrong with the bad part.
         state: what the log says before the bad part.
         snapshot: the bad snapshot; None if the bad part is in a segment.
         base: base offset of the bad segment.
-        position: where its bad part begins.
+        position: byte position in the segment where the bad part begins.
         offset: the first offset whose record cannot be read.
     """
 
@@ -169,7 +170,7 @@ class MetadataReader:
         self._crc32c = crc32c
 
     def exists(self) -> bool:
-        """Whether there is a log or a snapshot. Raises OSError."""
+        """Whether there is a log or a snapshot. Raises OSError if the disk failed."""
         return self._files.is_dir(self.directory) and bool(self._bases() or self._snapshots())
 
     def read(self) -> MetadataState:
@@ -177,7 +178,7 @@ class MetadataReader:
 
         Raises:
             MetadataDamaged: the log is damaged; the message says what is at stake and what to do.
-            KafkaStorage: it was written by a newer Kafka.
+            KafkaStorage: the log was written by a newer Kafka.
             OSError: the disk failed.
         """
         state = MetadataState()
@@ -193,8 +194,8 @@ class MetadataReader:
                 log_end = self._read_segment(state, replay, base, last=after is None)
         state.in_transaction = replay.in_transaction
         if bases and log_end < state.end_offset:
-            # The log ends before the newest snapshot, which therefore replaces it. A power cut
-            # leaves this if the snapshot reached the disk before the records.
+            # The log ends before the newest snapshot, which therefore replaces the log. A power cut
+            # leaves this state if the snapshot reached the disk before the records.
             state.torn = None
         elif bases and bases[0] < state.end_offset:
             state.start_offset = bases[0]
@@ -229,12 +230,15 @@ class MetadataReader:
         return list_snapshots(self._files, self.directory)
 
     def _bases(self) -> list[int]:
-        """Return the base offsets of the segments."""
+        """Return the base offsets of the segments, the lowest first."""
         found = map(file_names.parse_segment_file, self._files.listdir(self.directory))
         return sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
 
     def _extent(self, base: int) -> tuple[str, int, int | None]:
-        """Return the path of a segment and where its batches begin and end; None for its end."""
+        """Return the path of a segment, and the positions where its batches begin and end.
+
+        An end of None stands for the end of the file.
+        """
         return file_names.segment_file(self.directory, base, file_names.LOG), 0, None
 
     def _read_segment(
@@ -359,10 +363,10 @@ class MetadataReader:
         header: BatchHeader | None,
         epoch: int,
     ) -> bool:
-        """Whether the bytes from a position on can be what a kill left of one append.
+        """Whether a kill or a power cut during one append can have left the bytes from a position.
 
-        The first append of an epoch has two batches. A power cut may have written a sector with the
-        second one and not the sector before it, which then has zeros.
+        The first append of an epoch has two batches. After a power cut, the second batch may be on
+        the disk although a sector before it is not; that sector then has zeros.
 
         Args:
             header: the header of a batch with a wrong checksum; None if there is no whole batch.
@@ -406,7 +410,7 @@ def _damaged(
 
 
 def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:
-    """Return what is wrong with the offset or the epoch of a batch, which no checksum covers."""
+    """Return what is wrong with a batch's offset or epoch, or "". No checksum covers these two."""
     if header.base_offset != expected:
         return f"base offset {header.base_offset}, expected {expected}"
     if header.next_offset > state.end_offset and header.leader_epoch < state.epoch:

@@ -1,8 +1,8 @@
 """The start of a node's metadata: its log is read, checked and opened, and a new epoch begins.
 
-`open_metadata` reads the log, or migrates or creates it, and refuses what this node may not or
-cannot continue. `MetadataStart.lead` begins the node's epoch: with the first records of a new log,
-the registration of the node, and the partitions that it leads.
+`open_metadata` reads the log, or migrates or creates it, and refuses a log that this node may not
+or cannot continue. `MetadataStart.lead` begins the node's epoch: it appends the first records of a
+new log, the registration of the node, and the changes of partitions that the node leads.
 
 Source: Kafka ``SharedServer.scala``, ``KafkaRaftManager.scala``, ``BrokerLifecycleManager.scala``.
 Tests: ``tests/unit/broker/metadata/test_metadata_start.py``.
@@ -69,7 +69,7 @@ class NodeRegistration:
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
         rack: ``broker.rack``.
-        min_insync_replicas: setting of the node; a new cluster begins with it.
+        min_insync_replicas: setting of the node, from which a new cluster takes its first value.
         voter: the endpoint of the only voter of a new log whose voters are in the log
             (``kraft.version`` 1); None for a log whose voters are in the configuration.
     """
@@ -85,7 +85,7 @@ class MetadataStart:
     """The metadata of a node that is starting. Its methods wait for the disk.
 
     Attributes:
-        log: the open metadata log, in which nothing was appended in this epoch yet.
+        log: the open metadata log; ``lead`` makes its first append in this epoch.
         by_kafka: whether Apache Kafka may have written to the logs of this node.
     """
 
@@ -118,7 +118,7 @@ class MetadataStart:
         self._paths = read_node_file(files, directories.metadata.path)
 
     def look_for_missing(self) -> None:
-        """Add missing log directories to those that could not be opened."""
+        """Add missing log directories to the directories that could not be opened."""
         self._missing = look_for_missing(self._directories, self._image, self._paths)
 
     def lead(self, registration: NodeRegistration) -> None:
@@ -153,7 +153,7 @@ class MetadataStart:
         )
         moved: Sequence[Message] = self._last
         if moved and level >= METADATA_TRANSACTIONS:
-            # The records may be in several batches, of which a power cut may keep the first ones.
+            # The records may be in several batches, and a power cut may keep only the first ones.
             moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
         try:
             self.log.lead([*self._first, *moved, *registered, *led])
@@ -170,9 +170,9 @@ class MetadataStart:
             raise
 
     def write_bootstrap_checkpoint(self) -> None:
-        """Write the ``bootstrap.checkpoint`` that each new log directory of Kafka's has.
+        """Write the ``bootstrap.checkpoint`` that Kafka, too, writes into each new log directory.
 
-        It is only read while the metadata log is empty, so the node need not wait for it.
+        The file is read only while the metadata log is empty, so the node need not wait for it.
 
         Raises:
             OSError: the disk failed.
@@ -311,14 +311,14 @@ def _may_be_kafkas(
     broker = before.brokers.get(node_id)
     if broker is not None:
         return may_be_written_by_kafka(broker.incarnation_id)
-    return migration is None and bool(after.topics)  # without metadata, the logs were found
+    return migration is None and bool(after.topics)  # the logs were found without metadata
 
 
 def _check_place(files: Files, directories: LogDirectories) -> None:
     """Check that no other log directory has a metadata log.
 
     Raises:
-        KafkaStorage: one has.
+        KafkaStorage: another log directory has one.
     """
     home = directories.metadata
     for directory in directories.online:
@@ -382,7 +382,7 @@ def _owned(
 
 
 def _tell_unenforced(image: MetadataImage) -> None:
-    """Log what the metadata has and this broker does not act on."""
+    """Log the parts of the metadata that this broker keeps but does not act on."""
     held = [f"{count} {what}" for what, count in image.principals.counts().items()]
     held += [
         f"{name}={level}"

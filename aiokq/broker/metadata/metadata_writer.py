@@ -1,7 +1,7 @@
 """Writes a new metadata log that begins with a given image.
 
-Used where the metadata does not come from the log of the directory: a migration from an older
-version of aiokq, an adoption from a quorum of several nodes, the copy of a running cluster.
+Used for a directory without a metadata log: by the migration of the metadata file of an earlier
+version of aiokq, and by the snapshot of a running cluster.
 
 Source: KIP-630. Tests: ``tests/unit/broker/metadata/test_metadata_writer.py``.
 """
@@ -41,8 +41,9 @@ def write_metadata_log(
 ) -> None:
     """Write ``__cluster_metadata-0`` with one snapshot, from which the next start continues.
 
-    It is written under the name of a deleted log, which this broker and Apache Kafka remove at a
-    start, and renamed when it is durable: after a kill it exists completely or not at all.
+    The directory is first written under the name of a deleted log, which this broker and Apache
+    Kafka remove at a start, and is renamed when it is durable. After a kill it exists completely or
+    not at all.
 
     Args:
         log_directory: the log directory, which must not have a metadata log.
@@ -53,7 +54,7 @@ def write_metadata_log(
         temporary_id: makes the temporary name unique.
 
     Raises:
-        UnsupportedVersion: the image has a record that its ``metadata.version`` does not have.
+        UnsupportedVersion: a record of the image does not exist in its ``metadata.version``.
         OSError: the disk failed.
     """
     level = image.metadata_version

@@ -2,13 +2,13 @@
 
 Their metadata is in ``aiokq-metadata.log`` (`private_file`), of which each log directory has a
 copy; the copy with the most appends counts. If the metadata directory has no
-``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left one whose only
-voter is this node, the differences are appended to it.
+``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left a metadata log
+whose only voter is this node, the differences between the file and this log are appended to it.
 
-A file whose content was moved is kept under another name, and a line of a newer version stays in
-its place, which an earlier version refuses. This is the last step: a migration that was interrupted
-before it is repeated by the next start, and then finds most of its work done. Where one copy was
-moved already, the others are outdated: the metadata log had everything before.
+As the last step, each copy is renamed, and a file with one line takes its place; an earlier version
+of aiokq refuses this line. The next start repeats a migration that was interrupted before this
+step. If one copy was renamed already, the metadata log has the whole content of the file, and the
+other copies are outdated.
 
 Tests: ``tests/unit/broker/metadata/test_migration.py``, ``tests/fault/test_golden_directories.py``.
 """
@@ -102,7 +102,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
         try:
             metadata, sound = read_private_file(data, path)
         except KafkaStorage as error:
-            if files.exists(path + MIGRATED):  # the line of this version is damaged
+            if files.exists(path + MIGRATED):  # a migration's line was here, and is damaged
                 logger.warning("damaged line is written again file=%s", path)
                 kept.append(path)
                 is_moved = True
@@ -117,7 +117,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
         _tell_end(path, data, sound)
         found.append((metadata, path))
     if failures and not is_moved and not any(metadata.appends for metadata, _ in found):
-        raise failures[0]  # the others are empty: the node would lose its topics
+        raise failures[0]  # the readable copies are empty: the node would lose its topics
     if not copies and not kept:
         return None
     if not found:
@@ -133,7 +133,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
 
 
 def _tell_end(path: str, data: bytes, sound: int) -> None:
-    """Log that the end of a file is not migrated."""
+    """Log that the damaged end of a file is not migrated, if it has one."""
     if sound == len(data):
         return
     place = f"file={path} position={sound} bytes={len(data) - sound} kept={path + MIGRATED}"
@@ -151,8 +151,8 @@ class Migration:
     """The migration of one node's directories.
 
     Attributes:
-        is_empty: whether the file has no metadata, as in a directory that was started once.
-        by_kafka: whether Apache Kafka had the directories before an earlier version of aiokq.
+        is_empty: whether nothing was recorded in the file, as after a start without any change.
+        by_kafka: whether Apache Kafka used the directories before the earlier version of aiokq.
     """
 
     def __init__(
@@ -255,7 +255,10 @@ class Migration:
         )
 
     def _directory(self, topic: PrivateTopic, index: int) -> uuid.UUID:
-        """Return the directory of a partition: where it is, or the missing one that may have it."""
+        """Return the id of the directory that has a partition.
+
+        For a partition that was not found, it is the id of a missing directory, or ``UNASSIGNED``.
+        """
         place = self._places.get(TopicPartition(topic.name, index))
         if place is not None:
             return place.directory_id
@@ -264,9 +267,9 @@ class Migration:
         return parse_uuid(missing[0]) if missing else UNASSIGNED
 
     def _epoch(self, topic: PrivateTopic, index: int) -> int:
-        """Return the leader epoch of a partition, which is not lower than any that was used.
+        """Return the leader epoch of a partition, which is not lower than any epoch used before.
 
-        After an unclean shutdown, the start raises it by one.
+        After an unclean shutdown, the start of the node raises the epoch by one.
         """
         latest = self._latest_epoch(TopicPartition(topic.name, index))
         if index < len(topic.kafka_epochs) and topic.kafka_epochs[index] > NO_EPOCH:
@@ -288,8 +291,9 @@ class Migration:
     def differences(self, state: MetadataState) -> list[Message]:
         """Return the records that bring Apache Kafka's metadata log up to date with the file.
 
-        If Kafka has not used its log since its metadata was taken over, the file is newer. If it
-        has, it was the last to change its own topics, and only topics that it never had are added.
+        The earlier version of aiokq took Kafka's metadata over into the file. If Kafka's log has
+        not changed since, the file is newer and decides. Otherwise Kafka was the last to change its
+        own topics, and only topics that Kafka never had are added.
 
         Raises:
             OSError: the disk failed.
@@ -329,8 +333,8 @@ class Migration:
     def _config_differences(self, topic: PrivateTopic, image: MetadataImage) -> list[ConfigRecord]:
         """Return the changes of a topic's settings since they were taken over.
 
-        The takeover left out settings that were unknown or invalid here, and gave the topic the
-        dynamic settings of the brokers; neither is a change.
+        When the earlier version took the settings over, it left out those that were unknown to it
+        or invalid, and gave the topic the dynamic settings of the brokers; neither is a change.
         """
         present = image.topic_configs(topic.name)
         brokers = image.broker_configs(self._node_id)
@@ -357,7 +361,7 @@ class Migration:
             yield from config_records(GROUP_CONFIG, group_id, present, wanted)
 
     def _take_back(self, topic: PrivateTopic) -> None:
-        """Give logs of a topic their names back, which Kafka set aside: it did not know them."""
+        """Rename the logs of a topic that Kafka set aside because it did not know the topic."""
         for directory in self._directories.online:
             for (topic_id, index), path in directory.strays.find().items():
                 partition = TopicPartition(topic.name, index)
@@ -369,7 +373,7 @@ class Migration:
     # --- the end
 
     def finish(self) -> None:
-        """Rename the files, and leave the line of a newer version in their places.
+        """Rename the copies of the file, and leave ``MIGRATED_LINE`` in their places.
 
         Raises:
             OSError: the disk failed; the next start repeats the migration.

@@ -36,15 +36,15 @@ logger = logging.getLogger("aiokq.broker")
 def look_for_missing(
     directories: LogDirectories, image: MetadataImage, paths: Mapping[uuid.UUID, str]
 ) -> list[uuid.UUID]:
-    """Add missing directories to those that could not be opened.
+    """Add missing directories to the directories that could not be opened.
+
+    Args:
+        directories: the directories, after their partitions were found (``find``).
+        paths: known paths, by directory.id, for messages.
 
     Returns:
         The missing directories that may have partitions whose directory was not recorded. The node
         stays registered with them, so that the next start looks for them, too.
-
-    Args:
-        directories: the opened directories; the directory of each partition must be known.
-        paths: known paths, by directory.id, for messages.
     """
     missing = missing_partitions(
         image,
@@ -58,7 +58,7 @@ def look_for_missing(
         path = paths.get(directory_id)
         partitions += homeless
         if path is not None and path in directories.unopened:
-            continue  # it is there, and cannot be read
+            continue  # the directory exists and cannot be read
         name = path or f"with directory.id {format_uuid(directory_id)}"
         lost.append(name)
         key = name
@@ -98,12 +98,12 @@ def missing_partitions(
 ) -> dict[uuid.UUID, list[TopicPartition]]:
     """Return the partitions of a node that are in missing directories, by directory.id.
 
-    A partition whose directory was not recorded yet is in a missing directory if the node was
-    registered with directories that are missing now: it may be in any of them.
+    If the node was registered with directories that are missing now, a partition whose directory
+    was not recorded may be in any of them, and is returned for each of them.
 
     Args:
-        present: ids of the directories that are there.
-        is_there: whether a partition is in one of these directories.
+        present: ids of the directories that exist.
+        is_there: returns whether a partition is in one of these directories.
     """
     broker = image.brokers.get(node_id)
     known = [] if broker is None else [one for one in broker.log_dirs if one not in present]

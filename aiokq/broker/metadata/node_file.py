@@ -1,7 +1,7 @@
-"""``aiokq-node.json``: what this node notes beside the metadata log, and can do without.
+"""``aiokq-node.json``: facts about this node that are not in the metadata log and may be lost.
 
-The metadata log has everything that must not be lost. This file, in the directory of the metadata
-log, has the paths of the log directories, for messages about directories that are missing.
+The file is in the log directory that has the metadata log. It has the paths of the log directories,
+for messages about missing directories. Everything that must not be lost is in the metadata log.
 
 The file is not synced. If it is missing or damaged, the paths are unknown.
 
@@ -25,7 +25,7 @@ _VERSION: Final = 1
 
 
 def read_node_file(files: Files, directory: str) -> dict[uuid.UUID, str]:
-    """Return the path of each known log directory by directory.id, from the file in a directory.
+    """Return the paths in the file of a log directory, by directory.id.
 
     The result is empty if the file cannot be read.
     """
