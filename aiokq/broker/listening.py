@@ -36,7 +36,7 @@ __all__ = ["NodeServers"]
 
 
 PLAINTEXT: Final = 0
-"""The number of the security protocol in registrations."""
+"""The number that stands for the security protocol PLAINTEXT in registrations."""
 
 
 class _Opened(NamedTuple):
@@ -47,8 +47,8 @@ class _Opened(NamedTuple):
 class NodeServers:
     """The servers of a node, one per listener, opened together.
 
-    The ports are bound before the node opens its data, because it registers with them, and clients
-    can connect when it serves requests.
+    ``bind`` is called before the node opens its log directories, because the node registers its
+    ports in the metadata. Clients can connect after ``serve``.
 
     Args:
         listeners: addresses to listen on and to advertise.
@@ -116,7 +116,7 @@ class NodeServers:
             raise
 
     async def serve(self, handler: RequestHandler) -> None:
-        """Accept connections at every listener, or at none; ``bind`` was called before.
+        """Accept connections at every listener, or at none; ``bind`` must be called before.
 
         Args:
             handler: handles the requests.
@@ -136,7 +136,7 @@ class NodeServers:
             raise
 
     def limit_connections(self, settings: BrokerSettings) -> None:
-        """Apply changed limits of the number of connections; other settings need a new start."""
+        """Apply changed limits of the number of connections; other settings need a restart."""
         self._settings = settings
         if self._counts is not None:
             self._counts.limit(_limits(settings, 0))

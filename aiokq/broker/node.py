@@ -66,14 +66,14 @@ class BrokerNode:
 
     Args:
         settings: the settings with which the node starts, as returned by
-            `config.settings.broker_settings`; dynamic ones in its metadata come before them.
+            `config.settings.broker_settings`; dynamic settings in the metadata override them.
         environment: clock, random, network, files and offload.
         data_dir: the node's log directory or directories, created if they are missing.
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
 
     Attributes:
-        dynamic_settings: the settings in effect, with the values behind them.
+        dynamic_settings: the settings in effect, and the static and dynamic values behind them.
         servers: the node's listeners.
         purgatory: fetches that wait for records.
         cold_reads: pending reads of records outside the page cache.
@@ -229,7 +229,8 @@ class BrokerNode:
         """Open the directories and all logs in them; recover logs that were not closed cleanly.
 
         Raises:
-            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
+            KafkaStorage: the metadata log or its directory cannot be used, no log directory can be
+                used, or one is in use; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
         await self._open()
@@ -243,8 +244,7 @@ class BrokerNode:
         """Open the directories and the logs that need no recovery; start coordinator and jobs.
 
         Raises:
-            KafkaStorage: no directory can be used, or one is in use.
-            ConfigError: a directory belongs to another node.
+            KafkaStorage, ConfigError: see `open`.
         """
         await self._supervisor.start()
         try:
@@ -364,8 +364,7 @@ class BrokerNode:
 
         Raises:
             OSError: a port is in use, or an address is not this machine's.
-            KafkaStorage: no directory can be used, or one is in use; the message says what to do.
-            ConfigError: a directory belongs to another node.
+            KafkaStorage, ConfigError: see `open`.
         """
         self._failure = asyncio.get_running_loop().create_future()
         try:
@@ -490,7 +489,10 @@ class BrokerNode:
                 self._directory_failed(directory, directory.disk.failure)
 
     def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline; let the node fail without its metadata log."""
+        """Take the directory's partitions offline.
+
+        The node fails if the directory has the metadata log, or if no directory is online.
+        """
         if self._storage is None:
             return
         directories = self._storage.directories

@@ -1,4 +1,4 @@
-"""The areas of ``handlers.areas`` that combine several parts of a node."""
+"""Implementations of the protocols in ``handlers.areas`` that combine several parts of a node."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NodeConfigs:
         return self.dynamic_settings.current
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
-        """Return the settings of the node that have an effect, with their sources."""
+        """Return the settings of the node with their sources; see `broker_config_entries`."""
         from aiokq.broker.metadata.config_sources import broker_config_entries
 
         return broker_config_entries(self._node)
@@ -153,7 +153,7 @@ class NodeQuorum:
         )
 
     def features(self) -> FinalizedFeatures:
-        """Return the levels of the features that work here and are on."""
+        """Return the levels of the features that work in this broker and are on."""
         log, publisher = self._storage.metadata, self._storage.publisher
         levels = {
             name: level
@@ -166,7 +166,7 @@ class NodeQuorum:
         return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return the registered brokers besides this node, with their addresses on a listener."""
+        """Return the registered brokers except this node, with their addresses on a listener."""
         log = self._storage.metadata
         return [
             BrokerEndpoint(broker.broker_id, address.host, address.port, broker.rack)
@@ -179,7 +179,11 @@ class NodeQuorum:
     async def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool
     ) -> None:
-        """Change levels of features; they are in effect on return."""
+        """Change levels of features, which are in effect on return.
+
+        Raises:
+            BrokerError: see `MetadataChanges.update_features`.
+        """
         from aiokq.broker.metadata.voters import only_voter
 
         storage, controllers = self._storage, self._controllers()
@@ -202,7 +206,11 @@ class NodeQuorum:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Remove the registration of a broker."""
+        """Remove the registration of a broker.
+
+        Raises:
+            BrokerError: see `MetadataChanges.unregister_broker`.
+        """
         await self._storage.changes.unregister_broker(broker_id)
 
     def _controllers(self) -> list[ControllerEndpoint]:

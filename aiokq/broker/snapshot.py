@@ -50,7 +50,7 @@ LOGS_PER_TURN: Final = 16
 
 
 async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = None) -> None:
-    """Copy the data of a running node, in its state of one moment, to a new log directory.
+    """Copy the data of a running node, as of one moment, to a new log directory.
 
     All log directories of the node become one directory, which is durable on return. It contains
     the logs of all replicas on the node, leaders and followers.

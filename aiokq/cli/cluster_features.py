@@ -53,8 +53,8 @@ def features(
 ) -> None:
     """Describe the features of the cluster, or change their levels.
 
-    Without --execute the cluster validates a change (Kafka 3.3) and changes nothing. The level of
-    metadata.version may be its name, such as 4.0-IV3.
+    Without --execute the cluster only validates a change, which needs Kafka 3.3 or later. The level
+    of metadata.version may be given by its name, such as 4.0-IV3.
     """
     do_it = executing(dry_run=dry_run, execute=execute)
     updates = _updates(upgrades, downgrades, release_version, unsafe=unsafe)
@@ -118,7 +118,7 @@ def _level(name: str, text: str, flag: str) -> int:
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:
-    """Return upgrades to the levels that Kafka's tools set for a release, without levels of 0.
+    """Return upgrades to the levels that Kafka's tools set for a release; level 0 is left out.
 
     Source: Kafka `FeatureCommand.java`.
     """

@@ -1,4 +1,4 @@
-"""`aiokq cluster unregister`: remove the registration of a broker that is gone."""
+"""`aiokq cluster unregister`: remove the registration of a broker that was stopped for good."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def unregister(
     dry_run: DryRun = False,
     execute: Execute = False,
 ) -> None:
-    """Remove from the cluster a broker that was stopped for good (KRaft).
+    """Remove the registration of a broker that was stopped for good (KRaft).
 
-    Partitions keep the broker among their replicas: first move them to other brokers by
-    `aiokq partitions reassign`. A broker that starts again registers itself again.
+    Partitions keep the broker among their replicas: first move them to other brokers with
+    `aiokq partitions reassign`. If the broker starts again, it registers itself again.
     """
     do_it = executing(dry_run=dry_run, execute=execute)
 
@@ -64,7 +64,7 @@ _SAID = {
 
 
 async def _state(admin: Admin, broker: int) -> str | None:
-    """Return the state of a registered broker; None if only brokers in service are known.
+    """Return the state of a broker; None if the cluster lists only others, all of them in service.
 
     Raises:
         BrokerIdNotRegistered: the broker is not registered.

@@ -29,7 +29,7 @@ def forget_missing(
     execute: Execute = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the log directories of a stopped broker that are lost for good.
+    """Forget log directories that a stopped broker has lost for good.
 
     At its next start, the broker recreates their partitions in the other directories, empty, from
     offset 0. Without this command the partitions stay offline after every start, because the disks

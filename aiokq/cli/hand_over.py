@@ -1,4 +1,7 @@
-"""`aiokq log hand-over`: says that there is nothing to do. It is removed in the next release."""
+"""`aiokq log hand-over`: prints the settings that Apache Kafka needs, and changes nothing.
+
+The command will be removed in the next release.
+"""
 
 from __future__ import annotations
 

@@ -48,11 +48,12 @@ def repair(
 ) -> None:
     """Repair the metadata log of a stopped broker that refuses to start with it.
 
-    The log is cut where its damage begins; the sound records after it are lost and are listed
-    first. A damaged snapshot is set aside if the log has its records. Nothing is deleted: the
+    The log is cut where its damage begins. Sound records after the cut are lost; the command lists
+    them. A damaged snapshot is set aside if the log has its records. Nothing is deleted: the
     removed bytes stay in files with .corrupt- in their names.
 
-    If there is a copy of the damaged file, restore it instead. Exit code 1 if nothing can be kept.
+    If you have a copy of the damaged file, restore that copy instead. Exit code 1 if nothing can be
+    kept.
     """
     from aiokq.broker.metadata.log_repair import repair_log
     from aiokq.core.files import OsFiles

@@ -1,4 +1,4 @@
-"""Settings of a broker's node for commands on its log directories, as `aiokq broker` takes them."""
+"""The settings of a node, for commands on its log directories; given as to `aiokq broker`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORAGE: Final = frozenset(
         "node.id",
     )
 )
-"""The settings that say where a node stores what."""
+"""The settings of a node's id, directories and quorum."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def node_of(given: NodeOptions, *, of_kafka: bool = False) -> Node:
     """Return the node that options and the file of --config describe.
 
     Args:
-        of_kafka: whether it may be a node of Apache Kafka that aiokq cannot run; then settings that
-            do not concern its directories are not checked.
+        of_kafka: whether the node may be a node of Apache Kafka that aiokq cannot run. If so, only
+            the settings in ``STORAGE`` are read.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is invalid.
@@ -130,8 +130,8 @@ def checked_listeners(node: Node) -> Listeners:
     """Return the listeners of a node that aiokq can run.
 
     Raises:
-        ConfigError: a setting of the listeners is invalid, or the node is not broker, controller
-            and the only voter; the message says what to do.
+        ConfigError: a setting of the listeners is invalid, the node is not both broker and
+            controller, or it is not the only voter; the message says what to do.
     """
     from aiokq.broker.config.listeners import configured_listeners
     from aiokq.broker.config.roles import check_quorum, check_roles

@@ -45,9 +45,9 @@ def format_(
 ) -> None:
     """Format the log directories of a node: write their ids and the first metadata records.
 
-    A broker formats new directories by itself. This command sets the id of the cluster, levels of
-    features, credentials or the kind of the quorum first. Apache Kafka 4 opens the directories,
-    too.
+    A broker formats new directories by itself. Use this command before the first start to choose
+    the id of the cluster, levels of features, credentials or the kind of the quorum. Apache Kafka 4
+    opens the directories, too.
 
     Exit code 1 if a directory is formatted already; nothing is written then.
     """

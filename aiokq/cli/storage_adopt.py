@@ -1,4 +1,4 @@
-"""`aiokq storage adopt`: continue alone from the directory of a quorum of several nodes."""
+"""`aiokq storage adopt`: make a node of a quorum of several nodes the only voter."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def adopt(
     """Make a stopped node of Apache Kafka the only voter of its metadata quorum.
 
     The broker appends only to a metadata log whose only voter is this node. This command makes such
-    a log from the log of a quorum of several nodes that is lost or given up. The old log is kept in
-    a directory beside the new one. Ids, topics, settings, users, ACLs and quotas stay.
+    a log from the log of a quorum of several nodes, if that quorum is lost or given up. The old log
+    is kept in a directory beside the new one. Ids, topics, settings, users, ACLs and quotas stay.
 
-    The node becomes the only replica of each partition that it has in sync, and leads it. All other
-    partitions are offline. Stop the other nodes for good: they do not know the new log.
+    The node becomes the leader and the only replica of each partition whose replica here is in
+    sync. All other partitions are offline. Stop the other nodes for good: they do not know the new
+    log.
     """
     import random
 

@@ -116,9 +116,10 @@ class Quorum(NamedTuple):
     """The quorum of the formatted directories.
 
     Attributes:
-        standalone: endpoint of this node as the only voter of a dynamic quorum; None without one.
-        directory_id: id that the metadata directory gets; None for a random one.
-        without_voters: whether the quorum is dynamic, and its voters are elsewhere.
+        standalone: endpoint of this node as the only voter of a dynamic quorum; None if the quorum
+            is static, or its voters are other nodes.
+        directory_id: id that the metadata directory gets; None for a random id.
+        without_voters: whether the quorum is dynamic and its voters are other nodes.
     """
 
     standalone: VotersRecordEndpoint | None = None
@@ -147,8 +148,8 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
     """Return the quorum that options and settings ask for.
 
     Raises:
-        ConfigError: they contradict each other, or describe a node that aiokq cannot run or a voter
-            that is not this node.
+        ConfigError: options and settings contradict each other, or describe a node that aiokq
+            cannot run or a voter that is not this node.
         typer.BadParameter: two options exclude each other.
     """
     given = (
@@ -178,7 +179,7 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
 
 
 def _endpoint(listeners: Listeners) -> VotersRecordEndpoint:
-    """Return the address of this node's controller, which Kafka corrects at a start if it moved."""
+    """Return the address of this node's controller; Kafka replaces it when it has changed."""
     from aiokq.broker.config.listeners import is_wildcard
     from aiokq.wire.quorum_records import VotersRecordEndpoint
 

@@ -47,8 +47,8 @@ _CLIENT_GONE: Final = frozenset(
 )
 """Errors of accept() that concern one connection and not the listening socket.
 
-Linux reports errors that the connection had before it was accepted, and EPERM if a firewall
-forbids it.
+Linux reports errors that the connection had before it was accepted, and EPERM if a firewall forbids
+the connection.
 """
 
 _FIRST_PAUSE: Final = 0.05
@@ -78,7 +78,7 @@ class TcpListener:
         backlog: number of connections that the system queues until they are accepted.
 
     Attributes:
-        port: the actual port number, also if port 0 was requested.
+        port: the actual port number, even if port 0 was requested.
         hosts: the numeric addresses of the sockets.
     """
 

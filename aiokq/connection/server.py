@@ -203,7 +203,7 @@ class Server:
 
         Args:
             drain: seconds to wait for requests that are being handled before they are cancelled;
-                default: the `drain` of the limits.
+                None for the `drain` of the limits.
         """
         self.stop()
         try:
@@ -271,7 +271,7 @@ class Server:
     def complain(self, api: str, peer: str, error: Exception) -> None:
         """Log that a connection is closed because of its client's input or a bug in the handler.
 
-        The first failure of each kind is logged at once. Later failures are logged at growing
+        The first failure of each kind is logged immediately. Later failures are logged at growing
         intervals with a count, so that a client that sends garbage in a loop cannot fill the disk.
 
         Args:

@@ -42,7 +42,7 @@ class Acceptor(DescriptorHolder, Protocol):
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None
     ) -> asyncio.BaseProtocol | None:
-        """Return the protocol for a new connection; None to close the connection at once.
+        """Return the protocol for a new connection; None to close the connection immediately.
 
         `connection_lost` of the protocol is called in any case, even if no transport can be created
         and so `connection_made` is never called.
@@ -72,11 +72,11 @@ class SocketOptions:
 
 
 class Listener(Protocol):
-    """A bound socket, which accepts connections from `start_serving` on."""
+    """Bound sockets with one port, which accept connections from `start_serving` on."""
 
     @property
     def port(self) -> int:
-        """The actual port number, also if port 0 was requested."""
+        """The actual port number, even if port 0 was requested."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class Listener(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed and the listener's tasks have ended."""
+        """Wait until the sockets are closed and the listener's tasks have ended."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""The broker's settings that can change while it runs: names, checks, and the values in effect.
+"""The settings that can change while the broker runs: names, checks, and the values in effect.
 
-A dynamic value of this broker takes precedence over one of all brokers, and both take precedence
-over the static value with which the broker was started. Kafka has more dynamic settings. They are
-refused here, because the broker does not use them or reads them only at its start.
+A dynamic value for this broker takes precedence over a dynamic value for all brokers, and both take
+precedence over the static value with which the broker was started. Other dynamic settings of Kafka
+are refused, because this broker does not use them or reads them only at its start.
 
 Source: Kafka ``DynamicBrokerConfig.scala``, ``LogCleaner.java``, ``SocketServer.scala``; KIP-226.
 Tests: ``tests/unit/broker/config/test_dynamic_settings.py``.
@@ -78,7 +78,9 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "producer.id.expiration.ms",
     )
 )
-"""Kafka's names of the settings that can change, besides `listener.name.NAME.max.connections`."""
+"""Kafka's names of the settings that can change. `listener.name.NAME.max.connections` can change,
+too.
+"""
 
 _LISTENER_PREFIX: Final = "listener.name."
 _LISTENER_SUFFIX: Final = ".max.connections"
@@ -111,6 +113,9 @@ def _listener(name: str) -> str | None:
 def parse_dynamic(name: str, text: str) -> SettingValue:
     """Return the typed value of a dynamic setting.
 
+    Args:
+        name: a name for which `is_dynamic` is true.
+
     Raises:
         ConfigError: the value is of the wrong type, out of range, or empty.
     """
@@ -131,6 +136,8 @@ class Effective(NamedTuple):
     """The settings in effect, and the dynamic values that have no effect.
 
     Attributes:
+        cluster: dynamic settings of all brokers that have an effect, by Kafka's names.
+        own: dynamic settings of this broker that have an effect.
         refused: the reason why a stored value has no effect, by name.
     """
 
@@ -184,7 +191,8 @@ def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
     """Check a change of settings against the limits that depend on the previous values.
 
     Raises:
-        ConfigError: the number of cleaner threads would less than halve, or more than double.
+        ConfigError: the number of cleaner threads would be less than half of the previous number,
+            or more than twice that number.
     """
     threads, now = after.log_cleaner_threads, before.log_cleaner_threads
     if threads < now // 2:
@@ -219,7 +227,11 @@ class DynamicSettings:
         self.listeners: list[Callable[[frozenset[str]], None]] = []
 
     def overridden(self) -> dict[str, tuple[SettingValue, SettingValue]]:
-        """Return the given and the effective value of each given setting without effect."""
+        """Return the settings given at the start that dynamic values override.
+
+        Returns:
+            The value given at the start and the value in effect, by name.
+        """
         return {
             name: (given, value)
             for name in sorted(self.static.explicit & DYNAMIC_SETTINGS)

@@ -43,7 +43,7 @@ FIRST_WITH_LEVEL_0: Final = 4
 async def handle(
     cluster: Cluster, quorum: Quorum, request: ApiVersionsRequest, call: Call
 ) -> ApiVersionsResponse:
-    """Return ranges and features, and keep the client's software name and version."""
+    """Return ranges and features, and store the client's software name and version."""
     if call.version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)

@@ -1,4 +1,6 @@
-"""UpdateFeatures (57), versions 0-2: change levels of features, all of a request or none.
+"""UpdateFeatures (57), versions 0-2: change levels of features.
+
+Either all changes of a request are made, or none.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_UPDATE_VERSION, KAFKA_STORAGE_ERROR. KIP-584, KIP-778.
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64), version 0: remove the registration of a broker that is gone.
+"""UnregisterBroker (64), version 0: remove the registration of another broker.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (the broker is this
 node), KAFKA_STORAGE_ERROR. KIP-631.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def handle(
     quorum: Quorum, request: UnregisterBrokerRequest, call: Call
 ) -> UnregisterBrokerResponse:
-    """Remove the registration, and the broker from the replicas in sync."""
+    """Remove the broker's registration, and remove the broker from all in-sync replicas."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         await quorum.unregister_broker(request.broker_id)

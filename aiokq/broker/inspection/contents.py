@@ -1,7 +1,8 @@
 """The contents of a log's files, entry by entry, as values to print.
 
-Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. It is the
-last entry, except in a ``.log``, where reading continues at the next valid batch.
+Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. This is
+the last entry, except in a ``.log`` or a metadata snapshot, where reading continues at the next
+valid batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -51,7 +52,7 @@ def contents(
     """Yield the entries of a file; a leftover file has none.
 
     Args:
-        records: yield an entry for each record, too, after its batch.
+        records: also yield an entry for each record, after the entry of its batch.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""The check of the files of a metadata log besides its segments.
+"""The check of the files of a metadata log that are not segments.
 
 Tests: ``tests/unit/broker/inspection/test_metadata_checks.py``.
 """
@@ -25,8 +25,8 @@ __all__ = ["check_metadata_files"]
 def check_metadata_files(files: Files, root: str, crc32c: Checksum) -> list[Finding]:
     """Check the snapshots and ``quorum-state`` of a log directory, and ``bootstrap.checkpoint``.
 
-    A damaged snapshot is an error, also one that a newer snapshot has replaced: the newer one could
-    be damaged later.
+    A damaged snapshot is an error even if a newer snapshot has replaced it, because it would be
+    needed if the newer snapshot was damaged later.
 
     Raises:
         OSError: a file cannot be read.

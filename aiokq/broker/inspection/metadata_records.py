@@ -1,4 +1,4 @@
-"""Records of the metadata log as JSON values, as ``kafka-dump-log --cluster-metadata-decoder``.
+"""Records of the metadata log as the JSON of ``kafka-dump-log --cluster-metadata-decoder``.
 
 Source: Kafka ``DumpLogSegments.scala``, and the generated ``*JsonConverter`` classes.
 Tests: ``tests/unit/broker/inspection/test_metadata_records.py``.
@@ -46,9 +46,9 @@ _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def metadata_entry(record: RawRecord, *, is_control: bool) -> dict[str, Any]:
-    """Return name and value of what a record of a metadata log has, for an entry of a dump.
+    """Return the decoded content of a record of a metadata log, as a part of its entry in a dump.
 
-    A record that cannot be decoded has its reason under ``error``.
+    For a record that cannot be decoded, it is the reason, under ``error``.
     """
     try:
         if is_control:
@@ -87,7 +87,7 @@ def record_data(record: Struct, version: int | None = None) -> dict[str, Any]:
     As in Kafka, a tagged field with its default is left out.
 
     Args:
-        version: leaves out fields that the version does not have; None for the newest version.
+        version: fields that this version does not have are left out; None for all fields.
     """
     fields: dict[str, Any] = {}
     for field in record.__fields__:

@@ -66,7 +66,7 @@ class LogFile(NamedTuple):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the records of the file are those of Apache Kafka's metadata log."""
+        """Whether the file has records of a metadata log."""
         directory = posixpath.basename(posixpath.dirname(self.path))
         return self.kind == "metadata-snapshot" or directory.startswith(file_names.CLUSTER_METADATA)
 

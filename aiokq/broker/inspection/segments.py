@@ -35,7 +35,7 @@ __all__ = ["CheckedSegment", "SegmentCheck"]
 _INDEX: Final = struct.Struct(">iI")
 _TIME: Final = struct.Struct(">qi")
 MOST_FINDINGS: Final = 20
-"""The most findings of one kind per file, because an index may have 100,000 wrong entries."""
+"""Maximum number of findings of one kind per file; an index may have 100,000 wrong entries."""
 
 
 class CheckedSegment(NamedTuple):

@@ -97,7 +97,7 @@ def verify(
 
     Args:
         beside: other log directories of the node; a partition in one of them is not missing.
-        deep: whether to read each record too, which takes much longer.
+        deep: whether to read each record, too, which takes much longer.
         checked: called with each partition after its check.
 
     Raises:
@@ -159,7 +159,7 @@ def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -
 def _metadata(
     files: Files, root: str, findings: list[Finding], crc32c: Checksum
 ) -> MetadataImage | None:
-    """Return the image of the metadata log in a log directory; None without one."""
+    """Return the image of the metadata log in a log directory; None if it cannot be read."""
     _private_file(files, root, findings)
     reader = MetadataReader(files, f"{root}/{file_names.CLUSTER_METADATA}", crc32c)
     if not reader.exists():
@@ -270,7 +270,7 @@ def _missing(
     there: Collection[TopicPartition | None],
     findings: list[Finding],
 ) -> None:
-    """Report replicas of a node in `image` that have no directory in `there`."""
+    """Report the partitions that a node has according to `image` and that are not in `there`."""
     for record in image.topics.values():
         missing = [
             index

@@ -12,7 +12,7 @@ of the old log. Apache Kafka and this broker ignore log records before such a sn
    adopted from here on.
 3. ``quorum-state`` gets the new epoch and, with ``kraft.version`` 0, the voters; with that version
    the log is adopted from here on.
-4. The files of the old log are removed. The next start ignores those that a kill left.
+4. The files of the old log are removed. The next start does not use those that a kill left.
 
 After a kill before the log is adopted, the broker still refuses the directory. Another call repeats
 all steps, but reuses a complete copy of the old log.

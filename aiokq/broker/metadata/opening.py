@@ -327,8 +327,8 @@ class LogOpening:
     def _take(self) -> list[_Attempt]:
         """Begin the next attempts for one thread: one log, or several small logs.
 
-        They are running from now on, although their thread begins in a later iteration of the loop:
-        `abandon` and `stop` must find each attempt.
+        The attempts count as running from now on, although their thread begins in a later iteration
+        of the loop: `abandon` and `stop` must find each attempt.
         """
         taken = [self._waiting.pop(0)]
         size = taken[0].bytes

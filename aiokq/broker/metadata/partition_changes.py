@@ -1,4 +1,4 @@
-"""The record with which the controller takes a broker out of the in-sync replicas of a partition.
+"""The record that removes a broker from the in-sync replicas of a partition.
 
 Source: Kafka ``PartitionChangeBuilder.java``; KIP-966.
 Tests: ``tests/unit/broker/metadata/test_partition_changes.py``.
@@ -29,11 +29,12 @@ LOST: Final = uuid.UUID(int=2)
 
 
 class ElectionRules(NamedTuple):
-    """What decides about the leader of a partition.
+    """The rules that decide which replica leads a partition.
 
     Attributes:
-        may_lead: whether a node may lead the partition if it is in sync, or eligible.
-        min_isr: number of in-sync replicas below which those that leave stay eligible.
+        may_lead: returns whether a node may lead the partition if its replica is in sync or
+            eligible.
+        min_isr: number of in-sync replicas below which a replica that leaves them stays eligible.
         elr: whether eligible leader replicas are on.
         unclean: whether a replica that is neither in sync nor eligible may lead.
         bumps_epoch: whether the leader epoch grows when the in-sync replicas become fewer, as it
@@ -57,15 +58,15 @@ def may_lead(image: MetadataImage, partition: PartitionImage, node_id: int) -> b
             if directory.int < RESERVED_DIRECTORY_IDS:
                 return directory != LOST
             return directory in broker.log_dirs
-    return True  # no record names directories
+    return True  # the metadata names no directories
 
 
 def without_replica(
     partition: PartitionImage, topic_id: uuid.UUID, index: int, node_id: int, rules: ElectionRules
 ) -> PartitionChangeRecord | None:
-    """Return the change of a partition of which a node is no longer an in-sync replica.
+    """Return the record that removes a node from a partition's in-sync replicas.
 
-    None if nothing changes. Reassignments of the partition are not completed.
+    The result is None if nothing changes. The record never completes a reassignment of replicas.
     """
     isr = tuple(replica for replica in partition.isr if replica != node_id)
     elr = partition.elr
@@ -87,7 +88,7 @@ def without_replica(
         elr = ()
     if elr != partition.elr:
         record.eligible_leader_replicas = list(elr)
-    if isr != partition.isr and (isr or rules.elr):  # without ELR, the last one stays
+    if isr != partition.isr and (isr or rules.elr):  # without ELR, the last replica stays in sync
         record.isr = list(isr)
         shrinks = not set(partition.isr) <= set(isr)
         if rules.bumps_epoch and shrinks and record.leader == NO_LEADER_CHANGE:

@@ -32,7 +32,7 @@ name None stands for the default of the type.
 
 
 class PrincipalsImage:
-    """Who may do what, and how much: ACLs, credentials, tokens, quotas.
+    """The ACLs, SCRAM credentials, delegation tokens and quotas after a replay of records.
 
     Attributes:
         acls: the entries by id.
@@ -60,7 +60,7 @@ class PrincipalsImage:
         return image
 
     def replay(self, record: Message) -> bool:
-        """Replay a record; return False if it is about something else.
+        """Replay a record; return False if it is not a record of these four kinds.
 
         Raises:
             CorruptRecord: the record contradicts earlier records.

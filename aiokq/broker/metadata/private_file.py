@@ -1,8 +1,8 @@
 """The metadata file of earlier versions of aiokq, ``aiokq-metadata.log``, which is only read now.
 
 Earlier versions kept topics, settings and producer ids in a file of this name in each log
-directory. `migration` moves its content to ``__cluster_metadata-0`` and leaves a file of one line
-in its place, which an earlier version refuses by name.
+directory. `migration` moves its content to ``__cluster_metadata-0`` and leaves a file with one line
+in its place: a header with a newer version, which earlier versions of aiokq refuse.
 
 A line has the CRC-32 of a text in hex, a space, and the text: the records of one append as JSON. A
 record of a topic or a group contains its complete state and replaces earlier records.
@@ -60,11 +60,11 @@ class PrivateMetadata:
         groups: settings of groups, by group id.
         settings: settings of all brokers.
         next_producer_id: the first id that was never reserved.
-        unclean_starts: number of starts after an unclean shutdown. The leader epochs of later
-            starts are not lower.
-        kafka: end offset and epoch up to which Apache Kafka's metadata in the same directory was
-            taken over; None if there was none.
-        kafka_topic_ids: text forms of the ids of the topics in that metadata.
+        unclean_starts: number of starts after an unclean shutdown; a lower limit of the leader
+            epochs that later starts used.
+        kafka: end offset and epoch of Apache Kafka's metadata log in the same directory when its
+            content was copied into this file; None if there was no such log.
+        kafka_topic_ids: text forms of the ids of the topics in that log.
         directories: the path of each log directory of the node, by directory.id; empty if the node
             never had more than one.
         appends: number of appends.
@@ -82,7 +82,7 @@ class PrivateMetadata:
         self.appends = 0
 
     def leave_ids(self) -> None:
-        """Forget everything but the producer ids, which must not be issued again."""
+        """Drop the topics and settings; keep the producer ids, which must not be issued again."""
         self.topics = {}
         self.groups = {}
         self.settings = {}

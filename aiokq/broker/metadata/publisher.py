@@ -126,8 +126,8 @@ class MetadataPublisher:
         )
         self._started = False
         self._applied: dict[Topic, Sequence[PartitionImage]] = {}
-        """Partitions of each topic in the metadata published last. Unlike `topics`, it has the
-        topic whose partitions are being created.
+        """The partitions of each topic in the metadata published last. A new topic is added here
+        before its logs are created, and to `topics` after that.
         """
         self._undeleted: dict[TopicPartition, LogDirectory] = {}
         self._unsynced: dict[LogDirectory, None] = {}
@@ -447,7 +447,7 @@ class MetadataPublisher:
     def _delete_later(self, refused: dict[K, V], key: K, value: V, error: KafkaStorage) -> None:
         refused[key] = value
         if not self._deleting_again:
-            with contextlib.suppress(Closed):  # the node closes; its next start sets logs aside
+            with contextlib.suppress(Closed):  # the node closes; its next start sets the logs aside
                 self._supervisor.spawn(self._delete_again(error), name="delete logs again")
                 self._deleting_again = True
 

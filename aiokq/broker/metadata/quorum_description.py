@@ -19,7 +19,7 @@ class ControllerListener(NamedTuple):
 
 
 class QuorumDescription(NamedTuple):
-    """The state of a metadata quorum whose only voter is this node, and its leader.
+    """The state of a metadata quorum of which this node is the only voter and the leader.
 
     Attributes:
         epoch: the epoch in which the node leads.

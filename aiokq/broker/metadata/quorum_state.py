@@ -32,7 +32,7 @@ __all__ = [
 QUORUM_STATE: Final = "quorum-state"
 
 NOBODY: Final = -1
-"""The id that the file has where there is no leader, or no vote."""
+"""The node id that the file has if there is no leader, or if the node has not voted."""
 
 
 @frozen
@@ -43,8 +43,8 @@ class QuorumState:
         epoch: the newest epoch that the node knows of.
         leader_id: leader of that epoch; None if unknown.
         voted_id: the node for which this node voted in that epoch; None if it did not vote.
-        voted_directory_id: directory of that node's metadata log; None if unknown, and in files of
-            version 0.
+        voted_directory_id: id of that node's metadata log directory; None if unknown, and in files
+            of version 0.
         voters: ids of the voters; empty in files of version 1, whose voters are in the log.
         data_version: version of the file: 0 with ``kraft.version`` 0, 1 with ``kraft.version`` 1.
     """

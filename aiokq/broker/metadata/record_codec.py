@@ -84,7 +84,9 @@ _VERSIONS_SINCE: Final[Mapping[type[Message], tuple[tuple[int, int], ...]]] = {
     DelegationTokenRecord: ((14, 0),),
     RemoveDelegationTokenRecord: ((14, 0),),
 }
-"""Pairs of a level of metadata.version and the highest version since; other types: version 0."""
+"""For each type, pairs of a level of metadata.version and the highest record version from that
+level on. A type that is not listed has only version 0.
+"""
 
 _READ_ONLY: Final = frozenset((FenceBrokerRecord, UnfenceBrokerRecord, ZkMigrationStateRecord))
 
@@ -161,8 +163,8 @@ def record_version(record: Message, metadata_version: int) -> int:
     lowest that has all fields that are set, for other types the highest of the level.
 
     Raises:
-        UnsupportedVersion: the level has no such record, or no field for a value in it, or Kafka
-            no longer writes the type.
+        UnsupportedVersion: the level does not have the type or a field that is set, or Kafka no
+            longer writes the type.
     """
     cls = type(record)
     if cls in _READ_ONLY:

@@ -1,4 +1,4 @@
-"""Kafka's metadata records: the constants of their fields, and records that are often made."""
+"""Constants of the fields of Kafka's metadata records, and functions that create such records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRANSACTION_MARKERS: Final = (
 """The records of metadata transactions (KIP-868), which change no state themselves."""
 
 NOBODY: Final = -1
-"""The leader of a partition without a leader; the replica of one that is on an unknown node."""
+"""The leader of a partition that has none, and the replica of a partition on an unknown node."""
 
 UNASSIGNED: Final = uuid.UUID(int=1)
 """The directory of a replica for which no log directory was chosen yet."""
@@ -78,7 +78,7 @@ def partition_record(
 def partition_elsewhere(
     topic_id: uuid.UUID, index: int, *, has_directories: bool = True, leader_epoch: int = 0
 ) -> PartitionRecord:
-    """Return the record of a partition that exists on a node that is not known."""
+    """Return the record of a partition whose only replica is on an unknown node."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

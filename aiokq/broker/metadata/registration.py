@@ -1,9 +1,9 @@
-"""The records with which a node that is the only voter begins an epoch, and with which it stops.
+"""The records that a node appends when it begins an epoch as the only voter, and when it stops.
 
-The node is a combined one: its broker and its controller are one process. So it registers both, and
-no other node decides whether it may lead a partition.
+The node's broker and its controller are one process. The node therefore registers both, and no
+other node decides whether it may lead a partition.
 
-The functions compute records from an image and change nothing.
+The functions compute records from an image; `stopped_metadata` alone changes the image.
 
 Source: Kafka ``ActivationRecordsGenerator.java``, ``ClusterControlManager.java``,
 ``PartitionChangeBuilder.java``; KIP-858, KIP-866, KIP-868, KIP-966.
@@ -79,7 +79,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that applies to the whole cluster while eligible leader replicas are on."""
 
 LOST: Final = uuid.UUID(int=2)
-"""The directory of a replica whose directory does not exist any more."""
+"""The directory.id of a replica whose directory does not exist any more."""
 
 _OURS: Final = b"aiokq"
 """First bytes of the incarnation ids of aiokq's brokers; those of Apache Kafka are random."""
@@ -100,15 +100,17 @@ def bootstrap_records(
     min_insync_replicas: int,
     in_transaction: bool = False,
 ) -> list[Message]:
-    """Return the first records of a new metadata log; none if the log has a metadata.version.
+    """Return the first records of a new metadata log.
+
+    A log that has a metadata.version is not new, and gets only the record that aborts an open
+    metadata transaction.
 
     Args:
-        given: the records of ``bootstrap.checkpoint``; None if the file is missing, which means the
-            features of a new directory.
-        min_insync_replicas: setting of the node, which becomes that of the cluster if eligible
+        given: the records of ``bootstrap.checkpoint``; None if the file is missing, and the log
+            gets the default features of a new directory.
+        min_insync_replicas: setting of the node, which becomes that of all brokers if eligible
             leader replicas are on.
-        in_transaction: whether the log ends inside a metadata transaction, which is then aborted,
-            in any log.
+        in_transaction: whether the log ends inside a metadata transaction, which is to be aborted.
 
     Raises:
         CorruptRecord: ``given`` has no level of metadata.version, or an unknown one.
@@ -148,7 +150,7 @@ def bootstrap_records(
 
 
 def new_incarnation(random: Random, *, by_kafka: bool) -> uuid.UUID:
-    """Return the incarnation id of a start, by which later starts know who registered the node.
+    """Return a new incarnation id, which tells later starts whether Kafka may have used the logs.
 
     Args:
         by_kafka: whether Apache Kafka may have written to the logs of the node.
@@ -188,14 +190,14 @@ def registration_records(
     log_directories: Iterable[uuid.UUID],
     rack: str | None,
 ) -> list[Message]:
-    """Return the records that register one start of the node's controller and of its broker.
+    """Return the records that register the node's controller and its broker after a start.
 
-    The broker is registered as unfenced, because the node serves clients at once.
+    The broker is registered as unfenced, because no other node has to admit it to the cluster.
 
     Args:
         metadata_version: the level of the log, after the records of ``bootstrap_records``.
         broker_incarnation, controller_incarnation: ids of this start.
-        broker_epoch: the offset at which the records are appended.
+        broker_epoch: the offset of the first record that this start appends.
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
         log_directories: ids of the log directories that are online.
@@ -246,17 +248,18 @@ def leadership_records(
     was_clean: Callable[[TopicPartition], bool] | None,
     online_directories: Collection[uuid.UUID],
 ) -> list[PartitionChangeRecord]:
-    """Return the changes of partitions with which the node takes its part in them after a start.
+    """Return the changes of partitions that a node appends at a start.
 
-    Partitions without a leader get this node as their leader if no acknowledged record can be
-    missing here: if it is in sync, or eligible, or was the last leader of a partition that has
-    neither. After an unclean shutdown of a log directory, its partitions that the node already
-    leads get a new leader epoch, because a power cut may have removed records that readers saw in
-    the old one. Partitions in offline directories, and all others, do not change.
+    A partition without a leader gets this node as its leader if no acknowledged record can be
+    missing here: if the node is in sync, or is eligible, or was the last leader of a partition
+    without in-sync and eligible replicas. After an unclean shutdown of a log directory, each
+    partition in it that the node already leads gets a new leader epoch, because a power cut may
+    have removed records that readers saw in the old epoch. Partitions in offline directories, and
+    all other partitions, do not change.
 
     Args:
-        was_clean: whether the last shutdown of a partition's log directory was clean; None if all
-            were.
+        was_clean: returns whether the last shutdown of a partition's log directory was clean; None
+            if the shutdowns of all directories were clean.
         online_directories: ids of the log directories that are online.
     """
     level = image.metadata_version
@@ -296,20 +299,20 @@ def _may_lead(partition: PartitionImage, node_id: int) -> bool:
 def _is_online(
     partition: PartitionImage, node_id: int, online_directories: Collection[uuid.UUID]
 ) -> bool:
-    """Whether the directory of a node's replica is online; one that is not chosen yet is."""
+    """Whether the directory of a node's replica is online, or was not chosen yet."""
     for replica, directory in zip(partition.replicas, partition.directories, strict=False):
         if replica == node_id:
             if directory.int < RESERVED_DIRECTORY_IDS:
                 return directory != LOST
             return directory in online_directories
-    return True  # no record names directories
+    return True  # the metadata names no directories
 
 
 def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationChangeRecord]:
-    """Return the record that fences the node's broker at a clean stop; none if it is not active.
+    """Return the record that fences the node's broker at a clean stop, if the broker is active.
 
-    Otherwise Kafka would refuse the registration of the broker at its next start until the session
-    of the last one has timed out.
+    Without this record, Apache Kafka, if it is started on the directory next, would refuse to
+    register the broker until the session of the last registration has timed out.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:

@@ -1,7 +1,7 @@
 """Replay of encoded metadata records into an image.
 
-The records of a metadata transaction (KIP-868) take effect together, when it ends. Kafka's
-controller writes one when it creates the first records of a new log.
+The records of a metadata transaction (KIP-868) take effect together, when the transaction ends.
+Kafka's controller writes the first records of a new log in a transaction.
 
 Source: Kafka ``MetadataBatchLoader.java``. Tests: ``tests/unit/broker/metadata/test_replay.py``.
 """

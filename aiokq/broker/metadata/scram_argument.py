@@ -3,7 +3,7 @@
     SCRAM-SHA-256=[name=alice,password=alice-secret]
     SCRAM-SHA-512=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]
 
-Messages of errors never have a part of a value that can be a secret.
+No error message has a part of a value that may be secret.
 
 Source: Kafka ``ScramParser.java``, ``ScramFormatter.java``, RFC 5802.
 Tests: ``tests/unit/broker/metadata/test_scram_argument.py``.
@@ -29,7 +29,7 @@ MECHANISMS: Final[Mapping[str, tuple[int, str]]] = {
     "SCRAM-SHA-256": (1, "sha256"),
     "SCRAM-SHA-512": (2, "sha512"),
 }
-"""For each mechanism its number in records, and its hash function."""
+"""The number of each mechanism in records, and the name of its hash function."""
 
 LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
@@ -106,7 +106,7 @@ def _parts(text: str) -> dict[str, str]:
                 f"a part of a SCRAM credential has no equals sign: write {SHAPE}; a password with "
                 "a comma cannot be given this way"
             )
-        if key not in KEYS:  # it may be a part of a password
+        if key not in KEYS:  # the key is not shown, because it may be a part of a password
             raise ConfigError(
                 f"a SCRAM credential has an unknown part: the parts are {', '.join(sorted(KEYS))}"
             )
@@ -141,5 +141,5 @@ def _decoded(parts: Mapping[str, str], key: str) -> bytes | None:
     try:
         return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
     except ValueError:
-        # The error and its context would show what was given.
+        # `from None`, because the error and its context would show the value.
         raise ConfigError(f"{key} of a SCRAM credential is not base64") from None

@@ -1,11 +1,12 @@
 """Snapshots of the metadata log: files named ``<end offset>-<epoch>.checkpoint``.
 
-A snapshot has the records to which the log up to its end offset amounts. It consists of a control
-batch with a header (and, with ``kraft.version`` 1, the voters), batches of metadata records, and a
-control batch with a footer. Offsets in it count from 0. A snapshot is written as ``.part``; it has
-its name once it is complete and durable.
+A snapshot has records whose replay gives the same state as a replay of the log before the end
+offset. It consists of a control batch with a header (and, with ``kraft.version`` 1, the voters),
+batches of metadata records, and a control batch with a footer. Offsets in the file begin at 0. A
+snapshot is written under a name that ends in ``.part``, and is renamed once it is complete and
+durable.
 
-``bootstrap.checkpoint``, from which a new metadata log is filled, is such a file too.
+``bootstrap.checkpoint``, which has the first records of a new metadata log, has the same format.
 
 Source: KIP-630, KIP-853, Kafka ``RecordsSnapshotWriter.java``, ``Snapshots.java``.
 Tests: ``tests/unit/broker/metadata/test_snapshot_file.py``.
@@ -55,25 +56,27 @@ MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch that Kafka reads from a snapshot, in bytes."""
 
 RECORD_OVERHEAD: Final = 16
-"""Most bytes of a record without a key, beside its value."""
+"""Largest number of bytes that a record without a key needs in addition to its value."""
 
 READ_ONLY: Final = 0o400
 
 PART: Final = ".part"
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-# Kafka has a random number before the suffix of an unfinished file.
+# Kafka puts a random number before the suffix of an unfinished file.
 _UNFINISHED: Final = re.compile(r"[0-9]{20}-[0-9]{10}(-.*)?\.checkpoint\.(part|deleted)")
 
 _OFFSET_MAX: Final = 2**63 - 1
 
 
 class SnapshotId(NamedTuple):
-    """The part of the log that a snapshot has; a larger id is a newer snapshot.
+    """The id of a snapshot: the end of the part of the log that it contains.
+
+    The newer one of two snapshots has the larger id.
 
     Attributes:
-        end_offset: offset after the last record.
-        epoch: epoch of the last record.
+        end_offset: offset after the last record of the log that the snapshot contains.
+        epoch: epoch of that record.
     """
 
     end_offset: int
@@ -86,7 +89,7 @@ def snapshot_path(directory: str, snapshot: SnapshotId) -> str:
 
 
 def parse_snapshot(name: str) -> SnapshotId | None:
-    """Return the snapshot that a file is named after; None for other names."""
+    """Return the id in the file name of a snapshot; None for other names."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -128,7 +131,7 @@ def write_snapshot(
         timestamp_ms: the present time, the timestamp of all records.
         last_contained_ms: timestamp of the last record of the log that the snapshot contains.
         voters: voters of the quorum with ``kraft.version`` 1; None with ``kraft.version`` 0.
-        read_only: whether nobody may write to the file, as in Kafka's snapshots.
+        read_only: whether to remove the permission to write to the file, as Kafka does.
 
     Raises:
         RecordTooLarge: a value does not fit in a batch.
@@ -200,12 +203,12 @@ def _in_batches(values: Iterable[bytes]) -> Iterator[list[bytes]]:
 class SnapshotReader:
     """An open snapshot; iterate over it once for the values of its metadata records.
 
-    The file is read and verified batch by batch. So an error may follow after values: they are part
-    of a valid snapshot only if the iteration ends without an error.
+    The file is read and verified batch by batch, so an error may come after some values. The values
+    are those of a valid snapshot only if the iteration ends without an error.
 
     Attributes:
         last_contained_ms: timestamp of the last record of the log that the snapshot contains.
-        kraft_version: 0 if the snapshot does not have it.
+        kraft_version: level of ``kraft.version``; 0 if the snapshot does not have it.
         voters: voters of the quorum; None if the snapshot does not have them.
     """
 

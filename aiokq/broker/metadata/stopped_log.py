@@ -32,10 +32,10 @@ __all__ = ["StoppedLog", "open_stopped_log", "read_stopped_log"]
 
 @frozen
 class StoppedLog:
-    """A metadata log that was read.
+    """The metadata log of a stopped broker, after it was read.
 
     Attributes:
-        log_directory: path of the log directory that has it.
+        log_directory: path of the log directory that has the metadata log.
         properties: the ids of that directory.
         state: what the log says.
     """
@@ -65,8 +65,9 @@ def read_stopped_log(
         ids: their ids, in the same order.
 
     Raises:
-        ConfigError: no directory has a metadata log, or an earlier version of aiokq wrote it.
-        KafkaStorage: two directories have one, or it is damaged.
+        ConfigError: no directory has a metadata log, or a directory has the metadata file of an
+            earlier version of aiokq, which was not migrated yet.
+        KafkaStorage: two directories have a metadata log, or the log is damaged.
         OSError: the disk failed.
     """
     readers = {

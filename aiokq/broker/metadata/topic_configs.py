@@ -351,8 +351,8 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 def served_configs(topic: str, configs: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a topic that this broker can apply, and log the others.
 
-    Apache Kafka may have settings that this version does not know, or allow values that it does
-    not. They are kept in the metadata.
+    Apache Kafka may have stored settings that this version does not know, or values that it does
+    not allow. They stay in the metadata.
     """
     served: dict[str, str] = {}
     for name, text in configs.items():

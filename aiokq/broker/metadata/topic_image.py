@@ -77,7 +77,7 @@ class PartitionImage(NamedTuple):
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> PartitionImage:
-        """Return the state after a change, which sets the fields that the record has.
+        """Return the state after a change; fields that the record leaves unset do not change.
 
         Source: Kafka's ``PartitionRegistration.merge``.
         """
@@ -122,7 +122,7 @@ class PartitionImage(NamedTuple):
         )
 
     def directory_of(self, node_id: int) -> uuid.UUID | None:
-        """Return the id of the directory that has a node's replica; None if no record names one."""
+        """Return the id of the directory that has a node's replica; None if it is not recorded."""
         if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
             return None
         found = self.directories[self.replicas.index(node_id)]
@@ -167,7 +167,7 @@ class TopicImage:
         """Return a partition.
 
         Raises:
-            CorruptRecord: it does not exist.
+            CorruptRecord: the partition does not exist.
         """
         if not 0 <= index < len(self.partitions):
             raise CorruptRecord(f"change of partition {index}, which does not exist")

@@ -15,7 +15,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 """Topics that only the broker writes; clients can read them."""
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
-"""Name of the topic whose partition's directory has Apache Kafka's metadata log."""
+"""The topic of the metadata log, which no client can create."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

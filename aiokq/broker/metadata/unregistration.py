@@ -1,4 +1,4 @@
-"""The removal of a broker's registration, which UnregisterBroker asks for.
+"""The removal of a broker's registration by an UnregisterBroker request.
 
 Source: Kafka ``ReplicationControlManager.unregisterBroker``, ``handleBrokerUnregistered``; KIP-631.
 Tests: ``tests/unit/broker/metadata/test_unregistration.py``.
@@ -31,16 +31,16 @@ def unregister_broker(
 ) -> Decision[None]:
     """Return the records that remove a broker from the cluster.
 
-    Its replicas stay assigned to it, but are no longer in sync. A broker that is only eligible to
-    lead a partition stays so, as in Kafka.
+    The broker's replicas stay assigned to it, but are no longer in sync. If the broker is eligible
+    to lead a partition but not in sync, it stays eligible, as in Kafka.
 
     Args:
         node_id: id of this node, which cannot be removed.
         config_of: returns all settings of a topic.
 
     Raises:
-        BrokerIdNotRegistered: there is no broker of this id.
-        InvalidRequest: it is this node.
+        BrokerIdNotRegistered: no broker with this id is registered.
+        InvalidRequest: the id is that of this node.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:

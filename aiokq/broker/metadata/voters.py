@@ -1,4 +1,4 @@
-"""The voters of a quorum of one node, with ``kraft.version`` 1, where they are in the log.
+"""The record of the voters of a quorum of one node, for a log with ``kraft.version`` 1.
 
 Source: KIP-853. Tests: ``tests/unit/broker/metadata/test_formatting.py``.
 """
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_SNAPSHOT", "make_directory", "only_voter", "write_voters"]
 
 FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
-"""The snapshot with the voters of a new quorum, from before its first record."""
+"""The id of the snapshot with the voters of a new quorum, written before the first record."""
 
 
 def only_voter(
     node_id: int, directory_id: uuid.UUID, endpoints: Sequence[VotersRecordEndpoint]
 ) -> VotersRecord:
-    """Return the record of a quorum whose only voter is a node.
+    """Return the record of a quorum with one voter.
 
     Args:
-        endpoints: the addresses of its listeners for controllers.
+        node_id, directory_id: ids of the voter and of its metadata log directory.
+        endpoints: the addresses of the voter's listeners for controllers.
     """
     voter = VotersRecordVoter(
         voter_id=node_id,
@@ -75,7 +76,7 @@ def write_voters(
 def make_directory(files: Files, path: str) -> None:
     """Create a directory and its parents durably."""
     path = posixpath.normpath(path)
-    made = [path]  # a format cut short may have created it, and not made it durable
+    made = [path]  # an interrupted format may have created it without making it durable
     while not files.exists(posixpath.dirname(made[-1]) or "."):
         made.append(posixpath.dirname(made[-1]))
     files.mkdirs(path)
