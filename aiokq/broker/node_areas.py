@@ -136,7 +136,7 @@ class NodeQuorum:
     def __init__(self, storage: Storage, servers: NodeServers) -> None:
         self._storage = storage
         self._servers = servers
-        # No level changes before clients are served, so this belongs to the levels of the start.
+        # The levels of the start stay in effect until clients are served, so this offset is theirs.
         self._first_end_offset = storage.metadata.high_watermark
 
     def describe(self) -> QuorumDescription:

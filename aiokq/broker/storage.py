@@ -268,9 +268,10 @@ def _started(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Open the log directories and begin an epoch of the metadata log. In an executor.
+    """Open the log directories, and begin an epoch of the metadata log. In an executor.
 
-    No log is opened yet. If a step fails, the directories are as clean as they were.
+    The logs of partitions are not opened. If a step fails, the clean shutdown marker of each
+    directory is as it was before.
     """
     directories = LogDirectories.open(
         environment.files,
@@ -300,7 +301,7 @@ def _started(
 
 
 def _give_up(directories: LogDirectories, start: MetadataStart | None) -> None:
-    """Close the metadata log, and unlock directories of which no log was opened."""
+    """Close the metadata log, and unlock the directories, whose logs were not opened."""
     try:
         if start is not None:
             start.log.close(clean=False)

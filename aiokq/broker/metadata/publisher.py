@@ -77,8 +77,8 @@ class MetadataPublisher:
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
-        end_offset: end offset of the last append that was published, after which `features` are;
-            0 before the first one.
+        end_offset: end offset of the last append that was published, to which `features` belong; 0
+            before the first publication.
     """
 
     def __init__(

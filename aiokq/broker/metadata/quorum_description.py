@@ -26,7 +26,7 @@ class QuorumDescription(NamedTuple):
         directory_id: id of the node's metadata log directory; zero if the log does not name its
             voters (``kraft.version`` 0).
         end_offset: offset of the next record of the metadata log.
-        high_watermark: end offset of its records that are durable.
+        high_watermark: end offset of the durable records of the metadata log.
         listeners: the addresses of the node for controllers.
     """
 
