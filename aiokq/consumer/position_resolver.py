@@ -194,7 +194,7 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Start all lookups that are due; return the loop time of the next lookup; None if none."""
+        """Start all lookups that are due; return the loop time of the next one, or None."""
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)

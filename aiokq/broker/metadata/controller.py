@@ -117,7 +117,9 @@ class Controller:
         return Decision(None, [RemoveTopicRecord(topic_id=topic_id)])
 
     def delete_all_topics(self, image: MetadataImage) -> Decision[int]:
-        """Return the records that delete all topics, including internal topics, and their number.
+        """Return the records that delete all topics, including internal topics.
+
+        The answer is the number of records.
 
         If several topics have the same id, the records delete only one of them. The caller repeats
         the call until the number is 0.

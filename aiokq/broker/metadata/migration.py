@@ -331,10 +331,11 @@ class Migration:
         return records
 
     def _config_differences(self, topic: PrivateTopic, image: MetadataImage) -> list[ConfigRecord]:
-        """Return the changes of a topic's settings since they were taken over.
+        """Return the changes of a topic's settings since they were copied from Kafka's log.
 
-        When the earlier version took the settings over, it left out those that were unknown to it
-        or invalid, and gave the topic the dynamic settings of the brokers; neither is a change.
+        When the earlier version of aiokq copied the settings, it left out those that were unknown
+        to it or invalid, and gave the topic the dynamic settings of the brokers; neither is a
+        change.
         """
         present = image.topic_configs(topic.name)
         brokers = image.broker_configs(self._node_id)
