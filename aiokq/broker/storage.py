@@ -197,14 +197,21 @@ class Storage:
 
     def _close_metadata(self, clean: bool) -> None:
         """Fence the broker in the metadata at a clean stop, and close the log. In an executor."""
-        clean = clean and self.directories.metadata.disk.failure is None
+        home = self.directories.metadata
+        clean = clean and home.disk.failure is None
+        is_closed_clean = False
         try:
-            if clean and self.metadata.has_led:
-                self.metadata.append(
-                    *stop_records(self.metadata.image, self.directories.properties.node_id)
-                )
+            try:
+                if clean and self.metadata.has_led:
+                    self.metadata.append(
+                        *stop_records(self.metadata.image, self.directories.properties.node_id)
+                    )
+            finally:
+                self.metadata.close(clean)
+            is_closed_clean = clean
         finally:
-            self.metadata.close(clean)
+            if not is_closed_clean:
+                home.leave_unclean()
 
     async def _close_directory(self, directory: LogDirectory, clean: bool) -> None:
         """Close the logs of a directory, several at a time, then the directory.

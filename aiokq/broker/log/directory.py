@@ -390,7 +390,7 @@ class LogDirectory:
             return 0  # logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Make ``close`` write no clean shutdown marker, because a log was not recovered."""
+        """Make ``close`` write no clean shutdown marker: a log is not recovered or not closed."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
@@ -546,11 +546,12 @@ class LogDirectory:
         """Unlock the directory after a start that was refused before the first log was opened.
 
         If the directory had a clean shutdown marker, the marker is written again, because no log
-        has changed. If that fails, the next start recovers the logs.
+        has changed; but not after ``leave_unclean``. If that fails, the next start recovers the
+        logs.
         """
         self._closed = True
         try:
-            if self.clean:
+            if self.clean and not self._unrecovered:
                 self._clean_shutdown.leave()
         except OSError as error:
             logger.warning("clean shutdown not recorded path=%s error=%s", self.path, error)

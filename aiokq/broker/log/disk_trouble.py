@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.core.types import TopicPartition
 from aiokq.core.utf8 import response_text
 from aiokq.core.warning_backoff import WarningBackoff
@@ -95,7 +95,23 @@ class DiskTrouble:
         who = "" if partition is None else f", {partition}"
         return KafkaStorage(f"{what}: {reason}{who}{where}", topic_partition=partition)
 
-    def _fail(self, partition: TopicPartition | None, what: str, error: OSError, path: str) -> bool:
+    def fail(
+        self, partition: TopicPartition | None, what: str, error: OSError | KafkaError
+    ) -> KafkaStorage:
+        """Take the directory offline, whatever the error is; return the error to raise.
+
+        For files that cannot be used after any error, even a lack of file descriptors.
+
+        Args:
+            what: what failed, as in ``refused``.
+        """
+        path = response_text(str(getattr(error, "filename", None) or ""))
+        self._fail(partition, what, error, path)
+        return KafkaStorage(f"{what}: {_reason(error)}; {remedy(error)}", topic_partition=partition)
+
+    def _fail(
+        self, partition: TopicPartition | None, what: str, error: OSError | KafkaError, path: str
+    ) -> bool:
         """Take the directory offline; return False if it was offline already."""
         reason = _reason(error)
         failure = KafkaStorage(
@@ -124,8 +140,10 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def remedy(error: OSError) -> str:
+def remedy(error: OSError | KafkaError) -> str:
     """Return what the operator can do about an error."""
+    if not isinstance(error, OSError):
+        return "start the broker again"
     if is_full(error):
         return "free space on the disk and start the broker again"
     if error.errno == errno.EIO:
@@ -149,5 +167,5 @@ def unusable(path: str, error: OSError) -> KafkaStorage:
     )
 
 
-def _reason(error: OSError | CorruptRecord) -> str:
-    return error.message if isinstance(error, CorruptRecord) else str(error.strerror or error)
+def _reason(error: OSError | KafkaError) -> str:
+    return str(error.strerror or error) if isinstance(error, OSError) else error.message

@@ -85,7 +85,8 @@ class LogLimits:
             (``metadata.log.max.record.bytes.between.snapshots``).
         closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
         segment_bytes: size of the largest segment (``metadata.log.segment.bytes``).
-        kept_snapshots: number of snapshots that are kept; the log begins at the oldest of them.
+        kept_snapshots: number of snapshots that are kept. When there are as many, the log begins
+            at the oldest of them.
     """
 
     snapshot_bytes: int = 20 * 1024 * 1024
@@ -114,6 +115,7 @@ class ClusterMetadataLog:
         *,
         node_id: int,
         epoch: int,
+        disk: DiskTrouble,
         limits: LogLimits,
         now_ms: Callable[[], int],
         crc32c: Checksum,
@@ -125,6 +127,7 @@ class ClusterMetadataLog:
         self._voters = state.voters
         self._files = files
         self._log = log
+        self._disk = disk
         self._limits = limits
         self._now_ms = now_ms
         self._crc32c = crc32c
@@ -133,6 +136,8 @@ class ClusterMetadataLog:
         self._snapshot_due = limits.snapshot_bytes
         self._has_led = False
         self._closed = self._failed = False
+        self._newest_named = log.segments[-1]  # `open` has synced the directory
+        """The newest segment whose name is durable, and those of all older segments."""
         self._lock = threading.Lock()
 
     @classmethod
@@ -208,6 +213,7 @@ class ClusterMetadataLog:
             state,
             node_id=node_id,
             epoch=epoch,
+            disk=disk,
             limits=limits,
             now_ms=now_ms,
             crc32c=crc32c,
@@ -241,7 +247,10 @@ class ClusterMetadataLog:
     # --- append
 
     def lead(self, records: Sequence[Message]) -> None:
-        """Begin the epoch: append the leader's first record, and ``records``, in one write.
+        """Begin the epoch: append the leader's first record, and ``records``.
+
+        They are synced once, unless ``records`` need several batches or do not fit in a segment
+        with the first record.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed.
@@ -250,8 +259,11 @@ class ClusterMetadataLog:
         with self._lock:
             assert not self._has_led
             now_ms = self._now_ms()
-            batch = self._control_batch(self._first_controls(), now_ms)
-            self._write([batch, *self._encode(records, now_ms)], now_ms)
+            first = self._control_batch(self._first_controls(), now_ms)
+            batches = [first, *self._encode(records, now_ms)]
+            # `MetadataReader` recognizes what a power cut leaves of a first append of two batches.
+            together = len(batches) <= 2 and sum(map(len, batches)) <= self._limits.segment_bytes
+            self._write([batches] if together else [[batch] for batch in batches], now_ms)
             self._has_led = True
             self._apply(records)
 
@@ -285,6 +297,7 @@ class ClusterMetadataLog:
 
         The records form one batch, or several if one would be larger than 8 MiB. Control records,
         which name the voters (``kraft.version`` 1), form a batch of their own before the others.
+        Each batch is durable before the next is written, so a kill may leave only the first ones.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
@@ -292,12 +305,8 @@ class ClusterMetadataLog:
             RecordTooLarge: a record does not fit in a batch.
         """
         with self._lock:
-            if self._closed:
-                raise KafkaStorage(f"metadata log {self.directory} is closed")
-            if self._failed:
-                raise KafkaStorage(
-                    f"metadata log {self.directory} could not be synced; start the broker again"
-                )
+            self._check_open()
+            self._check_synced()
             assert self._has_led
             now_ms = self._now_ms()
             controls = [one for one in records if isinstance(one, _CONTROLS)]
@@ -305,7 +314,7 @@ class ClusterMetadataLog:
             batches = self._encode(data, now_ms)
             if controls:
                 batches.insert(0, self._control_batch(controls, now_ms))
-            self._write(batches, now_ms)
+            self._write([[batch] for batch in batches], now_ms)
             for control in controls:
                 if isinstance(control, VotersRecord):
                     self._voters = control
@@ -351,36 +360,55 @@ class ClusterMetadataLog:
         finish()
         return batches
 
-    def _write(self, batches: Sequence[bytes], now_ms: int) -> None:
-        """Write batches in one call, and sync them."""
-        if not batches:
-            return
-        data = b"".join(batches)
-        headers = [read_header(batch, 0) for batch in batches]
-        before, end_offset = self._log.segments, self._log.log_end_offset
-        try:
-            self._log.append(
-                memoryview(data),
-                headers,
-                leader_epoch=self.epoch,
-                now_ms=now_ms,
-                origin=Origin.COORDINATOR,
-            )
-            self._log.sync_records()
-            if self._log.segments is not before:
-                self._files.sync_dir(self.directory)
-        except (OSError, KafkaError) as error:
-            # The records are written but not synced, so the next start may or may not find them. If
-            # this log accepted further appends, the same records could be appended twice.
-            self._failed = self._log.log_end_offset != end_offset
-            if isinstance(error, KafkaError):
-                raise
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaStorage(f"metadata log {self.directory} is closed")
+
+    def _check_synced(self) -> None:
+        if self._failed:
             raise KafkaStorage(
-                f"metadata log {self.directory} cannot be synced: {error.strerror or error}"
-            ) from error
-        self._log.high_watermark = self._log.log_end_offset
-        self._bytes += len(data)
-        self._last_ms = now_ms
+                f"metadata log {self.directory} could not be synced; start the broker again"
+            )
+
+    def _write(self, appends: Iterable[Sequence[bytes]], now_ms: int) -> None:
+        """Make appends one after the other, and sync each.
+
+        Args:
+            appends: the batches of each append. A power cut during an append of several batches
+                may keep a later batch without an earlier one.
+        """
+        end_offset = self.end_offset
+        try:
+            for batches in appends:
+                self._log.append(
+                    memoryview(b"".join(batches)),
+                    [read_header(batch, 0) for batch in batches],
+                    leader_epoch=self.epoch,
+                    now_ms=now_ms,
+                    origin=Origin.COORDINATOR,
+                )
+                self._log.sync_records()
+                self._sync_names()
+                self._log.high_watermark = self.end_offset
+                self._bytes += sum(map(len, batches))
+                self._last_ms = now_ms
+        except (OSError, KafkaError) as error:
+            if self.end_offset == end_offset:
+                raise
+            # Some records are written but not synced, or not all are written, so the next start may
+            # or may not find them. If this log accepted further appends, the same records could be
+            # appended twice.
+            self._failed = True
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            failed = self._disk.fail(METADATA_PARTITION, "metadata log not synced", cause)
+            raise failed from error
+
+    def _sync_names(self) -> None:
+        """Sync the names of segments that were added since the last sync. Raises OSError."""
+        newest = self._log.segments[-1]
+        if newest is not self._newest_named:
+            self._files.sync_dir(self.directory)
+            self._newest_named = newest
 
     def _apply(self, records: Iterable[Message]) -> None:
         # A transaction is complete within one append, whose records are all durable now. Records of
@@ -390,8 +418,13 @@ class ClusterMetadataLog:
                 self.image.replay(record)
 
     def copy_image(self) -> tuple[MetadataImage, SnapshotId]:
-        """Return an independent copy of ``image``, and the end of the log that it belongs to."""
+        """Return an independent copy of ``image``, and the end of the log that it belongs to.
+
+        Raises:
+            KafkaStorage: the log could not be synced, so its end is unknown.
+        """
         with self._lock:
+            self._check_synced()
             return self.image.copy(), SnapshotId(self.end_offset, self.epoch)
 
     def voters_with(self, directory_id: uuid.UUID) -> VotersRecord | None:
@@ -412,12 +445,12 @@ class ClusterMetadataLog:
         """Write a snapshot of ``image``, and drop the part of the log that is not needed any more.
 
         Raises:
-            KafkaStorage: the log is closed, or its files cannot be removed.
+            KafkaStorage: the log is closed or could not be synced, or its files cannot be removed.
             OSError: the snapshot cannot be written.
         """
         with self._lock:
-            if self._closed:
-                raise KafkaStorage(f"metadata log {self.directory} is closed")
+            self._check_open()
+            self._check_synced()
             return self._write_snapshot()
 
     def _take_snapshot(self) -> None:
@@ -453,14 +486,21 @@ class ClusterMetadataLog:
         )
         self._bytes = 0
         self._log.roll(now_ms)
-        self._files.sync_dir(self.directory)
+        self._sync_names()
         self._drop_old_parts()
         return snapshot
 
     def _drop_old_parts(self) -> None:
-        """Remove snapshots beyond the limit, and segments before the oldest snapshot kept."""
+        """Remove snapshots beyond the limit, and segments before the oldest snapshot kept.
+
+        As in Kafka, no segment is removed before there are enough snapshots: otherwise the first
+        snapshot would be the only copy of the metadata.
+        """
         snapshots = list_snapshots(self._files, self.directory)
-        *dropped, oldest = snapshots[: max(1, len(snapshots) - self._limits.kept_snapshots + 1)]
+        beyond = len(snapshots) - self._limits.kept_snapshots
+        if beyond < 0:
+            return
+        *dropped, oldest = snapshots[: beyond + 1]
         self._log.delete_records(oldest.end_offset)
         for snapshot in dropped:
             self._files.remove(snapshot_path(self.directory, snapshot))
@@ -482,7 +522,9 @@ class ClusterMetadataLog:
             if self._closed:
                 return
             try:
-                if clean and self._has_led and self._bytes >= self._limits.closing_bytes:
+                # After a failed sync the log may have records that the image lacks.
+                is_due = self._has_led and self._bytes >= self._limits.closing_bytes
+                if clean and is_due and not self._failed:
                     self._take_snapshot()
             finally:
                 self._closed = True

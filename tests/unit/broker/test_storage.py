@@ -19,6 +19,8 @@ from aiokq.core.offload import ThreadOffload
 from aiokq.wire.struct import Message
 from tests.unit.broker.harness import Broker, NoNetwork, until
 
+MARKER = "/data/.kafka_cleanshutdown"
+
 
 async def test_the_loop_goes_on_while_a_stop_waits_for_the_disk(
     monkeypatch: pytest.MonkeyPatch,
@@ -135,3 +137,29 @@ async def test_a_metadata_log_that_fails_at_the_stop_leaves_the_others_closed() 
     assert not broker.files.exists("/data/.kafka_cleanshutdown")
     async with Broker(broker.files) as again:
         assert again.node.topics.get("t") is not None
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("operation", ["pwritev", "sync"])
+async def test_a_metadata_log_that_was_not_fenced_is_not_closed_cleanly(
+    operation: str, *, separate: bool
+) -> None:
+    """Regression: after a lack of descriptors the directory got the marker of a clean stop."""
+    settings = {"metadata_log_dir": "/metadata"} if separate else {}
+    home = "/metadata" if separate else "/data"
+    async with Broker(**settings) as broker:
+        await broker.create("t")
+    files = broker.files
+    files.write_atomic(f"{home}/.kafka_cleanshutdown", files.read_bytes(MARKER))
+    async with Broker(files, **settings) as broker:
+        pass
+    assert files.exists(f"{home}/.kafka_cleanshutdown")
+    broker = Broker(files, **settings)
+    await broker.node.open()
+    files.fail(operation, errno.EMFILE, matches=lambda path: "__cluster_metadata-0/0" in path)
+    with pytest.raises(KafkaStorage, match="Too many open files"):
+        await broker.node.close()
+    assert not files.exists(f"{home}/.kafka_cleanshutdown")
+    async with Broker(files, **settings) as again:
+        assert again.node.topics.get("t") is not None
+    assert files.exists(MARKER)

@@ -131,3 +131,20 @@ def test_the_error_names_the_cause_and_the_partition() -> None:
 def test_what_to_do_fits_the_cause(number: int, words: str) -> None:
     """Another directory is no help without descriptors, nor are permissions on a full disk."""
     assert words in unusable("/data", error_of(number)).message
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_what_was_not_synced_takes_the_directory_offline_whatever_the_error(number: int) -> None:
+    """A lack of descriptors passes, but it stays unknown what was written."""
+    told: list[KafkaStorage] = []
+    disk = DiskTrouble(Time(), "/data")
+    disk.listener = told.append
+    failed = disk.fail(TP, "log not synced", error_of(number))
+    assert failed.message.startswith(f"log not synced: {os.strerror(number)}; ")
+    disk.fail(TP, "log not synced", KafkaStorage("again"))
+    assert told == [disk.failure]
+    assert told[0].message.endswith("start the broker again")
+    disk = DiskTrouble(Time(), "/data")
+    assert disk.fail(TP, "log not synced", KafkaStorage("no")).message == (
+        "log not synced: no; start the broker again"
+    )
