@@ -593,7 +593,8 @@ async def test_the_directory_of_the_log_may_hold_records_of_a_dropped_snapshot()
     async with Broker(files) as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(3))
-        for _ in range(3):
+        for number in range(3):
+            await broker.create(f"t{number}")
             broker.node.storage.metadata.snapshot()
     async with Broker(files) as broker:
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
