@@ -61,7 +61,7 @@ class CleanShutdown:
         """
         try:
             values = json.loads(self._files.read_bytes(self._path))
-        except ValueError:
+        except (ValueError, RecursionError):
             return NO_BROKER_EPOCH
         epoch = values.get("brokerEpoch") if isinstance(values, dict) else None
         return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH

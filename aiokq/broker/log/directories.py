@@ -85,7 +85,7 @@ class LogDirectories:
                 ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, is
                 inside another, or is a copy of another.
             KafkaStorage: a directory is in use by another broker, or the directory of the metadata
-                log cannot be used. The message says what to do.
+                log cannot be used, or is new although others are not. The message says what to do.
         """
         if metadata_path is None:
             metadata_path = paths[0]
@@ -93,13 +93,16 @@ class LogDirectories:
         if place not in map(files.real_path, paths):
             paths = (*paths, metadata_path)
         _check_disjoint(files, paths)
+        _check_metadata_directory(files, paths, metadata_path)
         directories: list[LogDirectory] = []
         unopened: dict[str, KafkaStorage] = {}
         cluster_id: str | None = None
         try:
             # Directories that have ids are opened first: new directories get the same node and
-            # cluster id.
-            for path in sorted(paths, key=lambda path: not _has_ids(files, path)):
+            # cluster id. Of new ones, the metadata directory gets its ids first.
+            for path in sorted(
+                paths, key=lambda path: (not _has_ids(files, path), files.real_path(path) != place)
+            ):
                 try:
                     directory = LogDirectory.open(
                         files,
@@ -372,6 +375,28 @@ class LogDirectories:
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
         """Return the removals of all online directories; see ``LogDirectory.removals``."""
         return [removal for directory in self.online for removal in directory.removals(delay_ms)]
+
+
+def _check_metadata_directory(files: Files, paths: Sequence[str], metadata_path: str) -> None:
+    """Check that the metadata directory is not new if another directory was in use.
+
+    A node that began a new metadata log there, because a disk is not mounted, would lose its topics
+    and settings, and issue producer ids a second time: records of a new producer would be taken for
+    duplicates.
+
+    Raises:
+        KafkaStorage: it is new.
+    """
+    if _has_ids(files, metadata_path):
+        return
+    other = next((path for path in paths if _has_ids(files, path)), None)
+    if other is not None:
+        raise KafkaStorage(
+            f"the metadata directory {metadata_path} is new, but {other} is not: mount the disk "
+            "with the metadata log, or name its directory first or in metadata.log.dir; if it is "
+            "lost for good, aiokq storage format --ignore-formatted makes a new one, and topics "
+            "are served as they are found"
+        )
 
 
 def _check_ids(directories: Iterable[LogDirectory]) -> None:

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log.config import LogConfig
+from aiokq.broker.log.config import INT_MAX, LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.recovery import open_log
@@ -166,12 +166,17 @@ class ClusterMetadataLog:
             clean: whether the last shutdown was clean, so that the indexes need no check.
 
         Raises:
-            KafkaStorage: ``quorum-state`` cannot be read, or the log does not end where ``state``
-                ends.
+            KafkaStorage: ``quorum-state`` cannot be read, no epoch is left, or the log does not
+                end where ``state`` ends.
             OSError: the disk failed.
         """
         known = read_quorum_state(files, directory)  # may raise, so before anything is changed
         epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
+        if epoch > INT_MAX:
+            raise KafkaStorage(
+                f"{directory} is in the last epoch of a quorum, {INT_MAX}: no leader can follow. "
+                "Restore quorum-state and the log from a copy"
+            )
         is_new = not files.is_dir(directory)
         if is_new:
             files.mkdirs(directory)

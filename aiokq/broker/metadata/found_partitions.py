@@ -27,7 +27,7 @@ from aiokq.broker.metadata.records import (
 from aiokq.broker.metadata.topic_names import check_topic_name
 from aiokq.core.errors import InvalidTopic, KafkaStorage
 from aiokq.core.types import TopicPartition
-from aiokq.wire.cluster_metadata_records import TopicRecord
+from aiokq.wire.cluster_metadata_records import ProducerIdsRecord, TopicRecord
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
@@ -41,6 +41,9 @@ logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
 """Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
+
+PRODUCER_ID_BITS: Final = 48
+"""Producer ids of the node begin at a random multiple of two to this power."""
 
 MOST_PARTITIONS: Final = 100_000
 """Limit of partition numbers; no broker created a directory with this number or a higher one."""
@@ -89,6 +92,10 @@ def found_partition_records(
                     leader_epoch=max(read_latest_epoch(files, place), 0),
                 )
             )
+    # Ids that were issued before are in the logs. A new producer with one of them could have its
+    # records taken for duplicates.
+    first_id = random.randrange(1, 2**15) << PRODUCER_ID_BITS
+    records.append(ProducerIdsRecord(broker_id=node_id, next_producer_id=first_id))
     logger.warning(
         "no metadata in %s: topics=%d partitions=%d are served as found, and none of their "
         "records are deleted or compacted until their cleanup.policy is set",

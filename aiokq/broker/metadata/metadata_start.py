@@ -40,7 +40,7 @@ from aiokq.broker.metadata.registration import (
     registration_records,
 )
 from aiokq.broker.metadata.sole_voter import check_sole_voter
-from aiokq.core.errors import KafkaStorage
+from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
@@ -256,12 +256,15 @@ def _open(
         _write_voter(files, directories, registration.voter, clock.timestamp_ms())
         state = reader.read()
     is_new = state.image.metadata_version is None
-    first = bootstrap_records(
-        state.image,
-        read_bootstrap_checkpoint(files, home.path, crc32c) if is_new else None,
-        min_insync_replicas=registration.min_insync_replicas,
-        in_transaction=state.in_transaction,
-    )
+    try:
+        first = bootstrap_records(
+            state.image,
+            read_bootstrap_checkpoint(files, home.path, crc32c) if is_new else None,
+            min_insync_replicas=registration.min_insync_replicas,
+            in_transaction=state.in_transaction,
+        )
+    except CorruptRecord as error:
+        raise KafkaStorage(f"{home.path}: {error.message}") from error
     last: list[Message] = []
     if migration is not None and moves:
         last = migration.differences(state)

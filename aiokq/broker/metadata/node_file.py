@@ -34,7 +34,7 @@ def read_node_file(files: Files, directory: str) -> dict[uuid.UUID, str]:
         if values["version"] != _VERSION:
             return {}
         return {uuid.UUID(name): str(path) for name, path in values["paths"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}
 
 

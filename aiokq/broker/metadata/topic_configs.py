@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from aiokq.broker.config.setting import Setting, SettingValue
+from aiokq.broker.config.setting import Setting, SettingValue, shortened
 from aiokq.broker.config.settings import BrokerSettings
 from aiokq.broker.log.config import LONG_MAX, LogConfig
 from aiokq.core.errors import ConfigError, InvalidConfiguration
@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger("aiokq.broker")
+
+MOST_CHARACTERS: Final = 1000
+"""Limit of the part of an error message that quotes a value; a response carries at most 32 KiB."""
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -430,5 +433,6 @@ def _parse(row: TopicConfig, text: str) -> SettingValue:
         return value
     except ConfigError as error:
         raise InvalidConfiguration(
-            f"invalid value {text!r} for topic config {row.name}: {error.message}"
+            f"invalid value {shortened(repr(text))} for topic config {row.name}: "
+            f"{error.message[:MOST_CHARACTERS]}"
         ) from None

@@ -104,6 +104,25 @@ async def test_a_start_that_cannot_write_its_epoch_leaves_the_directory_clean() 
         assert topic.partitions[0].leader_epoch == 0
 
 
+@pytest.mark.parametrize("separate", [False, True])
+async def test_a_new_metadata_directory_beside_old_directories_refuses_the_start(
+    separate: bool,
+) -> None:
+    """Its disk is not mounted. A new metadata log would issue producer ids a second time."""
+    settings = {"metadata.log.dir": "/meta"} if separate else {}
+    home = "/meta" if separate else "/a"
+    async with Broker(directories=("/a", "/b"), **settings) as broker:
+        await broker.create("t")
+    files = broker.files
+    files.rename(home, "/unmounted")
+    with pytest.raises(KafkaStorage, match=f"the metadata directory {home} is new"):
+        await Broker(files, directories=("/a", "/b"), **settings).node.open()
+    assert not files.exists(f"{home}/meta.properties")
+    files.rename("/unmounted", home)
+    async with Broker(files, directories=("/a", "/b"), **settings) as again:
+        assert again.node.topics.get("t") is not None
+
+
 async def test_every_directory_of_a_new_node_has_a_bootstrap_checkpoint() -> None:
     """It is written beside the start, and before the directories are unlocked."""
     async with Broker(directories=("/a", "/b")) as broker:

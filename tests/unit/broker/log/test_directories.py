@@ -76,8 +76,10 @@ def test_each_directory_has_an_id_of_its_own_in_one_cluster() -> None:
     first = open_directories(files, A, node_id=7)
     cluster = first.properties.cluster_id
     close(first)
-    both = open_directories(files, B, A)  # the new directory comes first
-    assert [d.path for d in both.all] == [B, A]
+    with pytest.raises(KafkaStorage, match="the metadata directory /b is new, but /a is not"):
+        open_directories(files, B, A)
+    both = open_directories(files, A, B)
+    assert [d.path for d in both.all] == [A, B]
     assert {(d.properties.cluster_id, d.properties.node_id) for d in both.all} == {(cluster, 7)}
     assert len({d.properties.directory_id for d in both.all}) == 2
 
@@ -146,7 +148,7 @@ def test_one_that_is_in_use_refuses_the_start() -> None:
     files = MemoryFiles()
     held = open_directories(files, B)
     with pytest.raises(KafkaStorage, match="in use"):
-        open_directories(files, A, B)
+        open_directories(files, B, A)
     close(held)
     close(open_directories(files, A))
 

@@ -114,3 +114,10 @@ def test_given_settings_are_kept_as_given() -> None:
     """DescribeConfigs returns them unchanged."""
     given = {"retention.ms": " 100 ", "cleanup.policy": "compact"}
     assert check_topic_configs(given) == {"retention.ms": "100", "cleanup.policy": "compact"}
+
+
+def test_an_error_about_a_long_value_fits_in_a_response() -> None:
+    """Regression: the connection was closed, and the client repeated its request."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        check_topic_configs({"retention.ms": "0" * 32_760 + "x"})
+    assert len(caught.value.message) < 2000
