@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.metadata.broker_configs import alter_broker_configs, node_settings
 from aiokq.broker.metadata.decision import ConfigChange, Decision
 from aiokq.broker.metadata.eligible_replicas import clear_elr_records
 from aiokq.broker.metadata.group_configs import GROUP_CONFIGS, check_group_configs
@@ -62,6 +63,9 @@ class Controller:
     """The controller of a cluster of one node, which has all replicas.
 
     Args:
+        settings: the settings with which the node was started. The defaults of topics may be
+            changed by dynamic settings; the numbers of partitions and replicas of a new topic, and
+            the limits of groups, cannot.
         new_id: creates topic ids and incarnation ids.
     """
 
@@ -92,8 +96,7 @@ class Controller:
         if other is not None:
             raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
         count, factor = self._layouts.of(spec)
-        configs = check_topic_configs(spec.configs)
-        log_config(configs, self._settings)
+        configs = check_topic_configs(spec.configs, self._effective(image))
         if validate_only:
             return Decision(CreatedTopic(name, ZERO_UUID, count, factor, configs), ())
         topic_id = self._new_id()
@@ -231,9 +234,9 @@ class Controller:
             if key not in TOPIC_CONFIGS and present.get(key) == text
         }
         wanted = check_topic_configs(
-            {key: text for key, text in changed.items() if key not in kept}
+            {key: text for key, text in changed.items() if key not in kept},
+            self._effective(image),
         )
-        log_config(wanted, self._settings)
         wanted |= kept
         if validate_only:
             return Decision(wanted, ())
@@ -289,8 +292,6 @@ class Controller:
         Raises:
             BrokerError: see `broker_configs.alter_broker_configs`.
         """
-        from aiokq.broker.metadata.broker_configs import alter_broker_configs  # few nodes need it
-
         return alter_broker_configs(
             image,
             name,
@@ -369,10 +370,9 @@ class Controller:
             BrokerIdNotRegistered: no broker with this id is registered.
             InvalidRequest: the id is that of this node.
         """
-        from aiokq.broker.metadata.broker_configs import node_settings
         from aiokq.broker.metadata.unregistration import unregister_broker
 
-        settings = node_settings(image, self._settings, self._node_id)
+        settings = self._effective(image)
         return unregister_broker(
             image,
             broker_id,
@@ -388,6 +388,10 @@ class Controller:
         end = first + BLOCK_SIZE
         record = ProducerIdsRecord(broker_id=self._node_id, next_producer_id=end)
         return Decision(range(first, end), [record])
+
+    def _effective(self, image: MetadataImage) -> BrokerSettings:
+        """Return the settings in effect with the dynamic settings of an image."""
+        return node_settings(image, self._settings, self._node_id)
 
     @staticmethod
     def _topic(image: MetadataImage, name: str, topic_id: uuid.UUID) -> TopicImage:

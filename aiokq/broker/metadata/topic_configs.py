@@ -16,7 +16,7 @@ from typing import Final
 
 from aiokq.broker.config.setting import Setting, SettingValue, shortened
 from aiokq.broker.config.settings import BrokerSettings
-from aiokq.broker.log.config import LONG_MAX, LogConfig
+from aiokq.broker.log.config import LogConfig
 from aiokq.core.errors import ConfigError, InvalidConfiguration
 
 __all__ = [
@@ -324,8 +324,14 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROW
 """Every topic setting by Kafka's name."""
 
 
-def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+def check_topic_configs(
+    configs: Mapping[str, str | None], settings: BrokerSettings | None = None
+) -> dict[str, str]:
     """Check settings against the table; return them as they are stored.
+
+    Args:
+        settings: the settings in effect on the broker, whose values apply to the topic if it has
+            none; None checks the topic's own values only.
 
     Raises:
         InvalidConfiguration: an unknown name, a missing or invalid value, or a minimum compaction
@@ -342,8 +348,10 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
             raise InvalidConfiguration(f"topic config {name} must not be null")
         values[name] = _parse(row, text)
         checked[name] = text.strip()
-    low = values.get("min.compaction.lag.ms", 0)
-    high = values.get("max.compaction.lag.ms", LONG_MAX)
+    low, high = (
+        values.get(row.name, row.default if settings is None else _server_default(row, settings))
+        for row in (TOPIC_CONFIGS["min.compaction.lag.ms"], TOPIC_CONFIGS["max.compaction.lag.ms"])
+    )
     if isinstance(low, int) and isinstance(high, int) and low > high:
         raise InvalidConfiguration(
             f"conflict: min.compaction.lag.ms {low} is above max.compaction.lag.ms {high}"

@@ -140,6 +140,23 @@ def test_only_settings_that_change_have_records(controller: Controller, image: M
         controller.alter_topic_configs(image, "t", topic_id, lambda _: {"no.such": "1"})
 
 
+@pytest.mark.parametrize("resource", ["", str(NODE)])
+def test_topics_are_checked_with_the_settings_in_effect(
+    controller: Controller, image: MetadataImage, resource: str
+):
+    """A dynamic setting of the broker is the default of the setting that is not given."""
+    topic_id = created(controller, image, TopicSpec("t"))
+    configs = {"min.compaction.lag.ms": "20"}
+    controller.create_topic(image, TopicSpec("u", configs=configs))
+    controller.alter_topic_configs(image, "t", topic_id, lambda _: configs)
+    name = "log.cleaner.max.compaction.lag.ms"
+    image.replay(ConfigRecord(resource_type=4, resource_name=resource, name=name, value="10"))
+    with pytest.raises(InvalidConfiguration):
+        controller.create_topic(image, TopicSpec("u", configs=configs))
+    with pytest.raises(InvalidConfiguration):
+        controller.alter_topic_configs(image, "t", topic_id, lambda _: configs)
+
+
 def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: MetadataImage):
     """The record also removes the topic's partitions and configs."""
     ids = [created(controller, image, TopicSpec(name)) for name in "ab"]
