@@ -11,9 +11,9 @@ from aiokq.broker.config.listeners import (
     Endpoint,
     ListenerFailed,
     is_loopback,
-    is_wildcard,
     limits_of_hosts,
 )
+from aiokq.broker.config.roles import controller_addresses
 from aiokq.connection.connection_counts import ConnectionCounts
 from aiokq.connection.server import Server
 from aiokq.connection.server_limits import FrameBudget, ServerLimits
@@ -53,10 +53,13 @@ class NodeServers:
     Args:
         listeners: addresses to listen on and to advertise.
         settings: limits of connections, and options of sockets.
+
+    Attributes:
+        configured: the listeners as they were given, whose ports may be 0.
     """
 
     def __init__(self, listeners: Listeners, settings: BrokerSettings) -> None:
-        self._listeners = listeners
+        self.configured = listeners
         self._settings = settings
         self._opened: list[_Opened] = []
         self._counts: ConnectionCounts | None = None
@@ -80,12 +83,12 @@ class NodeServers:
         Raises:
             ListenerFailed: a port cannot be bound, for example because it is in use.
         """
-        if not all(one.host for one in self._listeners.advertised.values()):
+        if not all(one.host for one in self.configured.advertised.values()):
             # In an executor, because the lookup of the name may query a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
         limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)
-        listeners = self._listeners
+        listeners = self.configured
         several = len(listeners.opened) > 1
         counts = ConnectionCounts(limits, protected=listeners.inter_broker if several else None)
         self._counts = counts
@@ -169,7 +172,7 @@ class NodeServers:
         Args:
             listener: the listener's name; None for the inter-broker listener.
         """
-        endpoint = self._listeners.advertised.get(listener or self._listeners.inter_broker)
+        endpoint = self.configured.advertised.get(listener or self.configured.inter_broker)
         if endpoint is None:
             return None
         host = endpoint.host or self._own_name
@@ -177,12 +180,12 @@ class NodeServers:
 
     def all_advertised(self) -> list[Endpoint]:
         """Return the address of each listener that is advertised, in the order of `listeners`."""
-        names = (one.name for one in self._listeners.opened)
+        names = (one.name for one in self.configured.opened)
         return [found for name in names if (found := self.advertised(name)) is not None]
 
     def opened(self) -> list[Endpoint]:
         """Return the open listeners with their actual ports, even if the setting has port 0."""
-        return [one._replace(port=self._port(one.name)) for one in self._listeners.opened]
+        return [one._replace(port=self._port(one.name)) for one in self.configured.opened]
 
     def open_to_others(self) -> list[Endpoint]:
         """Return the listeners that have a socket on an address that is not a loopback address."""
@@ -190,7 +193,7 @@ class NodeServers:
 
     def listening(self) -> list[Endpoint]:
         """Return the open listeners, then the listeners for controllers, which are not open."""
-        return [*self.opened(), *self._listeners.controllers]
+        return [*self.opened(), *self.configured.controllers]
 
     def endpoint_records(self) -> list[BrokerEndpoint]:
         """Return the advertised listeners as the broker registers them."""
@@ -203,25 +206,22 @@ class NodeServers:
         """Return the listeners for controllers as the controller registers them."""
         return [
             ControllerEndpoint(
-                name=one.name,
-                host=LOCALHOST if is_wildcard(one.host) else one.host,
-                port=one.port,
-                security_protocol=PLAINTEXT,
+                name=one.name, host=one.host, port=one.port, security_protocol=PLAINTEXT
             )
-            for one in self._listeners.controllers
+            for one in controller_addresses(self.configured)
         ]
 
     @property
     def protocol_map(self) -> str:
         """The security protocol of each listener, as in `listener.security.protocol.map`."""
-        every = (*self._listeners.opened, *self._listeners.controllers)
+        every = (*self.configured.opened, *self.configured.controllers)
         return ",".join(f"{one.name}:PLAINTEXT" for one in every)
 
     def _port(self, listener: str) -> int:
         for endpoint, server in self._opened:
             if endpoint.name == listener:
                 return server.port
-        return next(one.port for one in self._listeners.opened if one.name == listener)
+        return next(one.port for one in self.configured.opened if one.name == listener)
 
 
 class _NotServing:

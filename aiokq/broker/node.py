@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
+from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
@@ -292,21 +293,19 @@ class BrokerNode:
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
 
     def _registration(self) -> NodeRegistration:
-        """Return what the node registers in the metadata; the ports must be bound."""
-        settings, controllers = self.settings, self.servers.controller_records()
-        voters_in_log = (
-            settings.controller_quorum_bootstrap_servers and not settings.controller_quorum_voters
-        )
+        """Return what the node registers in the metadata; the ports must be bound.
+
+        Raises:
+            ConfigError: see `roles.voter_address`.
+        """
+        settings = self.settings
+        voter = voter_address(settings, self.servers.configured)
         return NodeRegistration(
             endpoints=self.servers.endpoint_records(),
-            controller_endpoints=controllers,
+            controller_endpoints=self.servers.controller_records(),
             rack=settings.broker_rack,
             min_insync_replicas=settings.min_insync_replicas,
-            voter=VotersRecordEndpoint(
-                name=controllers[0].name, host=controllers[0].host, port=controllers[0].port
-            )
-            if voters_in_log and controllers
-            else None,
+            voter=None if voter is None else VotersRecordEndpoint(**voter._asdict()),
         )
 
     def _start_jobs(self) -> None:

@@ -20,7 +20,7 @@ from aiokq.core.options import option
 if TYPE_CHECKING:
     import uuid
 
-    from aiokq.broker.config.listeners import Listeners
+    from aiokq.broker.config.listeners import Endpoint, Listeners
     from aiokq.cli.node_settings import Node
     from aiokq.wire.quorum_records import VotersRecordEndpoint
 
@@ -152,6 +152,9 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
             cannot run or a voter that is not this node.
         typer.BadParameter: two options exclude each other.
     """
+    from aiokq.broker.config.roles import voter_address
+    from aiokq.wire.quorum_records import VotersRecordEndpoint
+
     given = (
         choices.standalone,
         choices.no_initial_controllers,
@@ -170,24 +173,15 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
     listeners = checked_listeners(node)
     if choices.initial_controllers is not None:
         return _initial_controller(choices.initial_controllers, listeners, node_id)
-    by_default = bool(
-        settings.controller_quorum_bootstrap_servers and not settings.controller_quorum_voters
-    )
-    if choices.standalone or by_default:
-        return Quorum(standalone=_endpoint(listeners))
-    return Quorum()
+    voter = _own_address(listeners) if choices.standalone else voter_address(settings, listeners)
+    return Quorum(standalone=None if voter is None else VotersRecordEndpoint(**voter._asdict()))
 
 
-def _endpoint(listeners: Listeners) -> VotersRecordEndpoint:
-    """Return the address of this node's controller; Kafka replaces it when it has changed."""
-    from aiokq.broker.config.listeners import is_wildcard
-    from aiokq.wire.quorum_records import VotersRecordEndpoint
+def _own_address(listeners: Listeners) -> Endpoint:
+    """Return the address of this node's controller, which Kafka corrects at a start if it moved."""
+    from aiokq.broker.config.roles import DEFAULT_CONTROLLER, controller_addresses
 
-    if not listeners.controllers:
-        return VotersRecordEndpoint(name="CONTROLLER", host="localhost", port=9093)
-    one = listeners.controllers[0]
-    host = "localhost" if is_wildcard(one.host) else one.host
-    return VotersRecordEndpoint(name=one.name, host=host, port=one.port)
+    return next(iter(controller_addresses(listeners)), DEFAULT_CONTROLLER)
 
 
 def _initial_controller(text: str, listeners: Listeners, node_id: int) -> Quorum:
@@ -224,7 +218,7 @@ def _initial_controller(text: str, listeners: Listeners, node_id: int) -> Quorum
     if int(match[3]) > PORT_MAX:
         raise ConfigError(f"--initial-controllers: port {match[3]} is above {PORT_MAX}")
     endpoint = VotersRecordEndpoint(
-        name=_endpoint(listeners).name, host=match[2], port=int(match[3])
+        name=_own_address(listeners).name, host=match[2], port=int(match[3])
     )
     return Quorum(standalone=endpoint, directory_id=directory_id)
 

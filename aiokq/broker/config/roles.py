@@ -6,7 +6,13 @@ import re
 import socket
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.config.listeners import endpoints_of, is_loopback, is_wildcard
+from aiokq.broker.config.listeners import (
+    LOCALHOST,
+    Endpoint,
+    endpoints_of,
+    is_loopback,
+    is_wildcard,
+)
 from aiokq.broker.config.setting import INT_MAX, shortened
 from aiokq.core.errors import ConfigError
 from aiokq.core.numbers import PORT_MAX, parse_number
@@ -15,10 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from aiokq.broker.config.listeners import Endpoint, Listeners
+    from aiokq.broker.config.listeners import Listeners
     from aiokq.broker.config.settings import BrokerSettings
 
-__all__ = ["check_quorum", "check_roles", "configured_node_id"]
+__all__ = [
+    "DEFAULT_CONTROLLER",
+    "check_quorum",
+    "check_roles",
+    "configured_node_id",
+    "controller_addresses",
+    "has_dynamic_voters",
+    "voter_address",
+]
+
+DEFAULT_CONTROLLER: Final = Endpoint("CONTROLLER", "localhost", 9093)
+"""The address that a log names for a voter whose settings have no listener for controllers. Kafka
+replaces it at a start by the real one.
+"""
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
 _SERVER: Final = r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)"
@@ -100,6 +119,50 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
     controllers = [*listeners.controllers, *(one for one in advertised if one.name in names)]
     _check_voters(settings.controller_quorum_voters, node_id, controllers, hosts)
     _check_bootstrap_servers(settings.controller_quorum_bootstrap_servers, controllers, hosts)
+
+
+def has_dynamic_voters(settings: BrokerSettings) -> bool:
+    """Tell whether a new metadata log of the node names its voters (`kraft.version` 1).
+
+    As in Kafka, it does with `controller.quorum.bootstrap.servers`, unless
+    `controller.quorum.voters` names the voters.
+    """
+    return _has_parts(settings.controller_quorum_bootstrap_servers) and not _has_parts(
+        settings.controller_quorum_voters
+    )
+
+
+def controller_addresses(listeners: Listeners) -> list[Endpoint]:
+    """Return the addresses under which a node registers its listeners for controllers."""
+    return [
+        one._replace(host=LOCALHOST) if is_wildcard(one.host) else one
+        for one in listeners.controllers
+    ]
+
+
+def voter_address(settings: BrokerSettings, listeners: Listeners) -> Endpoint | None:
+    """Return the address of the only voter that a new metadata log of the node names.
+
+    None if the log names no voters (`kraft.version` 0).
+
+    Raises:
+        ConfigError: the log names its voters, and the node has no listener for controllers.
+    """
+    if not has_dynamic_voters(settings):
+        return None
+    addresses = controller_addresses(listeners)
+    if not addresses:
+        raise ConfigError(
+            "controller.quorum.bootstrap.servers="
+            f"{shortened(settings.controller_quorum_bootstrap_servers)}: this node has no "
+            "listener for controllers; add one to listeners and name it in "
+            "controller.listener.names, or remove the setting"
+        )
+    return addresses[0]
+
+
+def _has_parts(text: str) -> bool:
+    return any(part.strip() for part in text.split(","))
 
 
 def _check_voters(

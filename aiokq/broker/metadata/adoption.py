@@ -27,6 +27,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.config.roles import DEFAULT_CONTROLLER
 from aiokq.broker.log import file_names
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.meta_properties import adopt_meta_properties, random_id
@@ -67,9 +68,6 @@ __all__ = ["Adoption", "adopt"]
 
 ASIDE: Final = ".before-adoption"
 """Part of the name of the old log's copy, before the suffix of a stray directory."""
-
-CONTROLLER: Final = VotersRecordEndpoint(name="CONTROLLER", host="localhost", port=9093)
-"""Endpoint recorded for a node that was not a voter; Kafka replaces it when the node starts."""
 
 CHECKPOINT: Final = ".checkpoint"
 """Suffix of the file name of a snapshot."""
@@ -315,7 +313,8 @@ def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
 def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> VotersRecord:
     known = state.voters.voters if state.voters is not None else []
     endpoints = [one.endpoints for one in known if one.voter_id == node_id and one.endpoints]
-    return only_voter(node_id, directory_id, endpoints[0] if endpoints else [CONTROLLER])
+    default = VotersRecordEndpoint(**DEFAULT_CONTROLLER._asdict())  # of a node that was no voter
+    return only_voter(node_id, directory_id, endpoints[0] if endpoints else [default])
 
 
 # --- the files

@@ -600,3 +600,14 @@ def test_with_raises_what_went_wrong_on_its_thread(tmp_path, monkeypatch):
         EmbeddedCluster(data_dir=tmp_path / "data"),
     ):
         pass
+
+
+async def test_bootstrap_servers_without_a_listener_for_controllers_are_refused():
+    """Otherwise the new log would silently not name its voters."""
+    files = MemoryFiles()
+    broker = Broker(files, controller_quorum_bootstrap_servers="localhost:9093")
+    with pytest.raises(ConfigError, match="no listener for controllers"):
+        await broker.node.open()
+    assert not files.exists("/data/meta.properties")
+    with pytest.raises(ConfigError, match=r"controller\.listener\.names"):
+        EmbeddedCluster(settings={"controller.quorum.bootstrap.servers": "localhost:9093"})

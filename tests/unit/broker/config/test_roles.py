@@ -7,7 +7,13 @@ import socket
 import pytest
 
 from aiokq.broker.config.listeners import configured_listeners
-from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
+from aiokq.broker.config.roles import (
+    check_quorum,
+    check_roles,
+    configured_node_id,
+    has_dynamic_voters,
+    voter_address,
+)
 from aiokq.broker.config.settings import broker_settings
 from aiokq.core.errors import ConfigError
 
@@ -214,3 +220,27 @@ def test_two_ids_are_refused():
     """As in Kafka."""
     with pytest.raises(ConfigError, match=r"node\.id is 3 and broker\.id is 4"):
         configured_node_id(broker_settings({"node.id": "3", "broker.id": "4"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "dynamic"),
+    [
+        ({}, False),
+        ({"controller.quorum.bootstrap.servers": "localhost:9093"}, True),
+        ({"controller.quorum.bootstrap.servers": " , "}, False),
+        ({"controller.quorum.voters": "1@localhost:9093"}, False),
+        (
+            {
+                "controller.quorum.bootstrap.servers": "localhost:9093",
+                "controller.quorum.voters": "1@localhost:9093",
+            },
+            False,
+        ),
+    ],
+)
+def test_a_new_log_names_its_voter_with_bootstrap_servers_only(given, dynamic):
+    """Its host is one that can be connected to, not the wildcard of the listener."""
+    settings = broker_settings({**COMBINED, **given})
+    assert has_dynamic_voters(settings) is dynamic
+    address = voter_address(settings, configured_listeners(settings))
+    assert address == (("CONTROLLER", "localhost", 9093) if dynamic else None)
