@@ -226,7 +226,7 @@ class AcceptedConnection:
             self.transport.close(Closed(f"idle for {limits.max_idle:g} s"))
 
     def stop(self) -> None:
-        """Close the connection after the current request, or at once if none is being handled."""
+        """Close the connection after the current request, or now if none is being handled."""
         self._stopping = True
         if not self.busy:
             self.transport.close(Closed("the server is closing"))
@@ -343,7 +343,10 @@ class AcceptedConnection:
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge the used memory to the server's budget; stop reading if it is exhausted."""
+        """Charge the used memory to the server's budget; if too little is left, stop reading.
+
+        Requests that fit the receive buffer are read in any case.
+        """
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if not wanted or under_way != self._granted_at:

@@ -163,7 +163,7 @@ class Connection:
         return message
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
-        """Call `callback(self)` on the loop when the connection ends; at once if it has ended."""
+        """Call `callback(self)` on the loop when the connection ends, or now if it has ended."""
         if self.error is None:
             self._close_callbacks.append(callback)
         else:
@@ -265,7 +265,7 @@ class Connection:
                 await asyncio.wait([self._closed], timeout=_CLOSE_TIMEOUT)
 
     def shut(self, reason: str) -> None:
-        """Start to close the connection without waiting; requests in flight fail at once.
+        """Start to close the connection without waiting; requests in flight fail immediately.
 
         Pending output is sent first. After a second, the connection is aborted.
         """
@@ -275,7 +275,7 @@ class Connection:
             self._end = self._loop.call_later(_CLOSE_TIMEOUT, self.transport.fail, Closed(reason))
 
     def abort(self, error: KafkaError) -> None:
-        """Close at once because of `error`; pending requests fail."""
+        """Close immediately because of `error`; pending requests fail."""
         self.transport.fail(error)
 
     async def wait_closed(self) -> KafkaError:

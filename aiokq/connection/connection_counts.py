@@ -1,8 +1,8 @@
 """Limits on open connections over all listeners of a node.
 
 Source: Kafka ``ConnectionQuotas`` in ``SocketServer.scala``. In Kafka, a connection above
-``max.connections`` blocks the acceptor until another connection is closed. Here the connection is
-closed, so that it does not delay others.
+``max.connections`` blocks the acceptor until another connection is closed. Here the new connection
+is closed, so that it does not delay other clients.
 Tests: ``tests/unit/connection/test_connection_counts.py``.
 """
 
@@ -41,12 +41,13 @@ class ConnectionCounts:
         self._quotas.append(quotas)
 
     def limit(self, limits: ServerLimits) -> None:
-        """Replace the largest permitted counts. Open connections above them stay open."""
+        """Replace the largest permitted counts. Open connections in excess of these stay open."""
         self._limits = limits
 
     def refusal(self, listener: str, host: str) -> str | None:
-        """Return the setting, with its value, that forbids one more connection; None if none does.
+        """Return the setting, with its value, that forbids one more connection.
 
+        Return None if one more connection is permitted.
         Args:
             listener: the name of the listener that the client connected to.
             host: the client's address, in brackets if it is IPv6.

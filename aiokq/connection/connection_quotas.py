@@ -113,7 +113,7 @@ class ConnectionQuotas:
         Context: any thread.
 
         Args:
-            behind: the position: the number of connections that have been idle longer.
+            behind: the position, which is the number of connections that have been idle longer.
         """
         while True:
             try:

@@ -58,7 +58,7 @@ _HTTP_STARTS: Final = (
 
 
 class Spare(Protocol):
-    """The part of the memory budget that a `FrameReader` uses."""
+    """The interface through which a `FrameReader` consults the memory budget."""
 
     @property
     def ample(self) -> bool:

@@ -55,8 +55,8 @@ class LazyConnection:
         Raises:
             ConnectionLost: this attempt failed; the next call starts another one.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
-                be used with this configuration; raised at once while the node backs off from such
-                an error.
+                be used with this configuration; raised without an attempt while the node backs off
+                from such an error.
             Closed: the node or this connection was closed.
         """
         while True:
@@ -145,8 +145,8 @@ class LazyConnection:
 class DedicatedConnection(LazyConnection):
     """A connection that only its owner uses, such as a group member or the fetches of a consumer.
 
-    The node's other connections share only the backoff and the state of the node with it, so that a
-    blocked request delays only its owner.
+    It shares only the backoff and the state of the node with the node's other connections, so that
+    a blocked request on this connection delays nobody else.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:

@@ -45,8 +45,9 @@ logger = logging.getLogger("aiokq.connection")
 
 R = TypeVar("R", bound="Response")
 
-# Java's clients do not retry after wrong credentials. aiokq retries, because the broker may be
-# corrected, and at this long interval, because frequent attempts can lock an account.
+# Minimum seconds until the next attempt after an error that is not retriable. Java's clients do not
+# retry after wrong credentials. aiokq retries, because the broker may be corrected. The delay is
+# long, because frequent attempts can lock an account.
 _REFUSED_BACKOFF: Final = 10.0
 
 
@@ -198,8 +199,8 @@ class Node:
         Raises:
             ConnectionLost: the attempt failed; the message names every address.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
-                be used with this configuration; raised at once while the node backs off from such
-                an error.
+                be used with this configuration; raised without an attempt while the node backs off
+                from such an error.
             Closed: the node was closed.
         """
         return await self._shared[purpose].get()
@@ -293,7 +294,8 @@ class Node:
     async def connect(self, purpose: str) -> Connection:
         """Make one attempt: wait for the end of the backoff, resolve the name, try each address.
 
-        If the broker moves during the attempt, the attempt restarts at once with the new address.
+        If the broker moves during the attempt, the attempt restarts immediately with the new
+        address.
 
         Raises:
             KafkaError: no address worked.
@@ -450,7 +452,7 @@ class Node:
         if connection.proven:
             self._backoff.reset()
         error = connection.error
-        # A broker that shuts down loses all its connections at once, which counts as one failure.
+        # A broker that shuts down loses all its connections together. They count as one failure.
         if error is not None and not isinstance(error, Closed) and self._up:
             self._failed(error)
 

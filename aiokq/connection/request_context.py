@@ -93,7 +93,7 @@ class RequestContext:
         return f"<RequestContext {self.connection_id} of {self.peer} on {self.listener}>"
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the client disconnects, or at once if it has disconnected."""
+        """Call `callback` when the client disconnects, or now if it has disconnected."""
         if self.connected:
             self._disconnect_callbacks.append(callback)
         else:

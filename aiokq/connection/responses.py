@@ -5,9 +5,10 @@ On a plain TCP socket, `os.sendfile` sends a file range from the page cache. For
 memory and writing it took 0.56 s under asyncio, and 0.60 s under uvloop. These are medians of seven
 interleaved rounds on a busy machine; single rounds scatter widely (benchmarks/micro/connection.py).
 
-`os.sendfile` is called on the transport's own descriptor while the transport has no unsent output:
-uvloop implements none of its `sendfile` calls, and asyncio's takes the socket from the transport.
-Without a plain TCP socket (TLS, the simulation), ranges are read and written in chunks.
+`os.sendfile` is called on the transport's own descriptor while the transport has no unsent output.
+The loop's `sendfile` is not used: uvloop does not implement it, and asyncio's detaches the
+transport from the loop while it sends. Without a plain TCP socket (TLS, the simulation), ranges are
+read and written in chunks.
 """
 
 from __future__ import annotations
@@ -248,7 +249,7 @@ class ResponseWriter:
                 buffers[0] = buffers[0][n:]
 
     async def _wait_writable(self, descriptor: int) -> None:
-        """Wait until the socket is writable, on a duplicate: the loop owns the original."""
+        """Wait until the socket is writable, with a duplicate of the loop's own descriptor."""
         loop = asyncio.get_running_loop()
         duplicate = os.dup(descriptor)
         try:

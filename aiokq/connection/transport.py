@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 
 # Smaller output is held until the end of the loop's iteration, to share a system call (10 us) with
-# other output. Larger output is sent at once, without a copy.
+# other output. Larger output is sent immediately, without a copy.
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
@@ -321,7 +321,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Close after all output is sent; `error` is the reported cause, unless one is set."""
+        """Close after all output is sent; `error` is the cause to report, unless a cause is set."""
         self._ended = True
         if self._error is None:
             self._error = error
@@ -330,7 +330,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._transport.close()
 
     def fail(self, error: KafkaError) -> None:
-        """Close at once, dropping unsent output; `error` is the cause, unless one is set."""
+        """Close immediately and drop unsent output; `error` is the cause, unless a cause is set."""
         self._ended = True
         if self._error is None:
             self._error = error

@@ -120,7 +120,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """Insert `waiter` into the queue by its number: granted waiters resume in any order."""
+        """Put `waiter` back at its position by number; granted waiters may resume in any order."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

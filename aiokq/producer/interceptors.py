@@ -139,7 +139,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """Log an error: at ERROR the first time, then at DEBUG, as each record may repeat it."""
+        """Log an error: at ERROR the first time, then at DEBUG, because records may repeat it."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)

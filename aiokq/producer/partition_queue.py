@@ -105,7 +105,7 @@ class PartitionQueue:
         """The closed batches, oldest first.
 
         A batch is removed when it is delivered or has failed. A batch that expires in flight fails
-        at once, but is removed only when its last attempt has ended.
+        immediately, but is removed only when its last attempt has ended.
         """
         return self._window.batches
 
@@ -130,7 +130,7 @@ class PartitionQueue:
     def batch_opened(self, batch: Batch) -> None:
         """Register a new open batch and schedule the end of its linger.
 
-        If batches do not linger at present, the queue is offered to its sender at once.
+        If batches do not linger at present, the queue is offered to its sender immediately.
         """
         self._owner.opened(self, batch)
         limits = self._limits
@@ -487,10 +487,12 @@ class PartitionQueue:
 
         If a batch may have been written, it has to be sent again unchanged before any batch is
         renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
-        proves that it was not written. If no batch may have been written, numbering continues.
+        proves that it was not written. If certainly none of the batches was
+        written, numbering continues: in the same epoch if no sequence number is missing, or else
+        from sequence 0 of a new epoch.
 
         Returns:
-            The first batch that may have been written; None if there is none.
+            The first batch that may have been written; None if all were certainly not written.
         """
         numbered = False
         for queued in self._window.batches:

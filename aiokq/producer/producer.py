@@ -137,9 +137,9 @@ class Producer:
         not acknowledged after `timeout` fail with `Closed`. Records for a topic that does not exist
         fail earlier, with `UnknownTopicOrPartition`: they fail two seconds after two metadata
         responses, at least a second apart, have reported the topic as unknown. If the call is
-        cancelled, delivery ends at once, the remaining records fail with `Closed`, and the sockets
-        are closed nevertheless. In a forked child the call does nothing: the records belong to the
-        parent.
+        cancelled, delivery ends immediately, the remaining records fail with `Closed`, and the
+        sockets are closed nevertheless. In a forked child the call does nothing: the records belong
+        to the parent.
 
         Args:
             timeout: seconds for the delivery of accepted records.
@@ -448,7 +448,7 @@ class Producer:
         return report
 
     def _announce(self, failed: DeliveryFailed) -> None:
-        """Log unobserved failures and emit an event: `async with` raises a different exception."""
+        """Log unobserved failures and emit an event, because no exception will report them."""
         logger.error("records were not delivered: %s", failed)
         event = DeliveriesFailed(
             client_id=self._settings.client_id,

@@ -98,7 +98,7 @@ class ProducerMetadata:
         self._refusal: KafkaError | None = None
         self._closing = False
         self._followed: dict[str, TopicInfo | None] = {}
-        """The metadata of each watched topic that was passed to the queues.
+        """The metadata that the queues were given, by watched topic.
 
         None if the topic was deleted, or while its metadata is being passed to the queues.
         """

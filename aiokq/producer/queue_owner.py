@@ -26,7 +26,7 @@ class QueueOwner(Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether batches are sent without lingering: during flush, close or full memory."""
+        """Whether batches do not linger, because a flush, a close or a wait for memory goes on."""
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
@@ -36,7 +36,7 @@ class QueueOwner(Protocol):
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and seal a batch; return False if it is being compressed, or if this failed."""
+        """Compress and seal a batch; return False if this goes on in the executor, or failed."""
         ...
 
     def producer_id_needed(self) -> None:

@@ -316,9 +316,9 @@ class Sender:
         return version
 
     def _zstd(self, queue: PartitionQueue, version: int) -> bool:
-        """Return whether the topic's codec is zstd, which this broker does not support.
+        """If the topic's codec is zstd, fail the unsent batches of the queue and return True.
 
-        If the codec is zstd, the unsent batches of the queue fail.
+        Called only if the broker's `version` of Produce does not support zstd.
         """
         if self._owner.codec(queue.topic) != ZSTD:
             return False

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["UnobservedFailures"]
 
 MAX_BATCHES = 1_000
-"""The number of failed batches kept. Of older batches, only the number of unobserved records and
-the partitions are kept.
+"""Maximum number of failed batches that are kept. Of older batches, only the number of unobserved
+records and the partitions are kept.
 """
 
 MAX_DETAILS = 100

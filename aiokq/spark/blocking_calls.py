@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS: Final = 16
-"""Maximum number of calls that run at the same time in this process; others wait for a thread."""
+"""Maximum number of simultaneous calls in this process; further calls wait for a thread."""
 INTERRUPT_AGAIN: Final = 0.1
 """Seconds between two interrupts of a cancelled call.
 

@@ -95,8 +95,8 @@ def _text(double: str, single: str, bare: str) -> str:
 def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     """Return the settings for ``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*``.
 
-    PEM files are passed on as paths. But if a certificate or key is given as text, all of them are
-    loaded into an SSL context.
+    PEM files are passed on as paths. But if a certificate or key is given as text, all certificates
+    and keys, also those in files, are loaded into an SSL context.
 
     Raises:
         ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, a

@@ -115,10 +115,10 @@ class MicroBatchPlanner:
             return begun.to_map()
         self._latest = latest
         ends = self._not_before(begun, latest)
-        # If the start is unknown, every partition counts as moved.
+        # If the start is unknown, every partition counts as changed.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        # If a topic was recreated, the batch is planned at once, without a minimum of records,
-        # because records may have been lost.
+        # If a topic was recreated, the batch is planned now, without a minimum of records, because
+        # records may have been lost.
         again = _made_again(begun, latest)
         if not again and not self._moves(begun, starts, ends):
             return begun.to_map()
@@ -156,7 +156,10 @@ class MicroBatchPlanner:
         return ends
 
     def _moves(self, begun: SourceOffset, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether a partition has moved or is gone; empty new partitions do not count."""
+        """Whether a partition's end differs from its start, or a partition no longer exists.
+
+        An empty new partition does not count, because its start is its end.
+        """
         gone = begun.positions.keys() - ends.keys()
         return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 

@@ -167,7 +167,7 @@ def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:
 def _made(
     spark: SparkSession, batches: list[RecordBatch[Any]], columns: tuple[str, ...]
 ) -> DataFrame:
-    """Decode the batches and make a frame of them; runs in a thread, as decoding takes time."""
+    """Decode the batches and make a frame of them; run in a thread, because decoding is slow."""
     return _frame(spark, [batch.to_arrow(columns) for batch in batches])
 
 

@@ -81,7 +81,7 @@ def stream_ranges(
 def _made_again(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, losses: Losses
 ) -> set[str]:
-    """Return and report the topics that were recreated, as their ids show; ids may be unknown."""
+    """Report and return the topics that were recreated, as far as topic ids are known."""
     again: set[str] = set()
     for topic in sorted({tp.topic for tp in until.positions}):
         known = [

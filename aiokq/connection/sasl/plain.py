@@ -46,7 +46,7 @@ class Plain:
 
 
 def plain(username: str, password: str) -> Callable[[str], Plain]:
-    """Return a mechanism factory for `Security`; the credentials are checked at once.
+    """Return a mechanism factory for `Security`; the credentials are checked by this call.
 
     Raises:
         ConfigError: a credential is empty or contains a NUL.

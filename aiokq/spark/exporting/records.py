@@ -17,7 +17,7 @@ __all__ = ["Headers", "Row", "rows"]
 Headers = list[tuple[str, bytes | None]]
 
 NO_TIME: Final = -1
-"""Kafka's timestamp of a record without one, in milliseconds; producers must not send it."""
+"""Value with which Kafka says that a record has no timestamp; producers must not send it."""
 
 
 @dataclass(frozen=True)

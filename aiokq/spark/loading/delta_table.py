@@ -192,7 +192,7 @@ class DeltaTable:
             )
 
     def _sync_log(self, first: int, last: int) -> None:
-        """Sync the commits from version `first` to `last`, which may include commits of others."""
+        """Sync the commits from version `first` to `last`, including those of other writers."""
         log = self._root / LOG
         names = ["_last_checkpoint"]
         for version in range(first, last + 1):

@@ -35,7 +35,10 @@ CATALOG: Final = "aiokq"
 """Name of the catalog, unless the property ``name`` gives another."""
 
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
-"""Properties that identify a catalog; others, many of them secrets, say how to access it."""
+"""Properties that identify a catalog.
+
+The other properties, many of which are secrets, say how to access the catalog.
+"""
 
 SYNCED: Final = "aiokq.spark.loading.synced_io"
 
@@ -142,7 +145,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """Return the table; if it does not exist, create it with `make`, else return None.
+        """Return the table. If it does not exist, create it if `make` is set, or else return None.
 
         Raises:
             OptionError: the catalog cannot be reached, or refuses a request.

@@ -237,7 +237,7 @@ class LoadOptions:
             minimum=1,
         ),
     )
-    """A batch may have more, because it has at least one record of each partition."""
+    """A batch may exceed this number, because it has at least one record of each partition."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(
@@ -271,8 +271,8 @@ class LoadOptions:
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
         in_directories = self.target_format == "parquet" and "topic" in self.partition_by
         if in_directories and NO_VALUE in self.topics:
-            # The metadata of a Delta or Iceberg table hold the topic's name, whatever the directory
-            # is called.
+            # The metadata of a Delta or Iceberg table has the topic's name, whatever the name of
+            # the directory is.
             raise OptionError(
                 "partition_by",
                 f"readers interpret the directory of topic {NO_VALUE} as null; leave out topic",

@@ -1,4 +1,4 @@
-"""Checks of the cluster before Spark starts, so that errors are reported at once."""
+"""Checks of the cluster before Spark starts, so that errors are reported without that delay."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _start(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # A Python worker may take more than ten seconds to start if many start at once.
+        # A Python worker may take more than ten seconds to start if many start together.
         "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.warehouse.dir": warehouse,
     }

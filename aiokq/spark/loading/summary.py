@@ -26,8 +26,8 @@ class LoadProgress:
     Attributes:
         batch: number of the batch; None before the first.
         offsets: number of offsets that this run has completed.
-        total: number of offsets to load at the start of the run; None if the run continues after
-            them.
+        total: number of offsets that this run has to load, counted at its start; None if the run
+            goes on until it is stopped.
         rows: number of records that this run has loaded.
     """
 

@@ -77,7 +77,7 @@ class Table(Protocol):
         """Whether the table exists; always true for a plain directory."""
 
     def publish(self, manifest: Manifest, rows: Path) -> None:
-        """Make the rows of a batch visible, all at once, unless they already are visible.
+        """Make all rows of a batch visible in one step, unless they are visible already.
 
         Args:
             rows: directory of the manifest's files; missing if they were moved before.

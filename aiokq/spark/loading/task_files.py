@@ -2,7 +2,7 @@
 
 In one pass values are decoded, undecodable records are set aside as dead letters, and rows are
 counted by partition and split into files. Readers ignore the temporary names; the driver makes all
-files of a batch visible at once.
+files of a batch visible in one step.
 """
 
 from __future__ import annotations
