@@ -144,7 +144,7 @@ class EmbeddedCluster:
     is garbage-collected.
 
     Args:
-        brokers: number of nodes; 1, because brokers do not replicate yet.
+        brokers: number of nodes; must be 1, because brokers do not replicate yet.
         data_dir: directory of the data; None for a temporary directory, which `close` removes.
         port: TCP port of the first listener; 0 for a free port or, if `settings` has `listeners`,
             for the port given there. Without `listeners`, the cluster listens on 127.0.0.1.
@@ -278,10 +278,11 @@ class EmbeddedCluster:
         Raises:
             ValueError, TypeError: an argument is out of range or of the wrong type; ConfigError for
                 a name that is not a str.
-            BrokerError: TopicExists, InvalidTopic, InvalidConfiguration ...
+            BrokerError: the topic cannot be created: TopicExists, InvalidTopic,
+                InvalidConfiguration and others.
             Closed: the cluster is not running.
             WrongLoop: the cluster's loop is not running, or stopped during the call; or this
-                process was forked from the cluster's.
+                process was forked from the cluster's process.
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
@@ -324,8 +325,9 @@ class EmbeddedCluster:
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy the data, in its state of one moment, to a new directory while the cluster runs.
 
-        A broker can be started on the copy, or with `restore_from=path` on a copy of the copy. May
-        be called from any loop or thread, like `create_topic`.
+        A broker can use the new directory as its data directory. A cluster with `restore_from=path`
+        copies the new directory and leaves it unchanged. `snapshot` may be called from any loop or
+        thread, like `create_topic`.
 
         Raises:
             ConfigError: `path` is a file, a directory that is not empty, or not a path.
@@ -418,7 +420,7 @@ class EmbeddedCluster:
                 created or written, or `restore_from` cannot be restored.
             OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
             KafkaStorage: the directory is in use, it has an I/O error, or its data is damaged.
-            WrongLoop: this process was forked from the cluster's.
+            WrongLoop: this process was forked from the cluster's process.
         """
         self._refuse_forked()
         if self._pid:

@@ -1,9 +1,10 @@
 """The gate: decides which requests a connection may send, and which resources they may use.
 
-Each request passes the gate twice. The dispatcher calls ``admit`` before it decodes anything but
-the first four bytes of the frame. Handlers, and the fast path of Produce, call ``authorize`` before
-they append, change or disclose anything. ``throttle_ms`` is called before a response is encoded.
-Without an authorizer, everything is allowed. Without quotas, nothing is throttled.
+A request passes the gate at up to three points. The dispatcher calls ``admit`` before it decodes
+anything but the first four bytes of the frame. Handlers, and the fast path of Produce, call
+``authorize`` before they append, change or disclose anything. ``throttle_ms`` is called before a
+response is encoded. Without an authorizer, everything is allowed. Without quotas, nothing is
+throttled.
 
 Two rules are enforced in ``connection``, where the bytes are counted: a frame that is too large for
 an authenticated client is refused before memory is allocated for it (``FrameReader``), and nothing

@@ -185,7 +185,7 @@ class Maintenance:
         self._running: set[str] = set()
 
     def start(self, jobs: list[Job]) -> None:
-        """Start a task for each job, unless a job of its name has one."""
+        """Start a task for each job, unless a job with the same name was started already."""
         for job in jobs:
             if job.name not in self._running:
                 self._running.add(job.name)

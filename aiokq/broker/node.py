@@ -77,7 +77,7 @@ class BrokerNode:
         dynamic_settings: the settings in effect, and the static and dynamic values behind them.
         servers: the node's listeners.
         purgatory: fetches that wait for records.
-        cold_reads: pending reads of records outside the page cache.
+        cold_reads: runs the reads of logs that have to wait for the disk.
         leadership_listeners: notified when the node begins or stops leading a partition. Listeners
             must be added before the node is opened.
         retention_policies: decide which old segments are deleted. Policies may be added.
@@ -231,7 +231,7 @@ class BrokerNode:
 
         Raises:
             KafkaStorage: the metadata log or its directory cannot be used, no log directory can be
-                used, or one is in use; the message says what to do.
+                used, or another broker uses a log directory; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
         await self._open()
@@ -242,7 +242,7 @@ class BrokerNode:
             raise
 
     async def _open(self) -> None:
-        """Open the directories and the logs that need no recovery; start coordinator and jobs.
+        """Open the directories and the logs that need no recovery; start the coordinator and jobs.
 
         Raises:
             KafkaStorage, ConfigError: see `open`.
@@ -415,7 +415,7 @@ class BrokerNode:
         """Wait until `stop` is set or the node fails.
 
         Raises:
-            Exception: the error of the node that failed before `stop` was set.
+            Exception: the node failed before `stop` was set; this is the error that made it fail.
         """
         assert self._failure is not None
         self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")

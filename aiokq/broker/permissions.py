@@ -115,7 +115,7 @@ _DESCRIBE_TRANSACTIONAL: Final = Permission(
 
 PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     0: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC),
-    # A consumer needs READ on each topic, a follower CLUSTER_ACTION.
+    # A consumer needs READ on each topic. A follower needs CLUSTER_ACTION on the cluster.
     1: (_READ_TOPIC, _FOLLOW),
     2: (_DESCRIBE_TOPIC,),
     # Creation of a topic needs CREATE on the cluster or on the topic.

@@ -128,7 +128,7 @@ class Place(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The settings, and the reason for the choice of their profile; None if --profile is given."""
+    """The settings, and why their profile was chosen; the reason is None if --profile is given."""
 
     settings: BrokerSettings
     reason: str | None
@@ -593,7 +593,10 @@ def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
 
 
 def _explain_listener(error: ListenerFailed) -> str | None:
-    """Return why a listener could not be opened and what to do; None for any other error number."""
+    """Return why a listener could not be opened and what to do.
+
+    Returns None if there is no such text for the error number.
+    """
     name, host, port = error.endpoint
     if isinstance(error.__cause__, socket.gaierror):
         return (

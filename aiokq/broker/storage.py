@@ -99,7 +99,7 @@ class Storage:
 
         Raises:
             KafkaStorage: the metadata log or its directory cannot be used, no log directory can be
-                used, or one is in use; the message says what to do.
+                used, or another broker uses a log directory; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
         started: list[tuple[LogDirectories, MetadataStart]] = []
@@ -196,7 +196,10 @@ class Storage:
             raise failure
 
     def _close_metadata(self, clean: bool) -> None:
-        """Fence the broker in the metadata at a clean stop, and close the log. In an executor."""
+        """Fence the broker in the metadata, and close the metadata log. In an executor.
+
+        The broker is fenced only if the stop is clean and this node wrote the metadata as leader.
+        """
         home = self.directories.metadata
         clean = clean and home.disk.failure is None
         is_closed_clean = False

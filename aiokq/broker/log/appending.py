@@ -135,7 +135,7 @@ class OrdinaryAppend:
         self._header = header
         self.now_ms = now_ms
         self.size = len(batch)
-        # unpacked, because each attribute of a named tuple is a call
+        # Unpacked in one statement, because to read the attributes one by one takes longer.
         *_, last_delta, _, self.max_timestamp_ms, self._producer_id, _, _, self.count = header
         self._last_delta = last_delta
 

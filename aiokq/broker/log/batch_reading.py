@@ -76,7 +76,7 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch in a range of positions that reaches ``offset`` or ``reach``, or None.
+    """Return the first batch between two positions that qualifies; None if no batch does.
 
     A batch qualifies if its last offset is ``offset`` or later, or if it ends at position ``reach``
     or later.

@@ -34,7 +34,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
 def replace_file(files: Files, path: str, data: bytes) -> None:
     """Replace the content of a file without a sync.
 
-    For files that the caller syncs later, or that the next start can rebuild.
+    Used for files that the caller syncs later, or that the next start can rebuild.
     """
     temporary = path + file_names.TEMPORARY
     file = files.open(temporary, create=True)

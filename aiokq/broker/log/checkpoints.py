@@ -66,10 +66,10 @@ class Checkpoint:
         self._offsets[partition] = offset
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the offset of a partition to ``offset`` if it is higher. In any thread.
+        """Lower the stored offset of a partition to ``offset``, unless it is lower already.
 
-        On return the file has no higher offset either, even if the loop had noted a lower offset
-        before and not written it yet.
+        Used in any thread. On return the file has no higher offset either, even if the offset in
+        memory was lowered earlier and that change was not written yet.
 
         Raises:
             OSError: the disk failed.

@@ -56,8 +56,8 @@ class CleanShutdown:
     def _read_broker_epoch(self) -> int:
         """Return the broker epoch in the marker.
 
-        If Kafka finds another epoch than that of the node's last registration, it treats the last
-        shutdown as unclean and the node's replicas as stale.
+        If this epoch differs from the epoch of the node's last registration, Kafka's controller
+        treats the last shutdown as unclean and removes the node from the in-sync replicas.
         """
         try:
             values = json.loads(self._files.read_bytes(self._path))

@@ -45,8 +45,8 @@ class LogDirectories:
     Attributes:
         all: the directories that could be opened, including directories that failed later.
         unopened: the error of each directory that could not be opened, by path.
-        metadata: the directory of the metadata log. It need not be a log directory, and has no
-            partitions then.
+        metadata: the directory of the metadata log. If it is not one of the log directories, it has
+            no partitions.
     """
 
     def __init__(
@@ -385,7 +385,7 @@ def _check_metadata_directory(files: Files, paths: Sequence[str], metadata_path:
     duplicates.
 
     Raises:
-        KafkaStorage: it is new.
+        KafkaStorage: the metadata directory is new, and another directory is not.
     """
     if _has_ids(files, metadata_path):
         return

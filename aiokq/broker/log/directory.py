@@ -348,7 +348,7 @@ class LogDirectory:
     def _settle_durability(self, log: PartitionLog, *, is_new: bool) -> None:
         """Set the recovery point of a loaded log, and attach the flusher.
 
-        If the log has a flush policy, its records are synced first.
+        If the log has a flush policy, unsynced records are synced before the flusher is attached.
         """
         durability = log.durability
         durability.recovery_point = self.checkpoints.recovery_points.get(log.topic_partition) or 0
@@ -390,7 +390,7 @@ class LogDirectory:
             return 0  # logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Make ``close`` write no clean shutdown marker: a log is not recovered or not closed."""
+        """Make ``close`` write no clean shutdown marker: a log was not recovered or not closed."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
@@ -436,9 +436,9 @@ class LogDirectory:
         """Return a delay in milliseconds and a removal function for each group of deleted files.
 
         The groups hold what was deleted since the last call. The functions take long and may be
-        called in any thread. As in Kafka, the delay gives an operator time to undo a mistake by
-        hand. Responses that are still sent from the files are not affected. Files that cannot be
-        removed are logged, and removed at the next start.
+        called in any thread. The delay gives an operator time to undo a mistake by hand. A removal
+        does not affect responses that are still sent from the files. Files that cannot be removed
+        are logged, and removed at the next start.
 
         Args:
             delay_ms: the delay for deleted partitions; segments have their topic's own delay.
@@ -514,11 +514,11 @@ class LogDirectory:
 
         Args:
             clean: sync all records and write the clean shutdown marker, so that the next start
-                needs no recovery. The marker is not written while a log is not recovered. If False,
+                needs no recovery. The marker is not written if a log is not recovered. If False,
                 the next start recovers the logs, as after a kill.
 
         Raises:
-            KafkaStorage: something could not be written; the next start recovers.
+            KafkaStorage: something could not be written; the next start recovers the logs.
         """
         if self._closed:
             return

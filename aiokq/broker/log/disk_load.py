@@ -1,4 +1,4 @@
-"""The exception of a read of a log that would have to wait for the disk.
+"""``ColdRead``: the exception that a read of a log raises instead of waiting for the disk.
 
 Nothing is loaded here: a caller that can wait loads the data, as ``cold_reads`` does, and repeats
 the read.

@@ -100,7 +100,7 @@ class DiskTrouble:
     ) -> KafkaStorage:
         """Take the directory offline, whatever the error is; return the error to raise.
 
-        For files that cannot be used after any error, even a lack of file descriptors.
+        Used for files that are unusable after any error, even after a lack of file descriptors.
 
         Args:
             what: what failed, as in ``refused``.

@@ -71,7 +71,7 @@ class FlushableLog(Protocol):
         """Mark the files of a failed flush for another flush."""
 
     def notify_replica(self) -> None:
-        """Notify the replica, which may commit more."""
+        """Notify the replica, which may then commit more records."""
 
 
 class PendingFlush(NamedTuple):

@@ -276,8 +276,9 @@ class TimeIndex(_SparseIndex):
     def peek(self, next_offset: int) -> int | None:
         """Return the timestamp of the last entry without loading the index; None if unknown.
 
-        It is unknown if the file is missing, empty or unfinished, or if its last entry lies outside
-        the segment, which ends before `next_offset`.
+        The timestamp is unknown if the index has no entries, if its file is missing or ends inside
+        an entry, or if the last entry is invalid: its timestamp is not positive, or its offset is
+        outside the segment, which ends before `next_offset`.
         """
         if self._column is not None:
             return self._column[-1] if self._column else None

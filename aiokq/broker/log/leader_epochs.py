@@ -93,9 +93,12 @@ class LeaderEpochs:
         self._synced = clean
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Add ``epoch`` with its ``start_offset`` and write the file; return whether it is new.
+        """Add ``epoch`` with its ``start_offset``, and write the file.
 
         Entries that contradict the new entry are removed; they date from before a truncation.
+
+        Returns:
+            False if nothing was added: ``epoch`` is negative, or is the newest epoch already.
 
         Raises:
             OSError: the file cannot be written; the entries are unchanged.
@@ -166,7 +169,8 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end at or before ``start_offset``, and write the file.
 
-        An epoch that began earlier and ends later begins at ``start_offset`` from then on.
+        If an epoch began before ``start_offset`` and ends after it, its entry then begins at
+        ``start_offset``.
         """
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:

@@ -51,8 +51,9 @@ class LocalLog(ABC):
             appended.
         generation: grows with each truncation; results of work that began before the truncation are
             discarded.
-        replica: set by the replica; its `log_changed` is called on the loop when a flush has ended
-            or failed, and when the log is truncated or closed, or its directory fails.
+        replica: the listener, which the replica of the partition sets. Its `log_changed` is called
+            on the loop when a flush has ended or failed, when the log is truncated or closed, and
+            when the log's directory fails.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -132,7 +133,7 @@ class LocalLog(ABC):
     def read_refused(self, error: OSError) -> KafkaStorage:
         """Log that a read of this log's files failed; return the error to raise.
 
-        If the log was closed or deleted meanwhile, the read is not an error of the disk.
+        If the log was closed or deleted meanwhile, the failure is not an error of the disk.
         """
         return self._closed_error() if self._closed else self._refused("read failed", error)
 
@@ -396,7 +397,7 @@ class LocalLog(ABC):
             self._segments.close()
 
     def _close_clean(self) -> None:
-        """Write indexes and snapshot, and sync the records and leader epochs.
+        """Write the indexes and a producer snapshot; sync the records and leader epochs.
 
         The snapshot of the log end and the indexes of the newest segment are not synced, because
         that would take three times as long. If a power cut damages them, the next start detects

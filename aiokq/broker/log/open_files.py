@@ -1,4 +1,4 @@
-"""The limit of segment files that were reopened and are kept open, in one log directory.
+"""The limit on the number of reopened segment files that one log directory keeps open.
 
 Each open file uses a descriptor, and a process usually has 1024 descriptors: reads of the history
 of a thousand partitions would use all of them. The least recently used file is released, not

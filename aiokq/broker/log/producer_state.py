@@ -171,7 +171,8 @@ class ProducerState:
                 f"the producer's last epoch {epoch}"
             )
         if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
-            # An unknown producer (expired, or its records deleted) may start with any sequence.
+            # Only the sequences of clients are checked. A producer that is unknown, because it has
+            # expired or its records were deleted, may start with any sequence.
             return
         first = header.base_sequence
         if header.producer_epoch != epoch:

@@ -8,8 +8,8 @@ steps:
    The log is cut at the first bad batch, or where a segment ends before the next one begins. The
    removed bytes are kept in ``.corrupt-`` files if any of them may have been acknowledged.
 3. Indexes that do not match their segment are rebuilt.
-4. Leader epochs, producer state and aborted transactions are restored from the log and the last
-   snapshot before it.
+4. Leader epochs, producer state and aborted transactions are restored: from their files, as far as
+   these are valid, and from the batches of the log.
 
 A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
 segments that it merges. If a segment ends too early, a power cut removed its unsynced end, although

@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: deletes the oldest segments, but keeps at least that many bytes."""
+    """``retention.bytes``: deletes the oldest segments, but keeps at least this many bytes."""
 
     reason: Final = "retention.bytes"
 
@@ -123,7 +123,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes the oldest segments whose newest record is older than that."""
+    """``retention.ms``: deletes the oldest segments whose largest timestamp is older than that."""
 
     reason: Final = "retention.ms"
 

@@ -25,10 +25,13 @@ class RollLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig, name: str) -> RollLimits:
-        """Return the limits of the segment with this name.
+        """Return the limits of one segment.
 
-        The jitter is derived from the name. It only has to differ between logs, so that logs which
-        began at the same time do not roll at the same time.
+        The jitter is derived from the name. The jitters only have to differ between logs, so that
+        logs which were created at the same time do not roll at the same time.
+
+        Args:
+            name: a name that identifies the segment among all logs.
         """
         segment_ms = config.segment_ms
         if config.compacted:  # the active segment is not compacted

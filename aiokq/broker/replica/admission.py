@@ -46,7 +46,7 @@ def admit(
         by_admin: whether the client may write to internal topics, as Kafka's admin client may.
 
     Raises:
-        InvalidTopic: the topic is internal, and not ``by_admin``.
+        InvalidTopic: the topic is internal, and ``by_admin`` is false.
         NotLeaderOrFollower, KafkaStorage: this node does not lead the partition, or cannot use its
             log.
         UnknownTopicOrPartition: the topic was deleted.

@@ -44,7 +44,7 @@ class CommittingPartition(Protocol):
 
 
 class Commits:
-    """The uncommitted appends of a partition's leader, and the requests that wait.
+    """The uncommitted appends of a partition's leader, and the requests that wait for commits.
 
     Attributes:
         pending: end offset and bytes of each append that is not committed, oldest first. None until

@@ -173,7 +173,7 @@ class FetchSessionCache:
         """Return the context of a request: with its session, without one, or with an error."""
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # A full fetch request ends the session whose id it has.
+            # A full fetch request ends the session that its session id names.
             self._sessions.pop(request.session_id, None)
             targets = list(_targets(request).values())
             full = request.session_epoch == INITIAL_EPOCH
@@ -200,9 +200,10 @@ class FetchSessionCache:
         )
 
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
-        """Create a session with these partitions; return its id, or 0 if there is no free slot.
+        """Create a session with these partitions; return its id, or 0 if there is no slot for it.
 
-        If all slots are in use, another session is evicted, if the rules of `_evict` allow it.
+        If all slots are in use, the new session gets the slot of another session, which is evicted,
+        provided that the rules of `_evict` allow this.
         """
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):

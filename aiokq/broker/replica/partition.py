@@ -171,7 +171,8 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas are not changed. As in Kafka, only they may become leader.
+        The in-sync replicas are not changed, because only an in-sync replica may become leader, as
+        in Kafka without unclean leader election.
         """
         self._log = None
         self.is_recovering = False
@@ -458,7 +459,7 @@ class Partition:
         Raises:
             KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `log`.
             PolicyViolation: the topic's ``cleanup.policy`` does not include delete.
-            OffsetOutOfRange: ``offset`` is negative, or above the high watermark.
+            OffsetOutOfRange: ``offset`` is less than -1, or above the high watermark.
 
         Source: Kafka's `Partition.deleteRecordsOnLeader`.
         """

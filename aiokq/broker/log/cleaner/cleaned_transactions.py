@@ -31,8 +31,9 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = deque(sorted(aborted, key=lambda found: found.first_offset))
-        # Transactions that are open at the current position, by producer id: those that will be
-        # committed, and those that will be aborted, each with whether a batch of it was seen.
+        # The transactions that are open at the current position, by producer id. `_committed` has
+        # those that will be committed. `_aborted` has those that will be aborted, each with a flag
+        # that is true if the pass has seen a batch of the transaction.
         self._committed: set[int] = set()
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._kept: list[AbortedTransaction] = []
@@ -54,7 +55,8 @@ class CleanedTransactions:
 
         Args:
             header: the header of the next control batch of the pass.
-            kind: type of the control record; None if the batch is empty, which is always needless.
+            kind: type of the control record; None for an empty batch, for which the result is
+                always True.
         """
         self._begin_until(header.last_offset)
         if kind is None:

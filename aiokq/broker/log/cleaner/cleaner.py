@@ -43,7 +43,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The most bytes that a step handles, in some 10 ms; a run can be stopped between two steps."""
+"""The most bytes that a step handles, in about 10 ms; a run can be stopped between two steps."""
 
 
 class LogCleaner:
@@ -156,7 +156,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
-        await self._settle(log)  # an earlier run may have lacked descriptors
+        await self._settle(log)  # an earlier run may have failed to rename them
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
