@@ -80,8 +80,8 @@ class ClusterEngine:
         counters: counters of this cluster and of all clients made from it.
         supervisor: supervisor of the engine's tasks.
         outages: log of outages of this cluster and of all clients made from it.
-        changes: the events, for clients that must react within the same turn of the loop. The key
-            of an event names its subject; the latest event of each key is kept.
+        changes: the events, for clients that must react within the same turn of the event loop.
+            The key of an event names its subject; the latest event of each key is kept.
     """
 
     def __init__(self, settings: ClusterValues, environment: Environment | None = None) -> None:
@@ -173,8 +173,8 @@ class ClusterEngine:
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``.
-                Raised at once if every address failed with an error that a retry cannot solve, or,
-                with the cause `AuthenticationFailed`, if a broker refused the credentials.
+                Raised immediately if every address failed with an error that a retry cannot solve,
+                or, with the cause `AuthenticationFailed`, if a broker refused the credentials.
             ConfigError: ``bootstrap_servers`` is not set.
             Closed: the engine was closed, or ended by a bug (the cause).
             WrongLoop: the engine was started on another loop or in a parent of this process.
@@ -202,9 +202,9 @@ class ClusterEngine:
     async def close(self) -> None:
         """End all tasks, fail all waiters with `Closed`, close all sockets.
 
-        May be called more than once, concurrently, and if never started. Cancelling the first call
-        does not interrupt the shutdown. In a forked child the call does nothing, because the
-        sockets are the parent's.
+        May be called several times, concurrently, and on an engine that was never started.
+        Cancelling the first call does not interrupt the shutdown. In a forked child the call does
+        nothing, because the sockets are the parent's.
 
         Raises:
             WrongLoop: called on another loop than the engine's.
@@ -235,7 +235,7 @@ class ClusterEngine:
             self._closed.set_result(None)
 
     def watch_stalls(self) -> None:
-        """Start reporting stalls of the event loop. Does nothing if already started or closed.
+        """Start reporting stalls of the event loop; no effect if already done, or if closed.
 
         Called by group members: a member whose loop is blocked for long is removed from its group.
         """
@@ -364,7 +364,7 @@ class ClusterEngine:
         Raises:
             UnknownTopicOrPartition: the topic did not exist within the timeout.
             RequestTimeout: no broker answered within the timeout; the cause is the last error.
-            TopicAuthorization, InvalidTopic: the brokers refused the topic; raised at once.
+            TopicAuthorization, InvalidTopic: the brokers refused the topic; raised immediately.
             BrokerError: the topic had another error, such as LeaderNotAvailable, until the timeout.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
@@ -498,10 +498,10 @@ class ClusterEngine:
     ) -> R:
         """Send a request on a shared connection and wait for the response.
 
-        Until the request is sent, retriable errors are retried, on another broker if the target
-        allows it. With a node id as the target they are raised. A request that was sent is not
-        repeated, because only the caller knows whether that is safe. Error codes inside the
-        response are not checked.
+        A retriable error before the request is sent leads to a retry, on another broker if the
+        target allows it; if the target is a node id, the error is raised instead. A request that
+        was sent is not repeated, because only the caller knows whether that is safe. Error codes
+        inside the response are not checked.
 
         Args:
             message: any request that does not wait long at the broker. It is sent in the newest

@@ -230,8 +230,8 @@ class MetadataRefresher:
             except KafkaError as error:
                 self._failed(ask, error)
             except Exception as error:
-                # A bug, or an invalid response. The loop must not end, or the client would never
-                # learn of a new leader: log the exception and retry.
+                # A bug, or an invalid response. Log the exception and retry: if this task ended,
+                # the client would never learn of a new leader.
                 failure = KafkaError(f"unexpected {error!r}")
                 failure.__cause__ = error
                 if str(failure) != str(self.last_error):  # log the traceback only once

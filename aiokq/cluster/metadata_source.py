@@ -96,7 +96,7 @@ class MetadataSource:
         The known brokers are skipped if the bootstrap addresses are due (KIP-1102). With
         ``metadata_recovery_strategy`` "none", the bootstrap addresses are asked only while no
         broker is known. If no broker is known, and no address can be expected to answer, waiters
-        for metadata fail at once with BootstrapFailed.
+        for metadata fail immediately with BootstrapFailed.
 
         Raises:
             AuthenticationFailed: a broker refused the credentials.
@@ -158,7 +158,8 @@ class MetadataSource:
         """Return whether to ask the bootstrap addresses without asking the known brokers first.
 
         This is the case if a broker returned REBOOTSTRAP_REQUIRED, or if no response has arrived
-        for longer than the refresh interval and the trigger time together (KIP-1102).
+        for longer than the refresh interval and the trigger time together (KIP-1102). It is never
+        the case with ``metadata_recovery_strategy`` "none".
         """
         settings = self._engine.settings
         if settings.metadata_recovery_strategy == "none":
@@ -168,7 +169,7 @@ class MetadataSource:
         last = self._last_success()
         limit = settings.metadata_recovery_rebootstrap_trigger_ms / 1000
         waited = None if last is None else self._engine.now() - last
-        # Allow for the refresh interval, in which metadata gets old because no refresh is due.
+        # Until metadata has this age, no response arrives because no refresh is due.
         age = settings.metadata_max_age_ms / 1000
         return waited is not None and waited > age + limit
 

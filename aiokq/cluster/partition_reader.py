@@ -95,8 +95,8 @@ class PartitionReader:
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
-                the topic has no such partition.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised immediately
+                if the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
             KafkaError: another error that a retry cannot solve, such as TopicAuthorization.
         """

@@ -60,7 +60,7 @@ class TopicLookup:
         try:
             async with limit:
                 while True:
-                    # The first request is sent at once, later requests after the topic's backoff.
+                    # The first request is sent now, later requests after the topic's backoff.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
                     # Record the use: a later response drops unused topics from the metadata.
@@ -84,7 +84,7 @@ class TopicLookup:
         return self._engine.refresher.missing_for(name)
 
     async def nearest_name(self, name: str) -> str | None:
-        """Return the name of an existing topic of which `name` may be a misspelling, or None.
+        """Return an existing topic of which `name` may be a misspelling; None if no name is near.
 
         The names of all topics are requested at most once a minute. The result is also None if the
         list does not arrive within a second, or if `NAMES_COMPARED` names of the list were already

@@ -37,7 +37,7 @@ class _Work(NamedTuple):
 
     topic_id: UUID
     items: dict[int, int | _OpenBatch]
-    """The timestamps of records by offset, and batches by base offset."""
+    """By offset: the timestamp of a record, or the batch with this base offset."""
 
 
 class Acknowledgements:

@@ -44,7 +44,7 @@ class RecordBatch(Generic[R]):
     Attributes:
         topic: the topic.
         partition: the partition number.
-        base_offset: the position before the batch; no record has a smaller offset.
+        base_offset: the position before the batch; no record of the batch has a smaller offset.
         size: the size of the batch's data in memory, in bytes.
     """
 

@@ -42,22 +42,22 @@ class UnreadRest(NamedTuple):
     pieces: list[tuple[int, int]]
     """First and end offset of each piece; records between two pieces were delivered as errors."""
     unreadable: Unreadable | None
-    """The undecodable part after the last piece; None if there is none."""
+    """The undecodable part after the last piece; None if everything can be decoded."""
 
 
 class BatchProgress:
     """The progress of the reader of one batch.
 
-    A batch may be read in another thread while the consumer's loop asks for the position. Each
-    change is therefore one assignment or one append.
+    A batch may be read in another thread while the consumer's event loop asks for the position.
+    Each change is therefore one assignment or one append.
 
     Args:
         base: the position before the batch.
         end: the position after the batch.
-        begin: a cursor at `base` that is only forked and never moved; None if there is none.
+        begin: a cursor at `base` that is only forked and never moved; None without such a cursor.
 
     Attributes:
-        cut: the end of the batch after `close` has removed the unread part; None before.
+        cut: the end of the batch once `close` has removed the unread part; None before `close`.
     """
 
     __slots__ = (
@@ -140,7 +140,7 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """Return a cursor at `position` that may be forked but not moved; None if there is none."""
+        """Return a cursor at `position`, to fork but not to move; None if none is at `position`."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor
@@ -170,7 +170,7 @@ class BatchProgress:
         self._newest = iteration
 
     def _relevant_iterations(self) -> list[Cursor]:
-        """Return the iterations that are furthest, have raised, or are still referenced.
+        """Return the furthest iteration, and those that have raised or are still referenced.
 
         An iteration can advance only through a reference from outside, which its reference count
         shows. An unrelated reference only keeps the cursor in the list for longer.

@@ -276,8 +276,8 @@ class BrokerFetcher:
             session.reject(response.error_code)
             error = error_for(response.error_code, api="Fetch", node=self.node_id)
             if error.code in SESSION_CODES and self.last_error is None:
-                # A broker may evict a session without notice. Retry at once with a new session, but
-                # not twice in a row.
+                # A broker may evict a session without notice. Retry immediately with a new session,
+                # but not twice in a row.
                 logger.debug(
                     "fetch session no longer exists: node=%s error=%s", self.node_id, error
                 )

@@ -40,7 +40,7 @@ class Extent(NamedTuple):
     """The end of fetched batches, according to the header of the last complete batch."""
 
     end_offset: int
-    """The offset after the last complete batch; -1 if there is none or its header is invalid."""
+    """The offset after the last complete batch; -1 without one, or if its header is invalid."""
     leader_epoch: int
     """The leader epoch of the last batch; -1 if unknown."""
 
@@ -335,8 +335,8 @@ class Buffers:
         """Return the number of decodable records of a delivered batch from `position` on.
 
         If reading fails at every record, each failure leaves a new batch of the remaining records,
-        and `list(batch)` requests the length of each. Therefore the record offsets of a copied
-        frame are decoded once and kept.
+        and `list(batch)` requests the length of each such batch. Therefore the record offsets of a
+        copied frame are decoded once and kept.
 
         Args:
             stop: the offset at which to stop; None for the chunk's own end.
@@ -396,7 +396,10 @@ class Buffers:
             self.full = self.full and self.used > self._reopen
 
     def detach(self, chunk: Chunk) -> bool:
-        """Copy a chunk that will stay buffered for long to a frame of its own; keep its position.
+        """Copy a chunk into a frame of its own, and keep the position of the chunk.
+
+        Used for a chunk that will stay buffered for a long time, so that the memory of the shared
+        frame can be released.
 
         Returns:
             Whether the buffers have room again.

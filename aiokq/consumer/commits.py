@@ -170,11 +170,11 @@ class Commits:
             )
 
     def gone(self, states: Iterable[PartitionState]) -> None:
-        """Refuse commits for partitions lost or revoked while user code works on their records.
+        """Refuse commits for partitions that were lost or revoked with unfinished records.
 
-        User code may not notice the loss until it requests more records. Until then its commits are
-        refused, even if the partitions have been assigned again: a rejoin in the background needs
-        no user code.
+        User code learns of the loss at the latest when it requests more records. Until then its
+        commits are refused, even if the partitions have been assigned again, because the member
+        can rejoin in the background without user code noticing.
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))

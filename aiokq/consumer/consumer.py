@@ -62,8 +62,9 @@ class Consumer:
     Records are fetched in advance while the application processes earlier records. The position
     moves when a record is delivered: a cancelled wait loses nothing, and after `break` another loop
     continues with the next record. Only one task may read at a time; to read in several tasks, use
-    `streams(n)`. If a second task reads, a RuntimeError is raised: in the second task while the
-    first waits, or in the first task after it has read its current chunk of fetched records.
+    `streams(n)`. If a second task reads while the first task waits for a record, the second task
+    gets a RuntimeError. If the first task is processing a record, the first task gets the error
+    once it has read its current chunk of fetched records.
     `async for` ends when `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. If
@@ -162,9 +163,9 @@ class Consumer:
         `async for` loops end; other waiting calls raise `Closed`. In a group, `close` waits for the
         records that other tasks are processing, commits finished records (`enable_auto_commit`),
         and leaves the group. The last record of the calling task counts as finished, unless an
-        exception is being handled. With ``ack_mode="explicit"`` `close` does not wait for records:
-        unacknowledged records are delivered again. Cancellation does not stop closing. No effect in
-        a forked child.
+        exception is being handled. With ``ack_mode="explicit"``, the call does not wait for
+        records: unacknowledged records are delivered again. Cancellation does not stop closing.
+        No effect in a forked child.
 
         Args:
             timeout: the maximum seconds for these steps, even if the coordinator is unreachable.
@@ -231,7 +232,7 @@ class Consumer:
         timeout: float = 0.0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[Record]]:
-        """Return buffered records by partition, in offset order; {} if there are none.
+        """Return buffered records by partition, in offset order; {} if none arrives in time.
 
         Args:
             partitions: the partitions to read; all by default.
@@ -305,7 +306,7 @@ class Consumer:
         """Subscribe to all partitions of these topics, and replace an earlier subscription.
 
         Topics need not exist yet. New partitions, and new topics that match, are read from their
-        beginning (setting `new_partitions`).
+        beginning, unless the setting `new_partitions` is "auto_offset_reset".
 
         Args:
             topics: names, one TopicFilter, or a compiled regular expression as for `pattern`.
@@ -441,7 +442,7 @@ class Consumer:
         await self._seek_to(Start.EARLIEST, partitions, timeout)
 
     async def seek_to_end(self, *partitions: Partition, timeout: float | None = None) -> None:
-        """Set the positions to the log end offset; with read_committed, to the last stable offset.
+        """Set the positions to the high watermark; with read_committed, to the last stable offset.
 
         The arguments and errors are those of `seek_to_beginning`.
         """
@@ -622,8 +623,8 @@ class Consumer:
 
         Raises:
             RequestTimeout: no answer in time; the cause says why.
-            UnknownTopicOrPartition: a topic did not exist within the timeout; raised at once if the
-                topic exists without the partition.
+            UnknownTopicOrPartition: a topic did not exist within the timeout; raised immediately if
+                the topic exists without the partition.
             KafkaError: the error of the first partition that has one.
         """
         limits.optional_seconds(timeout)
@@ -633,7 +634,7 @@ class Consumer:
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the log end offset of each partition; with read_committed, the last stable offset.
+        """Return the high watermark of each partition; with read_committed, the last stable offset.
 
         Raises: the errors of `beginning_offsets`.
         """

@@ -27,9 +27,9 @@ from aiokq.records.record import DEFAULT_LIMIT
 __all__ = ["MOST_BYTES", "decompress_batches", "needs_decompression"]
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Decompressed bytes of a response after which its remaining batches stay compressed.
+"""The decompressed bytes of a response after which its remaining batches stay compressed.
 
-Several batches that each grow a thousandfold must not be decompressed at once.
+Without this limit, several batches that each grow a thousandfold could exhaust the memory.
 """
 
 _LENGTH: Final = struct.Struct(">i").unpack_from

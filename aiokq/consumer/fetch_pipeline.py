@@ -48,7 +48,7 @@ class FetchPipeline:
 
     Args:
         supervisor: the consumer's supervisor, the parent of all tasks.
-        binding: binds the consumer to its loop.
+        binding: binds the consumer to its event loop.
         stored: the committed offsets of the group; None without a group.
         acks: is notified of delivered records; None if records are not acknowledged.
 
@@ -233,7 +233,7 @@ class FetchPipeline:
     # -- requests of the group
 
     def withhold(self, state: PartitionState) -> None:
-        """Stop delivering records at once; records that are being processed stay unfinished."""
+        """Stop delivering records now; records that are being processed stay unfinished."""
         if not state.withheld:
             state.withheld = True
             state.source.interrupt(state)
@@ -338,8 +338,8 @@ class FetchPipeline:
 
     def _in_hand(self) -> int:
         """Return the number of delivered records that `records_received` does not include yet."""
-        # This runs in the exporter's thread. The loop may change the deque `chunks` meanwhile, so
-        # copy it.
+        # This runs in the exporter's thread. The event loop may change the deque `chunks`
+        # meanwhile, so copy it.
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
         return sum(chunk.received for first in firsts for chunk in first)
 

@@ -1,7 +1,7 @@
 """FetchSession: the client's side of a fetch session with one broker.
 
-Sans-IO: the fetcher sets the wanted partitions, gets a plan of the request, and reports its
-outcome.
+Sans-IO: the fetcher sets the wanted partitions, gets a plan of the next request, and reports the
+outcome of that request.
 
 Source: KIP-227, Kafka's FetchSessionHandler.
 """

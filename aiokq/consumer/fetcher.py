@@ -91,7 +91,7 @@ class Fetcher:
         return {node_id: loop for node_id, (loop, _) in self._loops.items()}
 
     def stop(self) -> None:
-        """Stop fetching at once."""
+        """Stop fetching, without waiting for responses."""
         self._stopped = True
         for _, task in self._loops.values():
             task.cancel()
@@ -142,7 +142,7 @@ class Fetcher:
             self._touch(state)
 
     def starved(self, source: RecordSource) -> None:
-        """Fetch at once for a waiting reader."""
+        """Fetch immediately for a waiting reader."""
         if self._buffers.full:
             for state in source.states.values():
                 self._touch(state)
@@ -248,7 +248,7 @@ class Fetcher:
 
         Raises:
             ProtocolError: the response has only partitions that were not requested. Without an
-                error the same request would be repeated at once, forever.
+                error the same request would be repeated forever, without a pause.
         """
         size = 0
         for topic in response.responses:

@@ -156,7 +156,7 @@ class ConsumerLifecycle:
             if self.group is not None and self.started:
                 stack.push_async_callback(self.group.disconnect)
                 if self._failure is None:
-                    # on_revoked is called, and may still use the consumer to commit.
+                    # `group.close` calls on_revoked, which may still use the consumer to commit.
                     self._leaving = True
                     stack.callback(setattr, self, "_leaving", False)
                     await self.group.close(timeout, normal=normal, by=by)

@@ -146,8 +146,8 @@ class Member:
             self.driver.subscribe(self._topics, regex=self._regex)
         elif state is MemberState.FAILED and self._failure is not None:
             failure, self._failure = self._failure, None
-            # After FencedInstanceId, another consumer uses this instance id: rejoining would fence
-            # it.
+            # FencedInstanceId means that another consumer uses this instance id now. Rejoining
+            # would fence that consumer.
             if failure.fatal or isinstance(failure, FencedInstanceId):
                 self._failure = failure
                 raise copy_error(failure)
@@ -248,7 +248,7 @@ class Member:
         self._announce(Revoked, partitions)
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
-        """Stop reading these partitions at once, because another member may read them."""
+        """Stop reading these partitions immediately: another member may read them."""
         logger.warning(
             "partitions lost: group=%s partitions=%d error=%s",
             self._group_id,

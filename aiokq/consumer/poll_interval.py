@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["PollIntervalMonitor"]
 
 LOOKS: Final = 10
-"""The number of checks per interval. A stuck reader is detected up to two checks late."""
+"""The number of checks per `max_poll_interval_ms`.
+
+A stuck reader is detected up to two checks late.
+"""
 
 
 class PollIntervalMonitor:

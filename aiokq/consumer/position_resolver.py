@@ -194,7 +194,7 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Start all lookups that are due; return the loop time of the next one, or None."""
+        """Start all lookups that are due; return the loop time of the next, None without a next."""
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)
@@ -232,9 +232,9 @@ class PositionResolver:
         self._spawn(coro, name)
 
     def _spec(self, state: PartitionState) -> int | None:
-        """Return the timestamp to request, or None.
+        """Return the timestamp to request; None if the partition has been parked instead.
 
-        With the policy "none" the partition is parked, and nothing is requested.
+        A partition for which `auto_offset_reset` applies is parked if that setting is "none".
         """
         start = state.reset_to
         if start is Start.EARLIEST:

@@ -111,7 +111,8 @@ class RecordSource:
             raise RuntimeError(TWO_READERS)
         self._asked += 1
         if self.reader_guard.doubtful and self.reader_guard.check():
-            # Give the event loop a turn, in which an older reader that is still in its loop raises.
+            # Give the event loop a turn: another task that is still in its own `async for` loop
+            # then gets the error.
             self._since_turn = TURN_BYTES
         self._finish_current()
         self._unfinished.finish_all()
@@ -199,7 +200,7 @@ class RecordSource:
             deserialize: called with each record when it is taken. If it raises for a record, the
                 records taken before that record are returned, and the next call raises the error;
                 without such records, this call raises it. An interrupt such as KeyboardInterrupt is
-                raised at once, and no record is delivered.
+                raised immediately, and no record is delivered.
             handed: called with each delivered record, and with a record if this call raises the
                 error of its deserialization.
 
@@ -216,8 +217,8 @@ class RecordSource:
         """Return the unread part of the next chunk as a batch; None if there is none.
 
         The result is also None if the event loop needs a turn. The batch ends before data that
-        cannot be read. The error is raised by the call that finds this data first in the chunk, so
-        that no readable record is lost.
+        cannot be read. The error is raised by the next call that begins at this data, so that no
+        readable record is lost.
 
         Raises:
             StopAsyncIteration: the consumer was closed.
@@ -444,8 +445,8 @@ class RecordSource:
 class _ReadingBlock:
     """The context manager of one reader.
 
-    `contextlib.contextmanager` would set an attribute of an exception that leaves the block. An
-    exception of a deserializer may not allow that.
+    `contextlib.contextmanager` would set an attribute of an exception that leaves the block. The
+    class of an exception that a deserializer raises might forbid that.
     """
 
     __slots__ = ("_source",)

@@ -1,4 +1,4 @@
-"""RecordTaker: takes several buffered records at once, and deserializes them if necessary."""
+"""RecordTaker: takes several buffered records in one call, and deserializes them if necessary."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class _Counters:
             elif isinstance(value, GaugeBy):
                 yield metric, [Sample(labels, v) for labels, v in value.read().items()]
             elif isinstance(value, dict):
-                # list() copies in one step, because the loop may add a label at the same time.
+                # list() copies in one step: the event loop may add a label in another thread.
                 yield metric, [Sample((label,), v) for label, v in list(value.items())]
             else:
                 yield metric, [Sample((), value)]

@@ -28,9 +28,9 @@ _TABLE: Final = "/proc/self/fd"
 """Directory whose size is the number of open descriptors, since Linux 6.2."""
 
 _LISTING: Final = "/dev/fd"
-"""Directory that lists the open descriptors; used if `_TABLE` does not have their number.
+"""Directory that lists the open descriptors; used if the size of `_TABLE` is not their number.
 
-Listing takes time proportional to the number.
+Listing takes time proportional to the number of open descriptors.
 """
 
 _LISTED_AGAIN: Final = 0.1

@@ -85,7 +85,7 @@ class Listener(Protocol):
         ...
 
     async def start_serving(self) -> None:
-        """Listen, and accept connections. Raises OSError if another program listens."""
+        """Listen, and accept connections. Raises OSError if another program uses the port."""
         ...
 
     def close(self) -> None:

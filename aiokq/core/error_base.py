@@ -32,8 +32,8 @@ class KafkaError(Exception):
         refresh_metadata: whether the client's metadata is out of date.
         fatal: whether the object that raised the error cannot continue, so that retrying does not
             help.
-        may_have_been_written: for a Produce request: whether the records may be in the log despite
-            the error.
+        may_have_been_written: if a Produce request failed, whether its records may be in the log
+            despite the error.
         node: broker id, or "host:port" before the id is known.
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, as in "Produce".

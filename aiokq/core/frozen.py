@@ -109,7 +109,7 @@ def _complete(cls: Any) -> None:
 
 
 def _pattern(cls: Any, **options: bool) -> Any:
-    """Return a dataclass with the fields of a class, whose methods the class can take over."""
+    """Return a new dataclass with the fields of `cls`, from which `cls` can copy the methods."""
     annotations: dict[str, object] = {}
     # With a docstring, `dataclass` does not compute the signature for one.
     namespace: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _pattern(cls: Any, **options: bool) -> Any:
         for name, default in base.__dict__.get("__frozen_fields__", {}).items():
             annotations[name] = base.__annotations__[name]
             if default is not dataclasses.MISSING:
-                # A Field can belong to only one dataclass, and this one may belong to a base class.
+                # A Field can belong to only one dataclass; `default` may belong to a base class.
                 namespace[name] = (
                     copy.copy(default) if isinstance(default, dataclasses.Field) else default
                 )

@@ -23,7 +23,7 @@ class _Fields(tuple[Any, ...]):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # at runtime, they would be among the type hints of every subclass
+    if TYPE_CHECKING:  # at runtime, these would be type hints of every subclass
         _fields: tuple[str, ...]
         _field_defaults: dict[str, object]
 

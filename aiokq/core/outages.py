@@ -20,7 +20,8 @@ __all__ = ["Outages", "cause_of"]
 FORGOTTEN_AFTER: Final = 600.0
 """Seconds after its latest failure at which an outage is forgotten, without a line about its end.
 
-Retries pause for less time than this, so the operation is no longer retried then.
+Pauses between retries are shorter than this, so an operation that has not failed for this long is
+no longer retried.
 """
 
 

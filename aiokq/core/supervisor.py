@@ -46,7 +46,7 @@ class Supervisor:
     """A group of background tasks that run and fail together.
 
     A child handles and retries the errors that it expects. The first other exception that leaves a
-    child fails the supervisor: `on_failure` is called at once with the exception, and the other
+    child fails the supervisor: `on_failure` is called immediately with the exception, and the other
     children are cancelled. A CancelledError of a child that was not cancelled has the same effect.
 
     Args:
@@ -70,7 +70,7 @@ class Supervisor:
 
     @property
     def failed(self) -> BaseException | None:
-        """The first exception that left a child, with later exceptions chained to it, or None."""
+        """The first exception of a child, with later ones chained to it; None before a failure."""
         return self._failed
 
     @property

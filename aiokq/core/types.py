@@ -72,7 +72,7 @@ class OffsetAndTimestamp:
 
     Attributes:
         offset: offset of the first record whose timestamp is at or after the requested time, or the
-            requested special offset, such as the log end offset for "latest".
+            requested special offset, such as the high watermark for "latest".
         timestamp_ms: timestamp of the record in milliseconds since 1970; -1 if the broker returns
             none, as for "earliest" and "latest".
         leader_epoch: leader epoch of the record; None if the broker does not return it.

@@ -87,7 +87,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     Args:
         codec: 0 none, 1 gzip, 2 snappy (xerial framing), 3 lz4 (frame of independent 64 KiB
             blocks), 4 zstd.
-        level: a level in the codec's ``LEVELS``; None for the codec's default.
+        level: a level in the codec's range of ``LEVELS``; None for the codec's default.
         magic: magic of the batch; with 0, the lz4 header has the wrong checksum that old Kafka
             clients require.
 
@@ -281,7 +281,8 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
     left = limit
     pending: Buffer | None = data
     try:
-        # The library allocates `max_length` bytes at once. Steps avoid allocating the whole limit.
+        # Each call of the library allocates `max_length` bytes. Several calls with a small length
+        # avoid allocating the whole limit.
         step = max(_BLOCK, 4 * len(data))
         while not frame.eof:
             part = frame.decompress(pending, max_length=min(step, left + 1))

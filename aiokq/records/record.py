@@ -80,7 +80,8 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
     """Yield the values of a batch whose records have consecutive offsets and a value each.
 
     The batches of a metadata log are of this kind. Kafka's records there have no key, no headers,
-    and the base timestamp of the batch; they take a third of the time of ``iter_records``.
+    and the base timestamp of the batch. For such records this function takes a third of the time
+    that ``iter_records`` takes.
 
     Raises:
         CorruptRecord: the records are malformed, or an offset or a value is missing.
