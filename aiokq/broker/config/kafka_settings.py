@@ -85,8 +85,8 @@ _PER_LISTENER: Final = (
 )
 """Settings that may have the prefix `listener.name.<name>.`.
 
-`ssl.*`, `sasl.*` and `<mechanism>.sasl.*` may have the prefix, too, and also `max.connections`,
-which `BrokerSettings` reads.
+`ssl.*`, `sasl.*`, `<mechanism>.sasl.*` and `max.connections` may have the prefix, too. They are not
+listed here; `BrokerSettings` reads `max.connections`.
 """
 
 
@@ -158,7 +158,7 @@ def kafka_type(name: str) -> str | None:
 def is_sensitive(name: str) -> bool:
     """Tell whether the value of a setting may be a secret.
 
-    As in Kafka, the value of an unknown setting may.
+    As in Kafka, the value of an unknown setting is treated as a secret.
     """
     return kafka_type(name) in (None, "password")
 

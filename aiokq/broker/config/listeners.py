@@ -46,7 +46,7 @@ _MULTICAST: Final = {4: range(224, 240), 16: range(255, 256)}
 
 _LOOPBACK_6: Final = b"\0" * 15 + b"\1"
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
-"""The prefix of an IPv4 address in an IPv6 address (RFC 4291, section 2.5.5.2)."""
+"""The prefix of an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2)."""
 
 HOST: Final = r"[0-9a-zA-Z\-%._:]*"
 """A host name, a numeric address without brackets, or the empty string."""
@@ -251,7 +251,7 @@ def _check_unique(endpoints: Sequence[Endpoint]) -> None:
     """Check that ports differ; an IPv4 and an IPv6 address may share a port (KIP-797).
 
     Raises:
-        ConfigError: other listeners share a port.
+        ConfigError: two listeners share a port in any other case.
     """
     by_port: dict[int, list[Endpoint]] = {}
     for one in endpoints:
@@ -388,8 +388,8 @@ def is_wildcard(host: str) -> bool:
 def _packed(host: str) -> bytes | None:
     """Return the 4 or 16 bytes of a numeric address as a resolver reads it; None for a name.
 
-    An IPv4 address may have the short, octal and hexadecimal forms of `inet_aton`, an IPv6 address
-    a zone. An IPv4 address in an IPv6 address has 4 bytes.
+    An IPv4 address may have the short, octal and hexadecimal forms of `inet_aton`. An IPv6 address
+    may have a zone. For an IPv4-mapped IPv6 address, the 4 bytes of the IPv4 address are returned.
     """
     try:
         if ":" not in host:

@@ -560,7 +560,7 @@ PROFILES: Final[Mapping[str, Mapping[str, SettingValue]]] = {
     "kafka": {},
     # These values shorten waits in tests and demos; none of them weakens durability.
     "dev": {
-        "group.initial.rebalance.delay.ms": 0,  # a group of one member starts at once
+        "group.initial.rebalance.delay.ms": 0,  # a group of one member starts immediately
         "group.min.session.timeout.ms": 100,  # tests may let members expire quickly
         "group.consumer.heartbeat.interval.ms": 100,
         "group.consumer.min.heartbeat.interval.ms": 100,

@@ -221,7 +221,7 @@ class Configs(Protocol):
         ...
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
-        """Return the settings of the node that have an effect, with their sources."""
+        """Return the node's settings that have an effect, and all its stored dynamic settings."""
         ...
 
 

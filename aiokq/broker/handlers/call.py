@@ -19,7 +19,10 @@ __all__ = ["Call"]
 
 
 class Call(NamedTuple):
-    """One request's API, version, sender and connection, with the node's gate and metrics."""
+    """One request's API, version, sender and connection, with the node's gate and metrics.
+
+    The gate decides what the client may do.
+    """
 
     api_key: int
     version: int

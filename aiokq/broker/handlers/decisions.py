@@ -1,4 +1,4 @@
-"""The gate's decisions about the resources of one request.
+"""Decisions of the gate, which authorizes clients, about the resources of one request.
 
 Tests: ``tests/unit/broker/test_gate.py``.
 """
@@ -17,7 +17,7 @@ __all__ = ["Decisions"]
 
 
 class Decisions:
-    """Whether the client of a request may perform one operation; asked once for each resource.
+    """Decides whether a client may perform one operation; asks the gate once for each resource.
 
     Decisions are kept, because a request may name a topic once for each of its partitions, and an
     authorizer that logs its decisions should log only one.

@@ -6,11 +6,12 @@ of its batches or not at all. Any other request is left unchanged to `h00_produc
 reports what is wrong with it.
 
 A request is ordinary if `fastpath.read_produced` can read it, `admit` lets every batch be stored as
-it is, and every partition acknowledges at once. Nothing is awaited between the check of the in-sync
-replicas and the answer, so acks=all needs no second check.
+it is, and every partition acknowledges immediately. Nothing is awaited between the check of the
+in-sync replicas and the answer, so acks=all needs no second check.
 
-The gate is asked last, when the request is known to be ordinary, so that no request asks it on both
-paths. The batches of topics to which the client may not write are refused here.
+The gate, which authorizes the client, is asked last, when the request is known to be ordinary, so
+that no request asks it on both paths. The batches of topics to which the client may not write are
+refused here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -55,7 +56,7 @@ TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppe
 PermittedAppends: TypeAlias = (
     "tuple[str | bytes, Sequence[tuple[Partition | _DeniedPartition, OrdinaryAppend]]]"
 )
-"""The same as TopicAppends, with the partitions of denied topics replaced."""
+"""TopicAppends with a `_DeniedPartition` in place of each partition of a denied topic."""
 
 PRODUCE: Final = 0
 

@@ -76,7 +76,7 @@ class Pass:
     """The logs of partitions with records, with the parts of the response for these partitions."""
     errors: list[str] = field(default_factory=list)
     loads: list[DiskLoad] = field(default_factory=list)
-    """Pending disk reads of some partitions, for which `results` has errors until they are done."""
+    """Pending disk reads of some partitions, for which `results` has errors until the reads end."""
 
 
 async def handle(
@@ -141,7 +141,7 @@ def _replica_id(request: FetchRequest, version: int) -> int:
 
 
 async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
-    """Load what the partitions need from the disk, all at once, and read the partitions again.
+    """Load what all partitions need from the disk together, then read the partitions again.
 
     Args:
         found: the outcome of the read that needed the disk.

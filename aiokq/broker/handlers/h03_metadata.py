@@ -138,7 +138,7 @@ async def _answer(
     view: _View,
 ) -> MetadataResponseTopic:
     version = call.version
-    # Java sends an empty name, not null, along with an id.
+    # Java clients send an empty name, not null, along with an id.
     if asked.name is None or (version >= 12 and asked.topic_id != ZERO_UUID):
         if version < 12 or asked.topic_id == ZERO_UUID:
             return _refusal("" if version < 12 else None, asked.topic_id, InvalidRequest.code)

@@ -1,7 +1,7 @@
 """DeleteRecords (21), versions 0-2: raise the log start offset of partitions.
 
-Records before the new log start offset are hidden at once, and stay hidden after a crash. The files
-of segments that contain only such records are removed after a delay. Offset -1 means the high
+Records before the new log start offset are hidden immediately, and stay hidden after a crash. The
+files of segments that contain only such records are removed after a delay. Offset -1 means the high
 watermark.
 
 Errors of a partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0-1: assign partitions to other brokers.
 
 With one node a partition can be assigned only to the node that has it already, so that a
-reassignment is complete at once.
+reassignment is complete immediately.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
 NO_REASSIGNMENT_IN_PROGRESS.

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (46), version 0: list partitions that move to other brokers.
 
-A cluster with one node has no such partitions: AlterPartitionReassignments completes at once.
+A cluster with one node has no such partitions: AlterPartitionReassignments completes immediately.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED. KIP-455.
 """

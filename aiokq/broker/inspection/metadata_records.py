@@ -48,7 +48,7 @@ _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 def metadata_entry(record: RawRecord, *, is_control: bool) -> dict[str, Any]:
     """Return the decoded content of a record of a metadata log, as a part of its entry in a dump.
 
-    For a record that cannot be decoded, it is the reason, under ``error``.
+    For a record that cannot be decoded, the result has only the reason, under ``error``.
     """
     try:
         if is_control:

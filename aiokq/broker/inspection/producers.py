@@ -77,9 +77,9 @@ class ProducerCheck:
         self._stopped = True
 
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
-        """Replay a batch; return the aborted transaction if the batch is its abort marker.
+        """Replay a batch; if it is an abort marker, return the transaction that it aborts.
 
-        Returns None if the log has no records of the transaction.
+        Returns None for any other batch, and if the log has no records of the transaction.
         """
         if self._stopped:
             return None
@@ -163,9 +163,10 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Return the oldest trace of the producers that a snapshot still has.
+        """Return the oldest trace of the producers in a snapshot that have no open transaction.
 
-        A producer with a newer trace cannot have expired earlier.
+        A producer with a newer trace cannot have expired before the producer of this trace. The
+        result is None if the snapshot has no such producers.
         """
         traces = [
             self._traces[producer_id]
@@ -210,7 +211,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
 
 
 def _is_newer(one: _Trace, other: _Trace) -> bool:
-    """Whether `one` is newer both by offset and by time, because producers expire by either."""
+    """Whether `one` has a higher offset than `other`, and a timestamp that is not lower."""
     return one.offset > other.offset and one.timestamp_ms >= other.timestamp_ms
 
 

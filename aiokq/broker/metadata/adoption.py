@@ -231,7 +231,7 @@ def _check_other_voters(
 
 
 class _Result:
-    """What becomes of the partitions; see `Adoption`."""
+    """The attributes of `Adoption` that describe partitions."""
 
     def __init__(self) -> None:
         self.led = 0
@@ -240,7 +240,7 @@ class _Result:
 
 
 def _take_part(image: MetadataImage, node_id: int, unclean: bool) -> _Result:
-    """Make the node the only replica of partitions that it may lead; others get no leader."""
+    """Make the node the only replica of partitions it may lead; the others get no leader."""
     result = _Result()
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -296,8 +296,9 @@ def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> Partition
 def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
     """Drop the registrations of other nodes, and fence this node; return the others' ids.
 
-    Left in the log, a controller could never be removed, because Kafka has no record for that, and
-    Kafka would place new replicas on the other brokers.
+    Kafka has no record that removes the registration of a controller, so a controller that stays
+    registered could never be removed. Kafka would also place new replicas on other brokers that
+    stay registered.
     """
     others = {*image.brokers, *image.controllers} - {node_id}
     image.brokers = {one: broker for one, broker in image.brokers.items() if one == node_id}

@@ -234,7 +234,7 @@ class MetadataChanges:
         Raises:
             InvalidUpdateVersion: see `Controller.update_features`.
             KafkaStorage: the levels could not be recorded and have not changed, or they have
-                changed and the registration could not be recorded, which the next start does.
+                changed and the registration could not be recorded; the next start records it.
         """
 
         async def update() -> None:
@@ -249,7 +249,8 @@ class MetadataChanges:
             )
             if validate_only:
                 return
-            # An append of its own, because records have the versions of the level before them.
+            # A separate append: the versions of the records in an append depend on the level of
+            # metadata.version before the append.
             with contextlib.suppress(Closed):  # the next start registers the node anyway
                 await self._make(
                     lambda image: self._controller.register_again(

@@ -137,7 +137,7 @@ class ClusterMetadataLog:
         self._has_led = False
         self._closed = self._failed = False
         self._newest_named = log.segments[-1]  # `open` has synced the directory
-        """The newest segment whose name is durable, and those of all older segments."""
+        """The newest segment whose name is durable; names of older segments are durable, too."""
         self._lock = threading.Lock()
 
     @classmethod
@@ -157,7 +157,7 @@ class ClusterMetadataLog:
     ) -> ClusterMetadataLog:
         """Open the log for appends in a new epoch, and create it if it does not exist.
 
-        The torn tail is cut off. The first append is that of ``lead``.
+        The torn tail that ``state`` reports is cut off. ``lead`` makes the first append.
 
         Args:
             directory: path of ``__cluster_metadata-0``.
@@ -283,7 +283,7 @@ class ClusterMetadataLog:
             LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
         ]
         if self.kraft_version >= 1 and not self.end_offset:
-            # So far, only the snapshot written by the format of the directory names the voters.
+            # So far, only the snapshot written when the directory was formatted names the voters.
             assert self._voters is not None
             controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
         return controls
@@ -537,7 +537,7 @@ class ClusterMetadataLog:
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata`` for other programs that read it, unless it exists."""
+    """Write ``partition.metadata``, which other programs read, unless there is a valid one."""
     try:
         known = read_partition_metadata(files, directory)
     except CorruptRecord:  # a power cut may leave a part of the file

@@ -133,8 +133,9 @@ def topic_config_entries(
 def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings) -> list[Synonym]:
     """Return the broker's settings that can determine the value of `name`, in order of priority.
 
-    Clients read all values in the unit of `name`. As in Kafka, a setting in another unit
-    (`log.retention.hours`) is therefore omitted if it would come first.
+    The first entry determines the value, which clients read in the unit of `name`. As in Kafka,
+    entries in other units (`log.retention.hours`) before the first entry named `name` are therefore
+    omitted.
     """
     found: list[Synonym] = []
     for dynamic, source in (

@@ -338,8 +338,8 @@ class Controller:
     ) -> Decision[None]:
         """Return the records that register the running node again.
 
-        They have all that the level of metadata.version allows. There are none if the present
-        registration has it already.
+        The records register everything that the level of metadata.version allows. The list is
+        empty if the present registration has all of this already.
 
         Args:
             controller_endpoints: the addresses of the node's listeners for controllers.
@@ -395,7 +395,7 @@ class Controller:
 
     @staticmethod
     def _topic(image: MetadataImage, name: str, topic_id: uuid.UUID) -> TopicImage:
-        """Return the topic `name`, after a check that records with its id apply to it.
+        """Return the topic `name`, after checking that records with `topic_id` apply to this topic.
 
         Two topics can have the same id in copied log directories. A record that names this id
         applies to only one of them.

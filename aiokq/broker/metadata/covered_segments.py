@@ -25,7 +25,10 @@ __all__ = ["damaged_segments", "set_damaged_aside"]
 
 
 def damaged_segments(files: Files, directory: str, end_offset: int, crc32c: Checksum) -> list[int]:
-    """Return the base offsets of all segments up to the last damaged one before a snapshot.
+    """Return the base offsets of the segments up to and including the last damaged one.
+
+    Only segments that end at or before the end of the snapshot are examined. The result is empty if
+    none of them is damaged.
 
     Args:
         end_offset: end offset of the newest snapshot.

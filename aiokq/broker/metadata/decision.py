@@ -1,4 +1,4 @@
-"""The result of the controller: an answer for the caller, and the records that make it true."""
+"""The result of a controller method: an answer for the caller, and the records to append."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class DirectoryAssignment:
 
     Args:
         changes: records the directories.
-        supervisor: runs the task that records them; it is closed before ``changes``.
+        supervisor: runs the task that records them. It must be closed before ``changes``.
         background: counts failures, and returns the delays between retries.
     """
 

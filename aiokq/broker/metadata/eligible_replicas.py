@@ -28,8 +28,9 @@ def elr_is_on(image: MetadataImage) -> bool:
 def clear_elr_records(image: MetadataImage, records: Iterable[object]) -> Iterator[ClearElrRecord]:
     """Yield a ``ClearElrRecord`` for each change of ``min.insync.replicas`` in ``records``.
 
-    Whether a replica is eligible was decided by the value at the time when the replica left the
-    in-sync replicas, so it cannot be kept after the value has changed.
+    A replica became eligible according to the value of this setting at the time when the replica
+    left the in-sync replicas. After a change of the value, the recorded eligible replicas are
+    therefore not valid.
     """
     if not elr_is_on(image):
         return

@@ -92,8 +92,8 @@ def found_partition_records(
                     leader_epoch=max(read_latest_epoch(files, place), 0),
                 )
             )
-    # Ids that were issued before are in the logs. A new producer with one of them could have its
-    # records taken for duplicates.
+    # The logs have producer ids that were issued before. A new producer with one of them could have
+    # its records taken for duplicates.
     first_id = random.randrange(1, 2**15) << PRODUCER_ID_BITS
     records.append(ProducerIdsRecord(broker_id=node_id, next_producer_id=first_id))
     logger.warning(

@@ -257,7 +257,10 @@ class MetadataImage:
         return topic
 
     def _broker(self, node_id: int, epoch: int) -> RegisterBrokerRecord:
-        """Return a copy of a registration to change; other images may share the registration."""
+        """Return a copy of a broker's registration, for the caller to change.
+
+        Other images may share the registration itself.
+        """
         broker = self.brokers.get(node_id)
         if broker is None:
             raise CorruptRecord(f"change of broker {node_id}, which is not registered")

@@ -410,7 +410,10 @@ def _damaged(
 
 
 def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:
-    """Return what is wrong with a batch's offset or epoch, or "". No checksum covers these two."""
+    """Return what is wrong with the offset or the epoch of a batch, or "" if both are right.
+
+    The checksum of a batch covers neither of them.
+    """
     if header.base_offset != expected:
         return f"base offset {header.base_offset}, expected {expected}"
     if header.next_offset > state.end_offset and header.leader_epoch < state.epoch:

@@ -1,8 +1,9 @@
 """The start of a node's metadata: its log is read, checked and opened, and a new epoch begins.
 
-`open_metadata` reads the log, or migrates or creates it, and refuses a log that this node may not
-or cannot continue. `MetadataStart.lead` begins the node's epoch: it appends the first records of a
-new log, the registration of the node, and the changes of partitions that the node leads.
+`open_metadata` reads the log, or migrates or creates it, and refuses a log that this node cannot
+continue or is not allowed to continue. `MetadataStart.lead` begins the node's epoch: it appends the
+first records of a new log, the registration of the node, and the changes of partitions that the
+node leads.
 
 Source: Kafka ``SharedServer.scala``, ``KafkaRaftManager.scala``, ``BrokerLifecycleManager.scala``.
 Tests: ``tests/unit/broker/metadata/test_metadata_start.py``.
@@ -69,9 +70,10 @@ class NodeRegistration:
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
         rack: ``broker.rack``.
-        min_insync_replicas: setting of the node, from which a new cluster takes its first value.
-        voter: the endpoint of the only voter of a new log whose voters are in the log
-            (``kraft.version`` 1); None for a log whose voters are in the configuration.
+        min_insync_replicas: ``min.insync.replicas`` of the node. A new log records this value for
+            all brokers if eligible leader replicas are on.
+        voter: the endpoint of this node as the only voter, if a new log gets ``kraft.version`` 1
+            and therefore records its voters; None if a new log gets ``kraft.version`` 0.
     """
 
     endpoints: Sequence[BrokerEndpoint]
@@ -210,7 +212,9 @@ def open_metadata(
     random: Random,
     limits: LogLimits,
 ) -> MetadataStart:
-    """Read and open the metadata log of a node; migrate it or create it if there is none.
+    """Read and open the metadata log of a node; create the log if it does not exist.
+
+    The metadata file of an earlier version of aiokq, if there is one, is migrated into the log.
 
     Raises:
         KafkaStorage: the log is damaged, was written by a newer Kafka, is in the wrong directory,
@@ -346,7 +350,7 @@ def _find_migration(files: Files, directories: LogDirectories) -> Migration | No
 def _write_voter(
     files: Files, directories: LogDirectories, endpoint: VotersRecordEndpoint, timestamp_ms: int
 ) -> None:
-    """Make this node the only voter of a new log whose voters are in the log."""
+    """Write the first snapshot of a new log, which records this node as the only voter."""
     from aiokq.broker.metadata.voters import only_voter, write_voters
 
     home = directories.metadata

@@ -1,7 +1,7 @@
 """Writes a new metadata log that begins with a given image.
 
-Used for a directory without a metadata log: by the migration of the metadata file of an earlier
-version of aiokq, and by the snapshot of a running cluster.
+Two callers write such a log into a directory without a metadata log: the migration of the metadata
+file of an earlier version of aiokq, and the snapshot of a running cluster.
 
 Source: KIP-630. Tests: ``tests/unit/broker/metadata/test_metadata_writer.py``.
 """

@@ -1,4 +1,4 @@
-"""The migration of directories that an earlier version of aiokq wrote, at their first start.
+"""Migrates the directories of an earlier version of aiokq at their first start with this version.
 
 Their metadata is in ``aiokq-metadata.log`` (`private_file`), of which each log directory has a
 copy; the copy with the most appends counts. If the metadata directory has no
@@ -137,7 +137,7 @@ def _tell_end(path: str, data: bytes, sound: int) -> None:
     if sound == len(data):
         return
     place = f"file={path} position={sound} bytes={len(data) - sound} kept={path + MIGRATED}"
-    if b"\n" in data[sound:]:  # a kill leaves an incomplete line
+    if b"\n" in data[sound:]:  # not the incomplete line that a kill leaves
         logger.error(
             "damaged end of the metadata log is ignored: an acknowledged change of topics or "
             "settings may be lost %s",
@@ -291,9 +291,9 @@ class Migration:
     def differences(self, state: MetadataState) -> list[Message]:
         """Return the records that bring Apache Kafka's metadata log up to date with the file.
 
-        The earlier version of aiokq took Kafka's metadata over into the file. If Kafka's log has
-        not changed since, the file is newer and decides. Otherwise Kafka was the last to change its
-        own topics, and only topics that Kafka never had are added.
+        The earlier version of aiokq copied Kafka's metadata into the file. If Kafka's log has not
+        changed since, the file is newer and decides. Otherwise Kafka was the last to change its own
+        topics, and only topics that Kafka never had are added.
 
         Raises:
             OSError: the disk failed.

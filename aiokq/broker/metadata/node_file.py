@@ -1,4 +1,4 @@
-"""``aiokq-node.json``: facts about this node that are not in the metadata log and may be lost.
+"""``aiokq-node.json``: facts about this node that only messages need; a loss does no harm.
 
 The file is in the log directory that has the metadata log. It has the paths of the log directories,
 for messages about missing directories. Everything that must not be lost is in the metadata log.

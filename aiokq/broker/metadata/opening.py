@@ -345,7 +345,7 @@ class LogOpening:
         open_logs: Callable[[Iterable[_Attempt]], list[PartitionLog | Exception | None]],
         attempts: list[_Attempt],
     ) -> list[PartitionLog | Exception | None]:
-        """Open the logs of running attempts in one thread; the attempts end with it."""
+        """Open the logs of running attempts in one thread; the attempts end when this call ends."""
         try:
             return await self._offload.run(open_logs, attempts)
         finally:  # also after an error: `abandon` waits for these attempts to end

@@ -34,7 +34,8 @@ class ElectionRules(NamedTuple):
     Attributes:
         may_lead: returns whether a node may lead the partition if its replica is in sync or
             eligible.
-        min_isr: number of in-sync replicas below which a replica that leaves them stays eligible.
+        min_isr: ``min.insync.replicas``. If fewer replicas remain in sync, a replica that leaves
+            the in-sync replicas becomes eligible, and eligible replicas stay eligible.
         elr: whether eligible leader replicas are on.
         unclean: whether a replica that is neither in sync nor eligible may lead.
         bumps_epoch: whether the leader epoch grows when the in-sync replicas become fewer, as it

@@ -103,7 +103,7 @@ class PrincipalsImage:
         if not values:
             del self.quotas[entity]
 
-    # In Kafka's order, topics and configs are between quotas and the rest of a snapshot.
+    # In Kafka's order, the record of producer ids is between quotas and the other records here.
 
     def quota_records(self) -> Iterator[Message]:
         """Yield a record for each value of a quota."""
@@ -121,7 +121,7 @@ class PrincipalsImage:
         yield from self.tokens.values()
 
     def counts(self) -> dict[str, int]:
-        """Return the number of entries of each kind that has any, by its name."""
+        """Return the number of entries by kind; kinds without entries are left out."""
         found = {
             "ACLs": len(self.acls),
             "SCRAM credentials": len(self.scram_credentials),

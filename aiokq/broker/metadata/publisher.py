@@ -186,7 +186,7 @@ class MetadataPublisher:
         self._started = True
 
     def _epoch_of(self, partition: Partition) -> int:
-        """Return the epoch in which this node leads a partition; -1 if it does not lead it.
+        """Return the epoch in which this node leads a partition; -1 if this node is not the leader.
 
         Context: any thread.
         """
@@ -266,7 +266,7 @@ class MetadataPublisher:
             self.group_configs.configure(group_id, configs)
         if delta.features is not None:
             self.features = delta.features
-        self.end_offset = delta.end_offset  # no other task runs between these two
+        self.end_offset = delta.end_offset  # no other task runs between these two assignments
         return failure
 
     async def _apply_settings(self, delta: MetadataDelta) -> None:
@@ -389,8 +389,8 @@ class MetadataPublisher:
 
     async def _delete(self, topics: Iterable[Topic]) -> KafkaStorage | None:
         """Hide topics from requests, then delete their logs, whose files are removed later."""
-        # Delete internal topics first: coordinators then discard all their state at once, not the
-        # state of one topic after another.
+        # Delete internal topics first: coordinators then discard all their state in one step, not
+        # the state of one topic after another.
         deleted = sorted(topics, key=lambda topic: not topic.is_internal)
         if not deleted:
             return None

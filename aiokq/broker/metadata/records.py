@@ -43,7 +43,7 @@ TRANSACTION_MARKERS: Final = (
 """The records of metadata transactions (KIP-868), which change no state themselves."""
 
 NOBODY: Final = -1
-"""The leader of a partition that has none, and the replica of a partition on an unknown node."""
+"""The id in place of a leader if a partition has none, and of a replica on an unknown node."""
 
 UNASSIGNED: Final = uuid.UUID(int=1)
 """The directory of a replica for which no log directory was chosen yet."""

@@ -166,9 +166,10 @@ def may_be_written_by_kafka(incarnation: uuid.UUID) -> bool:
 
 
 def lacks_registration(image: MetadataImage, node_id: int) -> bool:
-    """Tell whether the level of metadata.version lets a registered node register more than it has.
+    """Tell whether the registration of a node lacks something that metadata.version allows.
 
-    Below some levels, controllers are not registered, or brokers without their directories.
+    At low levels, controllers cannot be registered, and brokers are registered without the ids of
+    their log directories.
     """
     level, broker = image.metadata_version, image.brokers.get(node_id)
     if level is None or broker is None:

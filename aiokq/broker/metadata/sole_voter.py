@@ -49,8 +49,8 @@ def check_sole_voter(
 ) -> None:
     """Check that this node is the only voter of the quorum that wrote a metadata log.
 
-    With ``kraft.version`` 1 the id of the directory must be that of the voter, too. A log with
-    records whose voters are unknown is refused.
+    With ``kraft.version`` 1 the id of the directory must be that of the voter, too. A log that has
+    records is refused if its voters are unknown.
 
     Args:
         quorum: the content of ``quorum-state``; None if the file is missing.

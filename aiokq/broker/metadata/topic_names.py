@@ -45,7 +45,10 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """Return a topic whose name differs only in '.' and '_'. Such names collide in metrics."""
+    """Return an existing topic whose name equals `name` if '.' and '_' count as the same character.
+
+    The result is None if there is no such topic. Names of this kind collide in metrics.
+    """
     if "." not in name and "_" not in name:
         return None
     flat = name.replace(".", "_")
