@@ -112,7 +112,7 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
         return self._settings.settings
 
     async def start(self) -> None:
-        """Connect to the cluster, unless a `Cluster` shares its connections. May be called twice.
+        """Connect to the cluster, unless a `Cluster` shares its connections. Idempotent.
 
         Raises:
             BootstrapFailed: no address returned metadata; the message lists each address with its
@@ -128,7 +128,7 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
         self._started = True
 
     async def close(self) -> None:
-        """Close the connections if this object owns them. May be called twice and concurrently.
+        """Close the connections if this object owns them. Idempotent; may be called concurrently.
 
         In a forked child, the call does nothing.
 

@@ -70,7 +70,7 @@ async def per_item(
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         final: retriable errors that are not retried. For example, a caller that deletes a missing
-            topic wants the error at once.
+            topic wants the error without delay.
 
     Raises:
         KafkaError: an attempt failed for all its items, and no retry can help.

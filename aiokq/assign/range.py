@@ -22,7 +22,7 @@ class RangeAssignor:
     """Kafka's "range", with the same assignments as Java's, including rack-aware ones (KIP-881).
 
     Topics with the same number of partitions and the same subscribers are assigned alike, so that
-    one member has the same partition of each (co-partitioning).
+    a member gets the same partition numbers of each of these topics (co-partitioning).
 
     Source: Kafka's `RangeAssignor`.
     """

@@ -39,8 +39,8 @@ class ServerRangeAssignor:
     """Gives each subscriber of a topic a contiguous range of the topic's partitions.
 
     Topics with the same number of partitions and the same subscribers are co-partitioned: a member
-    has the same partition of each. Static members come first, sorted by instance id, so that a
-    member that returns with another member id keeps its range.
+    gets the same partition numbers of each of these topics. Static members come first, sorted by
+    instance id, so that a member that returns with another member id keeps its range.
     """
 
     name: Final = "range"

@@ -60,8 +60,8 @@ class StickyAssignor:
 class CooperativeStickyAssignor:
     """Kafka's "cooperative-sticky": members keep partitions that the next assignment contains.
 
-    A partition that moves is unassigned for one rebalance. In this time its owner revokes it; the
-    new owner gets it in the next rebalance.
+    A partition that moves is unassigned for one rebalance, in which the previous owner revokes it.
+    The new owner gets it in the next rebalance.
 
     Source: Kafka's `CooperativeStickyAssignor`; KIP-429.
     """

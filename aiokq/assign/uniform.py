@@ -89,7 +89,7 @@ class _HomogeneousAssignment:
             if free is None:
                 continue
             # Only free partitions are kept: after damage to the log, a partition may be assigned to
-            # two members, or may not exist.
+            # two members, or to a member although it does not exist.
             mine = partitions if partitions <= free else partitions & free
             free -= mine
             if mine:

@@ -75,7 +75,7 @@ class MixedAssignment:
                     continue
                 for number in partitions:
                     # Only free partitions are kept: after damage to the log, a partition may be
-                    # assigned to two members, or may not exist.
+                    # assigned to two members, or assigned although it does not exist.
                     if number < len(owners) and owners[number] == NOBODY:
                         owners[number] = index
                         self._sizes[index] += 1

@@ -64,7 +64,10 @@ _SAID = {
 
 
 async def _state(admin: Admin, broker: int) -> str | None:
-    """Return the state of a broker; None if the cluster lists only others, all of them in service.
+    """Return the state of a broker; None if it is not in service and its state is unknown.
+
+    A cluster that does not list fenced brokers does not tell a fenced broker from one that is not
+    registered.
 
     Raises:
         BrokerIdNotRegistered: the broker is not registered.

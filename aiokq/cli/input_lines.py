@@ -56,7 +56,7 @@ async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
         max_bytes: maximum length of a line whose end has not arrived, so that memory is bounded.
 
     Raises:
-        RecordTooLarge: such a line is longer.
+        RecordTooLarge: more than `max_bytes` arrived without a line end.
     """
     rest = b""
     count = 0

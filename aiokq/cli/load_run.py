@@ -102,7 +102,7 @@ def _text(value: object) -> str:
 class LoadRun:
     """One load, which Ctrl-C or SIGTERM ends after the current batch.
 
-    A second signal, or a signal before the first batch, ends the load at once.
+    A second signal, or a signal before the first batch, ends the load without waiting for a batch.
 
     Args:
         master: Spark's master URL.

@@ -112,7 +112,7 @@ def load(
 
 
 def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
-    """Return `--from` as starting offsets in Spark's syntax and a timestamp."""
+    """Return the starting offsets (in Spark's syntax) and timestamp (or None) of `--from`."""
     if text.lstrip().startswith("{"):
         return text, None
     start = parse_start(text, now_ms)

@@ -178,7 +178,7 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
 
 
 def _own_address(listeners: Listeners) -> Endpoint:
-    """Return the address of this node's controller, which Kafka corrects at a start if it moved."""
+    """Return the address to store for this node's controller; Kafka updates it after a change."""
     from aiokq.broker.config.roles import DEFAULT_CONTROLLER, controller_addresses
 
     return next(iter(controller_addresses(listeners)), DEFAULT_CONTROLLER)

@@ -39,7 +39,10 @@ def _partitions(text: str) -> object:
 
 
 class _Outcomes:
-    """The outcome of each topic: complaints at once, then a line or a JSON document per topic."""
+    """The outcome of each topic.
+
+    Errors are printed as they occur; `print` then prints a line or a JSON document per topic.
+    """
 
     def __init__(self, out: Output, names: Iterable[str]) -> None:
         self._out = out

@@ -120,7 +120,7 @@ class Cluster:
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
-                error names each address with its reason. Raised at once if a broker refused the
+                error names each address with its reason. Raised immediately if a broker refused the
                 credentials, or if every address failed with an error that a retry cannot solve.
             ConfigError: ``bootstrap_servers`` is not set.
             Closed: the cluster was closed.
@@ -243,7 +243,7 @@ class Cluster:
         Raises:
             UnknownTopicOrPartition: a topic did not exist within the timeout.
             RequestTimeout: no broker answered about a topic within the timeout.
-            TopicAuthorization, InvalidTopic: the brokers refused a topic; raised at once.
+            TopicAuthorization, InvalidTopic: the brokers refused a topic; raised immediately.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         limits.optional_seconds(timeout)
@@ -407,8 +407,8 @@ class Cluster:
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
-                the topic has no such partition.
+            UnknownTopicOrPartition: the topic did not exist within the timeout, or it has no such
+                partition; the latter is raised immediately.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         limits.offset(offset)
@@ -495,8 +495,8 @@ class Cluster:
             Offset and timestamp; None if all records have earlier timestamps.
 
         Raises:
-            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised at once if
-                the topic has no such partition.
+            UnknownTopicOrPartition: the topic did not exist within the timeout, or it has no such
+                partition; the latter is raised immediately.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
             UnsupportedVersion: the broker does not know this special timestamp.
             ConfigError: ``timestamp`` or ``isolation_level`` is not valid.

@@ -127,8 +127,8 @@ class ClassicMember(GroupMember):
 
         A leader that owns partitions has to commit and revoke them. It sends the assignments first,
         because no other member can assign, and the coordinator accepts no commits before the
-        assignment. A leader without partitions leaves at once. The other members then rejoin, as
-        when a Java leader closes.
+        assignment. A leader without partitions leaves without sending any. The other members
+        then rejoin, as when a Java leader closes.
         """
         return (
             self._group_leader is not None
@@ -276,7 +276,7 @@ class ClassicMember(GroupMember):
     def _joined(self, response: JoinGroupResponse, now: float) -> None:
         if response.error_code:
             if response.error_code == MemberIdRequired.code:
-                self._member_id = response.member_id  # join again at once with the new id
+                self._member_id = response.member_id  # the member joins again with the new id
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return

@@ -286,8 +286,9 @@ class ConsumerMember(GroupMember):
     def _reconcile(self) -> None:
         """Move towards the assignment: revoke, take and report partitions.
 
-        No partition is taken before the broker has answered the last report of owned partitions.
-        Since that report, a partition of the assignment known here may belong to another member.
+        No partition is taken before the broker has answered the last report of owned partitions:
+        until that answer, the known assignment may contain a partition that the broker has
+        assigned to another member by now.
         """
         unknown = self._assigned.keys() - self._names.keys()
         if unknown:

@@ -52,7 +52,7 @@ class GroupLeader:
         """Return an assignment for each member, empty if the assignor leaves the member out.
 
         Raises:
-            KafkaError: the assignor failed; the cause says how.
+            KafkaError: the assignor failed; ``__cause__`` is the assignor's exception.
         """
         nothing = Assignment(())
         try:

@@ -68,7 +68,7 @@ class Owner(Protocol):
         ...
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
-        """Stop reading these partitions at once, because another member may read them."""
+        """Stop reading these partitions immediately, because another member may read them."""
         ...
 
     def refused(self, error: KafkaError) -> None:
@@ -221,8 +221,8 @@ class MemberDriver:
         match action:
             case Ask():
                 if self._asking is not None:
-                    # The response to the previous request is ignored, but that request may not have
-                    # been sent yet. A join that is sent after the leave request would add a member
+                    # The response to the previous request is ignored, but possibly that request is
+                    # not sent yet. A join that is sent after the leave request would add a member
                     # that no longer exists.
                     self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)

@@ -182,7 +182,7 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """Return the partitions in `unknown` that do not exist.
 
-        A new topic is not known to all brokers at once. Kafka's own consumer therefore retries
+        Some brokers learn of a new topic later than others. Kafka's own consumer therefore retries
         until its timeout, even for a topic that was deleted. Here a partition counts as nonexistent
         if it has been missing from the cluster's metadata for `NEW_FOR` seconds.
 
@@ -441,7 +441,10 @@ def topic_replaced(tp: TopicPartition) -> KafkaError:
 
 
 def _newest(ids: Mapping[str, UUID]) -> int | None:
-    """Return the highest version to use, or None for any: newer versions need all topic ids."""
+    """Return the highest request version to use; None if any version can be used.
+
+    Newer versions need the ids of all topics.
+    """
     return NEWEST_WITH_NAMES if ZERO_ID in ids.values() else None
 
 

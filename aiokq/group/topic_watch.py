@@ -63,8 +63,8 @@ class TopicWatch:
         """Request the partitions of these topics, and watch the topics from now on.
 
         A topic that does not exist has no partitions. The metadata request is retried until the
-        cluster answers. Metadata from before the call is used only if the request fails: the call
-        may be due to a topic that another member saw change.
+        cluster answers. Metadata from before the call is used only if the request fails, because it
+        may lack a topic change that another member has seen and that caused the call.
 
         Raises:
             KafkaError: the request failed, a retry is useless, and a topic is unknown.

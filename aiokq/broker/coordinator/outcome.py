@@ -52,7 +52,7 @@ class Deferred(Generic[R]):
         return True
 
     def on_complete(self, callback: Callable[[R], None]) -> None:
-        """Call `callback` with the response: at once if it is set, else from `complete`."""
+        """Call `callback` with the response: now if the response is set, else from `complete`."""
         if self.done:
             callback(self._value)  # type: ignore[arg-type]  # done: it has its value
         else:

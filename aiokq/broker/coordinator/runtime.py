@@ -53,7 +53,7 @@ class CoordinatorRuntime(Generic[S]):
         create_topic: creates the coordinator's topic.
         live_brokers: returns the number of brokers on which replicas can be placed.
         commit_timeout: seconds for which a write waits until other replicas have its records.
-        cold_reads: the node's cold reads, for the logs that shards are loaded from.
+        cold_reads: reads log data that is not in the page cache, when shards are loaded.
         background: reports failures of loading and of timers, and gives their backoff.
         on_failure: called with the exception of a bug that stopped background work.
     """

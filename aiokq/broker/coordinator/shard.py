@@ -48,8 +48,9 @@ class Shard(Protocol):
 
         Args:
             offset: the record's offset in the partition.
-            producer_id: the producer in whose transaction the record was written; the record is
-                pending until `end_transaction` is called for that producer.
+            producer_id: the producer in whose transaction the record was written, in which case
+                the record is pending until `end_transaction` is called for that producer;
+                `NO_PRODUCER` for a record outside a transaction.
         """
         ...
 

@@ -52,7 +52,7 @@ R = TypeVar("R")
 TIMERS_PER_TURN: Final = 64
 """The maximum number of timers run in one event loop iteration.
 
-The limit matters when the process was paused, because all timers may then be due at once.
+The limit matters when the process was paused, because all timers may then be due together.
 """
 
 RETRY_SECONDS: Final = 0.5
@@ -347,7 +347,7 @@ class ShardContext(Generic[S]):
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
             # Do not warn of each append: the log reports I/O errors itself, once for all failed
-            # appends, and too few in-sync replicas fail all appends until there are enough again.
+            # appends, and with too few in-sync replicas all appends fail until enough are in sync.
             quiet = isinstance(error, KafkaStorage | NotEnoughReplicas)
             level = logging.DEBUG if quiet else logging.WARNING
             if outcome.records:

@@ -1,6 +1,6 @@
 """The committed offsets of a shard's groups, and the pending offsets of open transactions.
 
-Whether a member may commit is checked before, by its group.
+Before a commit reaches this module, the group has checked that the member may commit.
 
 Source: Kafka ``OffsetMetadataManager.java``; KIP-98, KIP-211, KIP-447.
 """
@@ -107,7 +107,7 @@ class OffsetStore:
     def tombstones_of_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[CoordinatorRecord]:
-        """Return the records that remove the offsets of all groups in deleted partitions."""
+        """Return the records that remove all groups' committed offsets of deleted partitions."""
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)
@@ -168,8 +168,9 @@ class OffsetStore:
 
         Args:
             offset: the record's offset.
-            producer_id: the producer whose transaction contains the record. The commit is pending
-                until the transaction ends.
+            producer_id: the producer whose transaction contains the record, in which case the
+                commit is pending until the transaction ends; `NO_PRODUCER` for a record outside a
+                transaction.
         """
         place = (key.group, key.topic, key.partition)
         if value is None:

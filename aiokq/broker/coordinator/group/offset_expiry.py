@@ -55,7 +55,7 @@ class OffsetExpiry:
         return self._expire(list(self._groups.by_id), instant)
 
     def _expire(self, left: list[str], instant: Instant) -> Outcome[None]:
-        """Examine some of the groups, and schedule the rest for a timer that is due at once."""
+        """Examine some of the groups, and schedule the rest with a timer that is already due."""
         records: list[CoordinatorRecord] = []
         retention_ms = self._settings.offsets_retention_minutes * 60_000
         examined = 0

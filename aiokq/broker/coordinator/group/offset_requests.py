@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-The group has validated the request before. The handlers have refused unknown topics, except topics
-that OffsetFetch names: their offsets may outlive them.
+Before these functions run, the handlers have refused unknown topics and the group has validated the
+request. OffsetFetch may name unknown topics, because committed offsets may outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
@@ -113,7 +113,7 @@ def fetch(
     A requested offset that is not committed is returned as -1.
 
     Args:
-        exists: whether the group exists; if not, no offset is committed.
+        exists: whether the group exists; if not, it has no committed offsets.
         require_stable: return UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
             change.
     """

@@ -128,7 +128,7 @@ class ClassicGroup(ClassicGroupState):
         self._check_alive()
 
     def validate_offset_delete(self) -> None:
-        """Refuse OffsetDelete if there are members whose subscriptions the broker cannot read.
+        """Refuse OffsetDelete if the group has members that are not consumers.
 
         Raises:
             GroupIdNotFound: the group is dead.

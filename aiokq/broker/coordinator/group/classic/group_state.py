@@ -44,10 +44,10 @@ class ClassicGroupState:
     """The state of one group of the classic protocol.
 
     Attributes:
-        state: the group's place in a rebalance.
+        state: empty, in a phase of a rebalance, stable, or dead.
         previous_state: the state before the last change.
         state_timestamp_ms: the time of the last change of state; None if unknown.
-        generation: the number of the generation, which commits and heartbeats carry.
+        generation: the number of the current generation, which commits and heartbeats carry.
         protocol_type_or_none: the protocol type of the members; None for a simple group, which
             only has offsets.
         protocol_name: the assignor that was elected; None without members.
@@ -145,7 +145,7 @@ class ClassicGroupState:
     # --- members
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Whether a member with these protocols can join."""
+        """Whether a member with this protocol type and these protocols can join."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in protocols)
         return self.protocol_type_or_none == protocol_type and self.roster.share_a_protocol(
@@ -153,7 +153,7 @@ class ClassicGroupState:
         )
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """Return a new member id: client id or instance id, and a UUID."""
+        """Return a new member id: the instance id, or else the client id, followed by a UUID."""
         unique = uuid.UUID(int=self._random.getrandbits(128), version=4)
         called = client_id if group_instance_id is None else group_instance_id
         return f"{called[:MAX_NAME_IN_MEMBER_ID]}-{unique}"

@@ -136,7 +136,7 @@ def _join_again(
         return _refused(type(error), member_id)
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
-        return _refused(UnknownMemberId, member_id)  # an empty group with a member: a bug
+        return _refused(UnknownMemberId, member_id)  # a bug: an empty group has no members
     # The join may be a retry whose first response, for this generation, was lost. A leader that
     # joins again in a stable group wants a rebalance: only the leader notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (

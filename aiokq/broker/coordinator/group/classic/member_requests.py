@@ -115,7 +115,9 @@ def _assign(
 def heartbeat(
     group: ClassicGroup, request: HeartbeatRequest, instant: Instant
 ) -> Outcome[HeartbeatResponse]:
-    """Handle Heartbeat: restart the session. REBALANCE_IN_PROGRESS requests a new join.
+    """Handle Heartbeat: restart the session of the member.
+
+    The response has REBALANCE_IN_PROGRESS if the member has to join again.
 
     Raises:
         BrokerError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or

@@ -277,7 +277,10 @@ class ClassicRebalance:
     def _initial_delay_ends(
         self, delay: float, remaining: float, instant: Instant
     ) -> Outcome[None]:
-        """Delay again if members joined meanwhile, up to the rebalance timeout in total."""
+        """Complete the initial rebalance, or delay it again if members joined during the delay.
+
+        It is delayed again at most until the rebalance timeout.
+        """
         if self.member_added and remaining > 0:
             self.member_added = False
             again = min(self._group.settings.group_initial_rebalance_delay_ms / 1000, remaining)

@@ -1,6 +1,6 @@
 """The members of a classic group, its leader, and the protocols that the members share.
 
-This module does not depend on the group's state and timers.
+This module depends neither on the group's state nor on its timers.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -159,7 +159,10 @@ class ClassicRoster:
         return self.leader_id == member_id
 
     def elect_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has; return False if none has."""
+        """Replace a leader that has not joined by a member that has joined.
+
+        Return False if no member has joined.
+        """
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True

@@ -61,7 +61,7 @@ FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
 def join(
     group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Handle JoinGroup: respond at once, with the member epoch as the generation.
+    """Handle JoinGroup: respond without delay, with the member epoch as the generation.
 
     If the last member of the consumer protocol is a static member that joins again by the classic
     protocol, the group becomes a classic group.

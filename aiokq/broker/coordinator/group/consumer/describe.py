@@ -24,7 +24,9 @@ __all__ = ["describe_group"]
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of members that use the consumer protocol (KIP-1099); others are `CLASSIC_MEMBER`."""
+"""The type of a member that uses the consumer protocol (KIP-1099); other members have the type
+`CLASSIC_MEMBER`.
+"""
 
 
 def describe_group(

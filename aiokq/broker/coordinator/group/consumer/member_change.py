@@ -185,7 +185,8 @@ class MemberChange:
             except InvalidRegularExpression:
                 if old is None:
                     raise
-                # Another broker accepted the expression, perhaps with google-re2: keep its matches.
+                # Another broker accepted the expression, perhaps because it has google-re2: keep
+                # the topics that it found.
                 self._regexes[regex] = old
                 continue
             matched = resolve(match, self._context.topics.names())

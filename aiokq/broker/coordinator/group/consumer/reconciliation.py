@@ -1,4 +1,6 @@
-"""One step of a member towards its target assignment: first revocation, then free partitions.
+"""One step of a member towards its target assignment.
+
+The member first revokes partitions; after that, it gets new partitions as they become free.
 
 `reconcile` is a pure function from a member to its next state.
 
