@@ -46,7 +46,9 @@ block stays in use until the last of these requests is answered.
 """
 
 ANSWER_COST: Final = 16
-"""Weight of an answer's byte in a connection's share of a turn; a request's byte has weight 1.
+"""Number of bytes that one byte of an answer counts as in a connection's share of a turn.
+
+A byte of a request counts as one byte.
 
 Encoding a large answer takes longer than appending as many bytes: a Metadata answer of 80 KB takes
 12 ms, a Produce request of 512 KB less than 1 ms. Small answers, such as those to Produce, count

@@ -48,6 +48,7 @@ class ConnectionCounts:
         """Return the setting, with its value, that forbids one more connection.
 
         Return None if one more connection is permitted.
+
         Args:
             listener: the name of the listener that the client connected to.
             host: the client's address, in brackets if it is IPv6.

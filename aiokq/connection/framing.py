@@ -355,8 +355,8 @@ class FrameReader:
 def foreign_protocol(start: bytes) -> str | None:
     """Return advice if the first 4 bytes suggest another protocol; `None` if they may be Kafka.
 
-    Read as a size, the bytes that suggest another protocol mean at least 320 MiB. No first frame is
-    so large.
+    As the size of a frame, the bytes that suggest another protocol would mean at least 320 MiB. No
+    first frame is that large.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

@@ -78,7 +78,8 @@ class ResponseWriter:
         """Send a small response without waiting; return its size.
 
         Returns `None` if nothing was sent, because the response is large or has file ranges, or
-        because the transport is not ready or has failed. `write` must send this response.
+        because the transport is not ready or has failed. The caller then passes the response to
+        `write`.
         """
         # hot: benchmarks/micro/produce.py; a coroutine per response costs more than everything else
         size = 0

@@ -32,8 +32,8 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """Queue of the batches of one partition.
 
-    The batches are in a SendWindow (send_window.py); a refused batch ends the current window.
-
+    The batches are in a SendWindow (send_window.py): after a refused batch, no batch is sent until
+    all batches in flight are answered.
     Without idempotence, a retry could change the order of the batches. Therefore a partition
     without idempotence has at most one batch in flight, unless `retries` or `acks` is 0.
 
@@ -311,8 +311,8 @@ class PartitionQueue:
     def leader_moved(self, leader: int, leader_epoch: int, now: float) -> None:
         """Set the leader and its epoch; a leader of -1 means that the partition has no leader.
 
-        A leader ends the pause and clears `blocked_by`. With idempotence, batches that are in
-        flight to another broker are sent again to the new leader, in order.
+        Unless `leader` is -1, the call ends the pause and clears `blocked_by`. With idempotence,
+        batches that are in flight to another broker are then sent again to this leader, in order.
         """
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -489,7 +489,7 @@ class PartitionQueue:
         renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
         proves that it was not written. If certainly none of the batches was
         written, numbering continues: in the same epoch if no sequence number is missing, or else
-        from sequence 0 of a new epoch.
+        from sequence 0 in a new epoch or with a new producer id.
 
         Returns:
             The first batch that may have been written; None if all were certainly not written.

@@ -1,7 +1,7 @@
 """Sender: sends the Produce requests of one broker, several of which may be in flight.
 
 There is one Sender per broker, and no Sender waits for another. A request has at most one batch per
-partition, and at most max_request_size bytes of batches. A batch that is larger is sent alone.
+partition, and at most max_request_size bytes of batches. A batch above this limit is sent alone.
 """
 
 from __future__ import annotations

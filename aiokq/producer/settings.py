@@ -34,9 +34,9 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 class ProducerSettings(ProducerRules, ClusterSettings):
     """How records are batched, kept and delivered. Names, units and defaults are mostly Kafka's.
 
-    Two defaults differ. `batch_size` is 128 KiB instead of 16 KiB: it is an upper limit, and the
-    memory of a batch grows with its records. `linger_ms` is 5, as in Kafka since 4.0, but records
-    that are awaited do not linger unless `linger_ms` is set (`linger_when_awaited`).
+    `batch_size` is 128 KiB instead of Kafka's 16 KiB: it is an upper limit, and the memory of a
+    batch grows with its records. `linger_ms` is 5, as in Kafka since 4.0, but if it is not set,
+    batches do not linger while every record is awaited (`linger_when_awaited`).
 
     If `delivery_timeout_ms` is set, it limits the timeouts that are not set. `linger_ms` is at most
     a quarter of `delivery_timeout_ms`, and `max_block_ms` is at most `delivery_timeout_ms`.

@@ -1,8 +1,8 @@
 """GroupProgress: commits the offsets of a stream for a consumer group, so that tools can show lag.
 
 The query resumes from its checkpoint, not from the group's offsets. So a failed commit does not end
-the query: the newest positions are kept and committed later. A batch waits for its commit only as
-long as commits succeed.
+the query: the newest positions are kept and committed later. Batches stop waiting for their commits
+when a commit fails or takes long, and wait again when a commit has succeeded.
 """
 
 from __future__ import annotations

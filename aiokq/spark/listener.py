@@ -41,7 +41,7 @@ _PHASE: Final = ("query", "phase")
 
 
 ENDED_KEPT: Final = 100
-"""Number of ended query names whose counters are kept."""
+"""Maximum number of names for which counters are kept although no query of the name runs."""
 
 
 @dataclass

@@ -45,7 +45,7 @@ AHEAD_BYTES: Final = 16 * FETCH_BYTES
 Fetching of the range that the task is reading does not pause at this limit.
 """
 END_OF_LOG_WAIT_MS: Final = 500
-"""Milliseconds that a broker may hold a fetch at the end of its log."""
+"""Milliseconds for which a broker may hold a fetch whose offset is the end of the log."""
 AGAIN: Final = 0.1
 """Seconds between two fetches of an offset that the broker should have but reports out of range."""
 

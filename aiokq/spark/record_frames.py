@@ -74,9 +74,10 @@ async def frames(
 
     ``async for part in frames(spark, consumer.batches())``. A frame holds the records that arrived
     until there were ``max_rows`` or ``max_wait`` had passed. Nothing is read ahead while a frame is
-    processed, so memory is bounded by one frame. The iteration ends with the source. In a group set
-    ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`: automatic commit counts a batch
-    as processed when the next one is requested, which is before its frame is processed.
+    processed, so memory is bounded by one frame. The iteration ends with the source. In a consumer
+    group, set ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`: automatic commit
+    counts a batch as processed when the next batch is requested, which is before the frame of the
+    first batch is processed.
 
     Args:
         source: a wait for its next batch must be cancellable without losing a batch, as with
