@@ -132,6 +132,14 @@ def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:
 _ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
 
 
+_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
+
+EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
+"""Bytes of metadata after which a cluster without a directory writes a snapshot of it. Tests reset
+such a cluster thousands of times, and its files may be in memory.
+"""
+
+
 class EmbeddedCluster:
     """A Kafka cluster in this process, for any client.
 
@@ -192,6 +200,10 @@ class EmbeddedCluster:
                 "environment must be an Environment (aiokq.core.environment) or None, not "
                 f"{environment!r}"
             )
+        if data_dir is None and not any(
+            one.replace("_", ".") == _SNAPSHOTS for one in settings or {}
+        ):
+            settings = {**(settings or {}), _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
         self._settings = broker_settings(settings, profile=profile)
         if log_directories(self._settings):
             raise ConfigError(

@@ -151,9 +151,9 @@ class BrokerSettings:
     )
     controller_quorum_voters: str = _setting(
         "",
-        "Voters of the quorum as id@host:port; only this node is allowed.",
+        "Voters of the quorum as id@host:port; only this node is allowed. If it is set, a new "
+        "metadata log has no voters of its own (kraft.version 0).",
         kind="list",
-        has_effect=False,
     )
     controller_quorum_bootstrap_servers: str = _setting(
         "",

@@ -365,23 +365,30 @@ class MetadataReader:
     ) -> bool:
         """Whether a kill or a power cut during one append can have left the bytes from a position.
 
-        The first append of an epoch has two batches. After a power cut, the second batch may be on
-        the disk although a sector before it is not; that sector then has zeros.
+        The first append of an epoch has two batches, written in one call. After a power cut, a
+        sector of the first batch may be missing from the disk, and have zeros, although later
+        sectors are there.
 
         Args:
             header: the header of a batch with a wrong checksum; None if there is no whole batch.
             epoch: the epoch of the last whole batch.
         """
-        if header is not None and position + header.size < size:
-            return False
         behind = list(batches_behind(file, position + 1, size, expected, self._crc32c))
-        if not behind:
+        if not behind and (header is None or position + header.size >= size):
             return True
-        (at, second), *more = behind
-        hole = file.pread(min(-position % SECTOR or SECTOR, at - position), position)
-        return (
-            not more and at + second.size == size and second.leader_epoch > epoch and not any(hole)
-        )
+        if len(behind) > 1 or any(at + one.size < size for at, one in behind):
+            return False
+        boundary = position + -position % SECTOR
+        start = position if header is None else boundary
+        end = min(max(boundary, start) + (0 if header is None else SECTOR), size)
+        missing = file.pread(max(end - start, 0) or SECTOR, start)
+        if not missing or any(missing):
+            return False
+        # The epoch of the first batch may be missing, too, and so may the whole second batch.
+        epochs = [one.leader_epoch for _, one in behind]
+        if header is not None:
+            epochs.append(header.leader_epoch)
+        return not behind or max(epochs) > epoch
 
     def _check_level(self, state: MetadataState) -> None:
         level = state.image.metadata_version

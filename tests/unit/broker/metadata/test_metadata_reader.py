@@ -214,6 +214,34 @@ def test_a_sector_that_a_power_cut_left_unwritten_is_torn(files: MemoryFiles) ->
         read(files)
 
 
+@pytest.mark.parametrize("left", [9, 12, 15, 16, 40, 61, 84])
+def test_the_first_append_of_an_epoch_may_lose_the_sector_after_a_boundary(
+    files: MemoryFiles, left: int
+) -> None:
+    """The control batch then has a header, whole or in part, and a wrong checksum."""
+    log = opened(files)
+    record = config(1)
+    record.value = "v" * 1000
+    size = len(files.read_bytes(SEGMENT))
+    log.append(record)
+    after = len(files.read_bytes(SEGMENT))
+    record.value = "v" * (1000 + -(2 * after - size + left) % 512)
+    log.append(record)
+    assert (len(files.read_bytes(SEGMENT)) + left) % 512 == 0
+    log.close(clean=False)
+    before = files.read_bytes(SEGMENT)
+    log = opened(files, lead=False)
+    log.lead([*topic(6), *(config(2) for _ in range(10))])
+    log.close(clean=False)
+    began = bytearray(files.read_bytes(SEGMENT)[len(before) :])
+    began[left : left + 512] = bytes(512)
+    replaced(files, before + bytes(began))
+    state = read(files)
+    assert state.torn is not None
+    assert state.torn.position == len(before)
+    assert "t6" not in state.image.topics
+
+
 def test_a_snapshot_that_is_damaged_is_refused(files: MemoryFiles) -> None:
     """The log before it may be gone."""
     log = opened(files)
