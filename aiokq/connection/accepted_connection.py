@@ -201,8 +201,8 @@ class AcceptedConnection:
     def check(self, now: float) -> None:
         """Close the connection of an idle or stalled client.
 
-        A client is stalled if it has stopped in the middle of a request, or does not read the last
-        response.
+        A client is stalled if it has stopped in the middle of a request, takes longer than
+        `max_idle` to send a request, or does not read the last response.
         """
         limits = self._server.limits
         if self.busy or not self.transport.made:  # a TLS handshake has its own timeout

@@ -27,8 +27,8 @@ class ServerLimits:
             brackets (`max.connections.per.ip.overrides`).
         max_connections_of_listener: largest number of connections by listener name in capitals
             (`listener.name.<name>.max.connections`).
-        max_idle: time after which an idle client is disconnected (`connections.max.idle.ms`); 0
-            for no limit.
+        max_idle: time after which an idle client is disconnected (`connections.max.idle.ms`), and
+            longest time that a request may take to arrive; 0 for no limit.
         read_stall: time without data after which a client is disconnected in the middle of a
             request. Kafka waits for `max_idle`.
         write_stall: time without progress after which a client is disconnected in the middle of a

@@ -487,9 +487,9 @@ class PartitionQueue:
 
         If a batch may have been written, it has to be sent again unchanged before any batch is
         renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
-        proves that it was not written. If certainly none of the batches was
-        written, numbering continues: in the same epoch if no sequence number is missing, or else
-        from sequence 0 in a new epoch or with a new producer id.
+        proves that it was not written. If certainly none of the batches was written, numbering
+        continues: in the same epoch if no sequence number is missing, or else from sequence 0 in a
+        new epoch or with a new producer id.
 
         Returns:
             The first batch that may have been written; None if all were certainly not written.

@@ -138,7 +138,8 @@ class MicroBatchPlanner:
         """Return the ends of the logs, raised to the positions of the query for a while.
 
         A new leader may briefly report a lower end than the previous leader. The end of a recreated
-        topic is not raised, because its log stays shorter.
+        topic is not raised, because its log stays shorter. With Trigger.AvailableNow, no end is
+        raised.
         """
         ends = dict(latest.ends)
         now = self._now()
