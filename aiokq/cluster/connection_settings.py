@@ -64,8 +64,8 @@ def tls_context(settings: ClusterValues) -> ssl.SSLContext:
             context.load_cert_chain(
                 settings.ssl_certfile,
                 settings.ssl_keyfile,
-                # Without this callback, OpenSSL would ask for a missing password on the terminal;
-                # with an empty password, it fails.
+                # Without this callback, OpenSSL would ask for a missing password on the terminal.
+                # With an empty password, loading the key fails instead.
                 lambda: "" if password is None else password,
             )
         except (OSError, ssl.SSLError) as error:

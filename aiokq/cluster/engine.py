@@ -166,7 +166,7 @@ class ClusterEngine:
     # -- lifecycle --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata. Does nothing if started.
+        """Bind to the running loop and wait for the first metadata; no effect if already started.
 
         If ``bootstrap_timeout_ms`` is 0, the call does not wait. If the first call fails or is
         cancelled, the engine is closed.
@@ -176,7 +176,7 @@ class ClusterEngine:
                 Raised immediately if every address failed with an error that a retry cannot solve,
                 or, with the cause `AuthenticationFailed`, if a broker refused the credentials.
             ConfigError: ``bootstrap_servers`` is not set.
-            Closed: the engine was closed, or ended by a bug (the cause).
+            Closed: the engine was closed, or ended by a bug (see `__cause__`).
             WrongLoop: the engine was started on another loop or in a parent of this process.
         """
         self._binding.bind()
@@ -261,7 +261,7 @@ class ClusterEngine:
         """Check that the engine is open, and is used on its loop and in its process.
 
         Raises:
-            Closed: not started, closed, or ended by a bug (the cause).
+            Closed: not started, closed, or ended by a bug (see `__cause__`).
             WrongLoop: another event loop, or a forked process.
         """
         self._binding.check()
@@ -279,7 +279,7 @@ class ClusterEngine:
         """Check like `bind`, but also allow calls before `start`.
 
         Raises:
-            Closed: closed, or ended by a bug (the cause).
+            Closed: closed, or ended by a bug (see `__cause__`).
             WrongLoop: another event loop, or a forked process.
         """
         self._binding.check_bound()
@@ -326,7 +326,7 @@ class ClusterEngine:
                 dropped and counted.
 
         Raises:
-            Closed: closed, or ended by a bug (the cause).
+            Closed: closed, or ended by a bug (see `__cause__`).
             WrongLoop: another event loop, or a forked process.
             ValueError, TypeError: ``limit`` is not an integer of at least 1.
         """

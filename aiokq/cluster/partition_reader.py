@@ -272,7 +272,8 @@ class PartitionReader:
         Args:
             timestamp: milliseconds since the epoch, for the first record at or after that time; or
                 "earliest", "latest", "max_timestamp" (the record with the greatest timestamp).
-            isolation_level: with "read_committed", "latest" is the last stable offset.
+            isolation_level: with "read_committed", "latest" is the last stable offset; otherwise it
+                is the high watermark.
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Returns:

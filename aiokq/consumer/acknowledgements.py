@@ -90,9 +90,9 @@ class Acknowledgements:
     def done(self, item: Record | RecordBatch[Record]) -> None:
         """Acknowledge a record or a batch.
 
-        The call has no effect if the item was acknowledged before, or if its partition was revoked
-        or its topic deleted. If reading a batch stopped at an error, the batch is acknowledged up
-        to its `next_offset`.
+        The call has no effect if the item was acknowledged before, if its partition was revoked or
+        its topic deleted, or if the item is a single record of a batch. If reading a batch stopped
+        at an error, the batch is acknowledged up to its `next_offset`.
 
         Raises:
             TypeError: `item` is neither a record nor a batch.

@@ -131,7 +131,7 @@ class RecordOffsets:
         self._reached = cursor.position
 
     def cover(self, position: int) -> bool:
-        """Whether the offsets include those of the records from `position` on."""
+        """Whether the offsets of all decodable records from `position` on are known."""
         return self._first <= position < self._reached
 
     def count(self, start: int, end: int) -> int:

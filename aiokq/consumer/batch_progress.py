@@ -140,7 +140,7 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """Return a cursor at `position`, to fork but not to move; None if none is at `position`."""
+        """Return a cursor at `position`, which must not be moved; None without such a cursor."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor

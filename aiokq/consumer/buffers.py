@@ -40,9 +40,9 @@ class Extent(NamedTuple):
     """The end of fetched batches, according to the header of the last complete batch."""
 
     end_offset: int
-    """The offset after the last complete batch; -1 without one, or if its header is invalid."""
+    """The offset after the last complete batch; -1 without one, or if the batch is too short."""
     leader_epoch: int
-    """The leader epoch of the last batch; -1 if unknown."""
+    """The leader epoch of that batch; -1 if unknown."""
 
 
 def from_offset(data: memoryview, offset: int) -> memoryview:

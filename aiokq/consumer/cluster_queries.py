@@ -24,7 +24,8 @@ P = TypeVar("P", bound=tuple[str, int])
 class ClusterQueries:
     """The queries of a consumer about the cluster.
 
-    The metadata of each existing topic that `partitions` was called for is refreshed until `close`.
+    Once `partitions` was called for an existing topic, the topic's metadata is refreshed until
+    `close`.
     """
 
     def __init__(self, settings: ConsumerValues, engine: ClusterEngine) -> None:

@@ -54,7 +54,7 @@ class _Gone(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """A partition's identity when its commit was requested; it differs after a reassignment."""
+    """The identity of a partition when its commit was requested; a reassignment changes it."""
 
     owner: PartitionState | _Gone | None
     incarnation: int

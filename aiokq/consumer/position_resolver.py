@@ -194,7 +194,11 @@ class PositionResolver:
     # -- lookups
 
     def _start(self, now: float) -> float | None:
-        """Start all lookups that are due; return the loop time of the next, None without a next."""
+        """Start all lookups that are due.
+
+        Returns:
+            Loop time at which the next lookup is due; None if no lookup is waiting.
+        """
         due: float | None = None
         resets: dict[tuple[int, str, int], list[PartitionState]] = defaultdict(list)
         checks: dict[int, list[PartitionState]] = defaultdict(list)

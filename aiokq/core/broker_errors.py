@@ -23,6 +23,6 @@ def __getattr__(name: str) -> type[BrokerError]:
     made = type(
         name, (BrokerError,), {"__doc__": doc, "__module__": __name__, **code_attributes(row)}
     )
-    # Another thread may have created the class in the meantime; all must use the same.
+    # Another thread may have created the class meanwhile; all threads must use the same class.
     found: type[BrokerError] = globals().setdefault(name, made)
     return found

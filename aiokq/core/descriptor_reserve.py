@@ -35,7 +35,7 @@ class DescriptorHolder(Protocol):
         Context: any thread.
 
         Args:
-            behind: selects the connection: the number of connections that have been idle longer.
+            behind: selects the connection by the number of connections that have been idle longer.
 
         Returns:
             None if at most `behind` connections are idle.

@@ -61,7 +61,7 @@ def argument(metavar: str, *, help: str, typed: Any = None) -> Mapping[str, Opti
 
 
 def options(model: type[Any]) -> list[tuple[dataclasses.Field[Any], Option]]:
-    """Return the fields of `model` that are on the command line, in the order of its help."""
+    """Return the fields of `model` that are on the command line, in the order of the help."""
     found: list[tuple[dataclasses.Field[Any], Option]] = []
     for field in dataclasses.fields(model):
         if (given := field.metadata.get(_KEY)) is not None:

@@ -129,7 +129,8 @@ class Outages:
         Args:
             what: one or two words with which the lines begin.
             key: the place of the failure, as passed to `ended`.
-            where: the place for the first line, as names and values.
+            where: the place as the log lines show it, as names and values. The lines of a lasting
+                failure show the place of its first failure.
             member: the partition or similar item that failed, as passed to `recovered`; None if the
                 operation is not for such an item.
         """

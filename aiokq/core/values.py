@@ -29,7 +29,7 @@ M = TypeVar("M", bound="Settings")
 
 
 class _NotTaken(ValueError):
-    """The table does not accept a name or a value; the settings model decides about it."""
+    """The table does not accept a name or a value; the settings model accepts it or raises."""
 
 
 @final
