@@ -84,8 +84,9 @@ class LogDirectories:
             ConfigError: the directories belong to different nodes or clusters, or not to
                 ``node_id``; a ``meta.properties`` is invalid; a directory is named twice, is
                 inside another, or is a copy of another.
-            KafkaStorage: a directory is in use by another broker, or the directory of the metadata
-                log cannot be used, or is new although others are not. The message says what to do.
+            KafkaStorage: a directory is in use by another broker; no log directory can be opened;
+                or the directory of the metadata log cannot be opened, or is new although another
+                directory is not. The message says what to do.
         """
         if metadata_path is None:
             metadata_path = paths[0]

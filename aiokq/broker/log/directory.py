@@ -546,8 +546,8 @@ class LogDirectory:
         """Unlock the directory after a start that was refused before the first log was opened.
 
         If the directory had a clean shutdown marker, the marker is written again, because no log
-        has changed; but not after ``leave_unclean``. If that fails, the next start recovers the
-        logs.
+        has changed; after ``leave_unclean`` it is not written. If the write fails, the next start
+        recovers the logs.
         """
         self._closed = True
         try:

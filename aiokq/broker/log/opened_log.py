@@ -30,7 +30,7 @@ class OpenedLog(NamedTuple):
         segments: the segments, oldest first; at least one.
         high_watermark: the high watermark in the checkpoint; it may lie outside the log.
         forget_behind: lowers the checkpoints of a partition to an offset, durably; called before a
-            truncation, in any thread. One callable for all logs of a directory.
+            truncation, in any thread. All logs of a directory share the callable.
         lower_log_start: lowers the log start checkpoint of a partition to an offset, durably;
             called after a truncation, in any thread.
         changed: whether a clean shutdown has to write anything.

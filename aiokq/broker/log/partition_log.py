@@ -368,9 +368,9 @@ class PartitionLog(ReadableLog):
     async def start_at(self, offset: int, offload: Offload, *, now_ms: int) -> None:
         """Discard all records and continue with an empty log at ``offset``.
 
-        For a follower that has no record in common with its leader's log. Afterwards the log start
-        offset, the log end offset and the high watermark are ``offset``, and no producers or leader
-        epochs are known. Errors have the same effect as in ``truncate_to``.
+        Used by a follower whose log has no record in common with the leader's log. Afterwards the
+        log start offset, the log end offset and the high watermark are ``offset``, and no producers
+        or leader epochs are known. Errors have the same effect as in ``truncate_to``.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -484,8 +484,8 @@ class PartitionLog(ReadableLog):
             else:
                 remove = functools.partial(rename_segments, *where, cut.behind)
                 cut_files(*where, segment, self._epochs, forget_behind=forget, remove_behind=remove)
-            # Lowered last: if it were lowered before the cut, a crash in between would bring
-            # deleted records back.
+            # The log start checkpoint is lowered last: if it were lowered before the cut, a crash
+            # in between would bring deleted records back.
             self._lower_log_start(self.topic_partition, start)
 
         try:

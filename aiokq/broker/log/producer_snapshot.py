@@ -242,9 +242,10 @@ class ProducerReplay:
             break
 
     def begin_segment(self, base_offset: int) -> None:
-        """Write the snapshot at a segment's base offset, durably, unless it exists.
+        """Write the snapshot at a segment's base offset, durably.
 
-        When the earlier segments are deleted, only this snapshot has their producers.
+        Does nothing without ``repair``, or if the segment begins at or before ``start``. When the
+        earlier segments are deleted, only this snapshot has their producers.
 
         Source: Kafka ``LogLoader.recoverSegment``, ``UnifiedLog.rebuildProducerState``.
         """

@@ -280,9 +280,9 @@ class ProducerState:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:
-        """Take over facts from ``before``, the state before a truncation, that are not on disk.
+        """Take over the facts that are not on disk from ``before``, the state before a truncation.
 
-        These are the time when each producer was last seen, the completed transactions whose
+        These facts are the time when each producer was last seen, the completed transactions whose
         markers may be uncommitted, and the producers whose remaining batches were compacted away.
         """
         for old in before:

@@ -77,7 +77,7 @@ GAPS_ANYWHERE: Final = 2**63 - 1
 
 
 def _without_checkpoints(partition: TopicPartition, offset: int) -> None:
-    """Do nothing; for a log without checkpoints."""
+    """Do nothing; used for a log without checkpoints."""
 
 
 def open_log(

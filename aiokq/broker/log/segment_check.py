@@ -129,7 +129,7 @@ def offset_error(header: BatchHeader | None, expected: int, base_offset: int) ->
 
 
 def _contradicts(next_offset: int, held: BatchHeader, expected: int) -> bool:
-    """Whether the next batch shows that there is no gap before ``held``."""
+    """Whether the offset after ``held`` shows that there is no gap before ``held``."""
     return next_offset == expected + held.last_offset_delta + 1 != held.next_offset
 
 

@@ -174,8 +174,8 @@ class ReadableSegment(SegmentFiles):
     def latest_timestamp_ms(self) -> int:
         """Return the largest timestamp; -1 if no record has a timestamp.
 
-        The last entry of a finished segment's time index has the largest timestamp, so only this
-        entry is read.
+        The last entry of a finished segment's time index has the largest timestamp, so usually only
+        this entry is read.
         """
         if self._max_timestamp is not None:
             return self._max_timestamp[0]

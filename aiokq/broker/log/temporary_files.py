@@ -1,4 +1,7 @@
-"""Temporary files that a crash left: of a cleaning, a split, a deletion or a replaced file.
+"""Temporary files that a crash leaves, and what the next start does with them.
+
+The crash interrupted a cleaning, a deletion, the replacement of a file, or the split of a segment,
+which only Apache Kafka does. Files of a split are handled like those of a cleaning.
 
 A cleaning writes its result as ``.cleaned`` and renames it to ``.swap`` file by file, beginning
 with the segment of the largest base offset. It then renames the originals to ``.deleted`` and

@@ -69,8 +69,8 @@ def find_cut(
 ) -> Cut:
     """Compute a cut that leaves no record from ``offset`` on. Reads only; in any thread.
 
-    A batch that holds ``offset`` and earlier offsets is removed completely. Nothing must be
-    appended meanwhile.
+    A batch that holds ``offset`` and earlier offsets is removed completely. The caller makes sure
+    that nothing is appended meanwhile.
 
     Raises:
         OffsetOutOfRange: a batch that holds ``offset`` begins before the high watermark.

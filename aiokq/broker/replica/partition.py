@@ -489,8 +489,8 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
     """Check that a client's leader epoch is the partition's; -1 is not checked.
 
     Raises:
-        FencedLeaderEpoch: the client's epoch is older; it must refresh its metadata.
-        UnknownLeaderEpoch: the client's epoch is newer; it must retry later.
+        FencedLeaderEpoch: the client's epoch is older; the client must refresh its metadata.
+        UnknownLeaderEpoch: the client's epoch is newer; the client must retry later.
     """
     if epoch == NO_EPOCH or epoch == partition.leader_epoch or not partition.is_online:
         return  # for an offline partition, the access to its log raises the error

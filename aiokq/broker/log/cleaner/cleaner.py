@@ -90,7 +90,7 @@ class LogCleaner:
             try:
                 more = await self.clean_dirtiest() is not None
             except KafkaStorage as error:
-                refused = error  # the log is postponed or its directory offline
+                refused = error  # the log is postponed, or its directory is offline
         if refused is not None:
             raise refused
 

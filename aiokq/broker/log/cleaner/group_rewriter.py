@@ -143,7 +143,7 @@ class GroupRewriter:
     def rewrite(self) -> Generator[int, None, None]:
         """Write the copy durably as ``.swap``; yield the bytes that each step has processed.
 
-        If it fails or is closed early, ``.cleaned`` files remain for ``discard``.
+        If the generator fails or is closed early, ``.cleaned`` files remain for ``discard``.
 
         Raises:
             CorruptRecord: a batch is damaged.
