@@ -88,8 +88,8 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
 
     A voter is this node if it has the id and a host of this node. Its port is not compared with
     those of the listeners, as in Kafka. A bootstrap server has no id; it is this node if it has a
-    host of this node and the port of a listener in `controller.listener.names`, as it is opened or
-    as it is advertised.
+    host of this node and the opened or the advertised port of a listener in
+    `controller.listener.names`.
 
     The hosts of this node are localhost and the loopback addresses, the wildcard addresses, the
     hosts in `listeners` and `advertised.listeners`, and the name of the machine. No name is
@@ -124,8 +124,8 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
 def has_dynamic_voters(settings: BrokerSettings) -> bool:
     """Tell whether a new metadata log of the node names its voters (`kraft.version` 1).
 
-    As in Kafka, it does with `controller.quorum.bootstrap.servers`, unless
-    `controller.quorum.voters` names the voters.
+    As in Kafka, this is so if `controller.quorum.bootstrap.servers` is set and
+    `controller.quorum.voters` is not.
     """
     return _has_parts(settings.controller_quorum_bootstrap_servers) and not _has_parts(
         settings.controller_quorum_voters
@@ -143,7 +143,7 @@ def controller_addresses(listeners: Listeners) -> list[Endpoint]:
 def voter_address(settings: BrokerSettings, listeners: Listeners) -> Endpoint | None:
     """Return the address of the only voter that a new metadata log of the node names.
 
-    None if the log names no voters (`kraft.version` 0).
+    The result is None if such a log names no voters (`kraft.version` 0).
 
     Raises:
         ConfigError: the log names its voters, and the node has no listener for controllers.

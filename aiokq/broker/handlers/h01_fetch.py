@@ -3,7 +3,7 @@
 The partitions of the fetch session are read in turn. If they have fewer than `min_bytes`, the
 request waits for records up to `max_wait_ms`; an error of a partition, or a diverging epoch, ends
 the wait. Versions 0-3 get records converted to message formats 0 and 1. A fetch with a replica id
-comes from a follower; its fetch offset shows how far the follower has replicated the log.
+from 0 on comes from a follower; its fetch offset shows how far the follower has replicated the log.
 
 Errors of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 FETCH_SESSION_TOPIC_ID_ERROR.
@@ -173,7 +173,7 @@ class _Permits:
             self._decisions = Decisions(call, Operation.READ, ResourceType.TOPIC)
 
     def check(self, topic: str) -> None:
-        """Check that the client may read a topic.
+        """Check that the client may read a topic, or replicate it if the client is a follower.
 
         Raises:
             TopicAuthorization: the client lacks the permission.

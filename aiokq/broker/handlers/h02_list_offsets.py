@@ -1,9 +1,10 @@
 """ListOffsets (2), versions 1-11, 0 with `legacy`: find offsets by time or by position in the log.
 
-For a timestamp, the response has the offset of the first record that is not older. Negative
-timestamps have special meanings: -1 is the end, -2 the start, -3 the record with the largest
-timestamp, and -4 the start of the local log. -5 and -6 ask for tiered data; there is none, and the
-offset is -1. With READ_COMMITTED the end is the last stable offset.
+For a timestamp, the response has the offset of the first record whose timestamp is not lower, or -1
+if there is no such record. Negative timestamps have special meanings: -1 is the end, -2 the start,
+-3 the record with the largest timestamp, and -4 the start of the local log. -5 and -6 ask for
+tiered data; there is none, and the offset is -1. The end is the high watermark, or with
+READ_COMMITTED the last stable offset.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (a special timestamp that the version does not

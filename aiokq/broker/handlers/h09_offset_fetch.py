@@ -134,7 +134,7 @@ def _name_topics(
 ) -> list[OffsetFetchResponseTopics]:
     """Complete each topic's name and id; return responses for unknown ids and refused topics.
 
-    The offsets of a topic that does not exist are looked up by name: they may outlive the topic.
+    A topic that does not exist is looked up by name, because its offsets may not be removed yet.
     """
     if group.topics is None:
         return []

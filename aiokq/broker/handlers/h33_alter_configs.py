@@ -122,7 +122,7 @@ async def alter(
     named: Collection[str],
     validate_only: bool,
 ) -> None:
-    """Change the settings of a topic, a group, this node or all nodes, with immediate effect.
+    """Change the settings of a topic, a group, this node or all nodes.
 
     Args:
         named: the settings that the request names.

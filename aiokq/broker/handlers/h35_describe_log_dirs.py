@@ -94,7 +94,10 @@ def _absolute(path: str) -> str:
 
 
 def _volume(files: Files, path: str) -> tuple[int, int]:
-    """Return the bytes of a directory's volume, and the bytes that a process may still use."""
+    """Return the size of a directory's volume, and the bytes that a process can still use.
+
+    Both are -1 if the disk does not answer.
+    """
     try:
         return files.disk_usage(path)
     except OSError:

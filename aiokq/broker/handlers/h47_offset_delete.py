@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets of existing partitions. A deleted topic's offsets were deleted with it."""
+    """Delete the offsets of existing partitions, and refuse the others.
+
+    When a topic is deleted, the coordinator removes the offsets of the topic without a request.
+    """
     try:
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:

@@ -257,7 +257,8 @@ class Migration:
     def _directory(self, topic: PrivateTopic, index: int) -> uuid.UUID:
         """Return the id of the directory that has a partition.
 
-        For a partition that was not found, it is the id of a missing directory, or ``UNASSIGNED``.
+        For a partition that was not found, the result is the id of a missing directory or, if no
+        directory is missing, ``UNASSIGNED``.
         """
         place = self._places.get(TopicPartition(topic.name, index))
         if place is not None:

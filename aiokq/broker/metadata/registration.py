@@ -106,7 +106,7 @@ def bootstrap_records(
     metadata transaction.
 
     Args:
-        given: the records of ``bootstrap.checkpoint``; None if the file is missing, and the log
+        given: the records of ``bootstrap.checkpoint``; None if the file is missing. The log then
             gets the default features of a new directory.
         min_insync_replicas: setting of the node, which becomes that of all brokers if eligible
             leader replicas are on.
@@ -252,11 +252,11 @@ def leadership_records(
     """Return the changes of partitions that a node appends at a start.
 
     A partition without a leader gets this node as its leader if no acknowledged record can be
-    missing here: if the node is in sync, or is eligible, or was the last leader of a partition
-    without in-sync and eligible replicas. After an unclean shutdown of a log directory, each
-    partition in it that the node already leads gets a new leader epoch, because a power cut may
-    have removed records that readers saw in the old epoch. Partitions in offline directories, and
-    all other partitions, do not change.
+    missing here. This is so if the node is in sync; if no replica is in sync and the node is
+    eligible; or if no replica is in sync or eligible and the node was the last leader. After an
+    unclean shutdown of a log directory, each partition in it that the node already leads gets a new
+    leader epoch, because a power cut may have removed records that readers saw in the old epoch.
+    Partitions in offline directories, and all other partitions, do not change.
 
     Args:
         was_clean: returns whether the last shutdown of a partition's log directory was clean; None
