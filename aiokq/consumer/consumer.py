@@ -63,8 +63,9 @@ class Consumer:
     moves when a record is delivered: a cancelled wait loses nothing, and after `break` another loop
     continues with the next record. Only one task may read at a time; to read in several tasks, use
     `streams(n)`. If a second task reads while the first task waits for a record, the second task
-    gets a RuntimeError. If the first task is processing a record, the first task gets the error
-    once it has read its current chunk of fetched records.
+    gets a RuntimeError. If a second task begins an `async for` loop while the first task processes
+    a record of its own loop, the first task gets the error after its current chunk of fetched
+    records.
     `async for` ends when `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. If
