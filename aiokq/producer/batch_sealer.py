@@ -60,8 +60,9 @@ class BatchSealer:
         Returns:
             True if the batch is sealed. False if the batch is being compressed in the executor, or
             if `broke(queued, where, error)` was called because of an exception. After the
-            compression in the executor, `sealed(queued)` or `broke` is called, unless the batch has
-            failed in the meantime, for example because it expired.
+            compression in the executor, `sealed(queued)` is called, unless the batch has failed in
+            the meantime, for example because it expired. If the compression raises, `broke` is
+            called.
         """
         try:
             return self._seal(queued, sealed, broke)

@@ -326,7 +326,7 @@ class ProducerMetadata:
             self._removed(topic)
 
     def _removed(self, topic: str) -> None:
-        """Make the queued and new batches of a deleted topic wait until the topic is recreated."""
+        """Make batches of a deleted topic wait for its recreation, at most until a lookup fails."""
         logger.warning("topic no longer exists: topic=%s", topic)
         gone = UnknownTopicOrPartition(f"topic {topic!r} was deleted", topic_partition=topic)
         for queue in self._queues.of_topic(topic):

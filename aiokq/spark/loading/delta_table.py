@@ -118,7 +118,7 @@ class DeltaTable:
             ) from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; the table is read as a whole."""
+        """See `Table.find`; yields one `Found` for all batches."""
         table = self._open()
         if table is None:
             yield nothing_found(manifests, "there is no Delta table")

@@ -135,7 +135,7 @@ class IcebergTable:
             raise LoadFailed(f"{self._name}: the Iceberg table refused a batch: {error}") from error
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; the table is read as a whole."""
+        """See `Table.find`; yields one `Found` for all batches."""
         table = self._opened(make=False)
         if table is None:
             yield nothing_found(manifests, f"there is no Iceberg table {self._name}")

@@ -202,7 +202,7 @@ class _Load:
         """Run the query to its end; retry if Spark could not start a Python worker in time.
 
         Returns:
-            the query's id; None if the load was told to stop before the first query.
+            the query's id; None if no run of the load has started a query yet.
 
         Raises:
             LoadFailed: the query has failed.
