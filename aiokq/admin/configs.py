@@ -58,9 +58,9 @@ async def by_node(
     remaining: float,
     ask: Ask[Outcome],
 ) -> dict[ConfigResource, Outcome | KafkaError]:
-    """Send each node a request about its resources.
+    """Send each node a request about the resources that the node serves.
 
-    If one of several nodes fails, only the resources of that node fail.
+    If one of several nodes fails, only the resources that it serves have an error.
 
     Raises:
         KafkaError: there is only one node to ask, and it failed.
@@ -85,7 +85,7 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """Return the node that serves the resource: a broker's configs are known only to that broker.
+    """Return the node that serves a resource: for a broker that broker, else any node.
 
     Raises:
         ConfigError: the name of a broker is not a number.

@@ -97,7 +97,8 @@ async def _once(
     """Make one attempt; return errors by partition, `GroupNotEmpty` for partitions to be retried.
 
     Raises:
-        ForeignMembers: a group of the consumer protocol has members that are not aiokq's.
+        ForeignMembers: a group of the consumer protocol has members that are not aiokq's, or that
+            use the classic protocol.
         KafkaError: a member cannot be removed, or the group cannot be held.
     """
     described = await describe_groups(

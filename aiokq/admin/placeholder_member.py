@@ -230,7 +230,8 @@ class PlaceholderMember:
         """Remove the other members as soon as this member is in the group.
 
         Returns:
-            The ids of the removed members; empty if the join ended first.
+            The ids of the removed members; empty if the join ended before this member was seen in
+            the group.
         """
         while True:
             others = await self._others()

@@ -132,8 +132,8 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
 def _assign_same_partitions(topics: list[_Topic]) -> None:
     """For each partition number, give that partition of every topic to one member.
 
-    The member's rack must have a replica of each of these partitions. Without such a member, the
-    partitions stay free.
+    The member must have room for each of these partitions, and a replica of each in its rack.
+    Without such a member, the partitions stay free.
     """
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):

@@ -134,7 +134,7 @@ class Output:
 
 
 def error_json(error: KafkaError | None) -> Json:
-    """Return an error as a member of a JSON document; null for None."""
+    """Return an error as a value for a JSON document; None, which becomes null, for no error."""
     if error is None:
         return None
     name = getattr(error, "name", type(error).__name__)
@@ -159,7 +159,7 @@ def discard_output() -> None:
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """Escape what the terminal's encoding lacks: an unusual name must not end a listing."""
+    """Escape characters that the output's encoding lacks, so that they do not end the command."""
     if text.isascii():
         return text
     return text.encode(encoding, "backslashreplace").decode(encoding)

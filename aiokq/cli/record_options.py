@@ -100,7 +100,7 @@ class ReadOptions:
             "--partition", "-p", minimum=0, metavar="N", help="Only this partition; repeatable."
         ),
     )
-    """Partitions of the one topic; empty for all."""
+    """Partitions to read of the topic, which must then be the only one; empty for all."""
     group: str | None = field(
         default=None,
         metadata=option(

@@ -29,7 +29,8 @@ def client_settings(
 ) -> S:
     """Return the settings of one client.
 
-    One file serves all commands: settings of other clients are ignored, unknown names are refused.
+    One file serves all commands: settings of other kinds of clients are ignored in the file, but
+    unknown names are refused.
 
     Args:
         bootstrap_servers: the servers given on the command line; None if not given.

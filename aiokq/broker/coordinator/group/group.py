@@ -76,7 +76,7 @@ class Group(Protocol):
     def unloaded(self) -> None:
         """Cancel timers, and answer pending requests with NOT_COORDINATOR.
 
-        Called when the leadership has ended.
+        Called when the leadership has ended, or when the group was removed or replaced.
         """
         ...
 
@@ -92,7 +92,8 @@ class Group(Protocol):
     ) -> None:
         """Refuse a commit unless it is from a current member with the current generation or epoch.
 
-        An empty group also accepts commits without a generation or epoch. In a classic group, a
+        An empty group also accepts commits without a generation or epoch, and any group accepts a
+        transactional commit that names no member, as old clients send it. In a classic group, a
         commit outside a transaction restarts the session of the member, as a heartbeat does.
 
         Raises:

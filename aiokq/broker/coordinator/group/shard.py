@@ -147,7 +147,11 @@ class GroupShard:
     def _join_new_group(
         self, replaced: Group | None, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
-        """Create a classic group, which replaces an empty group of the consumer protocol."""
+        """Create a classic group for its first member.
+
+        Args:
+            replaced: an empty group of the consumer protocol with the same id, if there is one.
+        """
         group_id = request.group_id
         group = self._groups.new_classic(group_id, instant.timestamp_ms)
         outcome = classic_join.join(group, request, caller, instant)

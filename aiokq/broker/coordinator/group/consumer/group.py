@@ -332,7 +332,8 @@ class ConsumerGroup:
         """Refuse a commit unless it is from a current member at its epoch.
 
         An empty group accepts a commit without epoch: from an admin client, or from a consumer
-        with partitions assigned by hand.
+        with partitions assigned by hand. Any group accepts a transactional commit that names no
+        member, as old clients send it.
 
         Raises:
             UnknownMemberId: there is no such member.

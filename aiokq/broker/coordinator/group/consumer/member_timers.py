@@ -64,7 +64,10 @@ class MemberTimers:
         )
 
     def start_join(self, member: ConsumerMember, instant: Instant) -> None:
-        """Give a classic member its rebalance timeout to join again; later calls change nothing."""
+        """Give a classic member its rebalance timeout to join again.
+
+        While this timer runs, further calls change nothing.
+        """
         if self._key("join", member.member_id) not in self._context.timers:
             self._start_rebalance("join", member, "did not rejoin in time", instant)
 
@@ -87,7 +90,7 @@ class MemberTimers:
         self._context.timers.schedule(self._key(kind, member_id), instant.now + timeout, expire)
 
     def cancel(self, member_id: str, *kinds: Kind) -> None:
-        """Cancel these timers of a member; without kinds, all of them."""
+        """Cancel the timers of these kinds of a member; all of its timers if no kind is given."""
         for kind in kinds or _KINDS:
             self._context.timers.cancel(self._key(kind, member_id))
 
