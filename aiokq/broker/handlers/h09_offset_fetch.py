@@ -134,7 +134,7 @@ def _name_topics(
 ) -> list[OffsetFetchResponseTopics]:
     """Complete each topic's name and id; return responses for unknown ids and refused topics.
 
-    A topic that does not exist is looked up by name, because its offsets may not be removed yet.
+    A topic that does not exist is looked up by name, because its offsets may still exist.
     """
     if group.topics is None:
         return []

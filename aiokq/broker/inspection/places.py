@@ -72,9 +72,9 @@ class LogFile(NamedTuple):
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition, or that of the metadata log.
+    """The directory of a partition, of the metadata log, or of a log that was set aside.
 
-    `partition` is None if the name is not that of a topic's partition.
+    `partition` is None if the name of the directory is not that of a partition.
     """
 
     path: str

@@ -388,7 +388,7 @@ class _TimeEntries:
             yield at, timestamp, offset + self._check.base_offset
 
     def batch(self, header: BatchHeader) -> None:
-        """Compare the entries for offsets before the batch; then count the batch's timestamp."""
+        """Compare the entries for offsets before the batch, then note the batch's timestamp."""
         while self._next is not None and self._next[2] < header.base_offset:
             self._compare()
         self._largest = max(self._largest, header.max_timestamp_ms)

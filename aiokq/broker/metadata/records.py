@@ -43,7 +43,7 @@ TRANSACTION_MARKERS: Final = (
 """The records of metadata transactions (KIP-868), which change no state themselves."""
 
 NOBODY: Final = -1
-"""The id in place of a leader if a partition has none, and of a replica on an unknown node."""
+"""Stands for the leader of a partition without a leader, and for a replica on an unknown node."""
 
 UNASSIGNED: Final = uuid.UUID(int=1)
 """The directory of a replica for which no log directory was chosen yet."""
