@@ -82,8 +82,8 @@ class _SparseIndex:
         """Read the file unless the entries are in memory.
 
         Args:
-            end: every entry must point below this limit, which is the size of the log in bytes for
-                an offset index, and the segment's next offset for a time index.
+            end: every entry must point below this limit, which is the size of the ``.log`` in bytes
+                for an offset index, and the segment's next offset for a time index.
 
         Raises:
             IndexCorrupt: the file is missing or ends inside an entry, or its entries are not sorted

@@ -81,7 +81,7 @@ class SegmentFiles:
     def release(self) -> None:
         """Drop the reference to the ``.log``, which is reopened when it is needed.
 
-        The file is not closed here, because responses may still be sent from it. The last of them
+        The file is not closed here, because responses may still be sent from it. The last response
         closes it.
         """
         self._forget_file()  # first, because another thread may reopen the file if `_file` is None
@@ -89,7 +89,7 @@ class SegmentFiles:
 
     def close(self) -> None:
         """Close the ``.log``, which is reopened when it is needed."""
-        file = self._file  # read once: another thread may release it meanwhile
+        file = self._file  # read once: another thread may set `_file` to None meanwhile
         if file is not None:
             file.close()
             self._forget_file()

@@ -54,7 +54,7 @@ class TransactionIndex:
         self._files = files
         self._base = base_offset
         self._columns: array[int] = array("q")
-        # The numbers of entries that are in the file and that are durable. They are not flags,
+        # The number of entries in the file, and the number of durable entries. They are not flags,
         # because entries may be appended while another thread syncs the file.
         self._written = self._synced = 0
         self._cut = False  # whether the file has entries that were removed
