@@ -166,7 +166,7 @@ async def _update(
 
 
 def _complain(out: Output, done: Mapping[str, FeatureUpdated]) -> None:
-    """Print each error once: Kafka 4 refuses all updates with one error, which names one feature."""
+    """Print each error once, because Kafka 4 refuses all updates with the same error."""
     by_message: dict[str, list[str]] = {}
     for name, result in done.items():
         if result.error is not None:

@@ -159,7 +159,7 @@ def discard_output() -> None:
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """Escape characters that the output's encoding lacks, so that they do not end the command."""
+    """Escape characters that the output's encoding lacks, so that printing them does not fail."""
     if text.isascii():
         return text
     return text.encode(encoding, "backslashreplace").decode(encoding)
