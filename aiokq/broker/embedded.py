@@ -200,10 +200,10 @@ class EmbeddedCluster:
                 "environment must be an Environment (aiokq.core.environment) or None, not "
                 f"{environment!r}"
             )
-        if data_dir is None and not any(
-            one.replace("_", ".") == _SNAPSHOTS for one in settings or {}
-        ):
-            settings = {**(settings or {}), _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
+        if data_dir is None and (settings is None or isinstance(settings, Mapping)):
+            given = {} if settings is None else settings
+            if not any(str(name).replace("_", ".") == _SNAPSHOTS for name in given):
+                settings = {**given, _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
         self._settings = broker_settings(settings, profile=profile)
         if log_directories(self._settings):
             raise ConfigError(

@@ -149,3 +149,17 @@ def test_data_that_somebody_keeps_is_not_thrown_away():
             assert kafka.node.topics.get("t") is not None
 
     run(1, main)
+
+
+async def test_resets_do_not_make_the_metadata_log_longer_and_longer():
+    """A cluster without a directory may be reset thousands of times, with its files in memory."""
+    async with Broker(**{"metadata.log.max.record.bytes.between.snapshots": 3000}) as broker:
+        sizes = []
+        for _ in range(60):
+            for name in "abcde":
+                await broker.create(name)
+            await broker.node.reset()
+            log = broker.node.storage.metadata
+            sizes.append(log.end_offset - log.start_offset)
+        assert max(sizes[30:]) <= max(sizes[:30])
+        assert len(broker.files.listdir(log.directory)) < 20
