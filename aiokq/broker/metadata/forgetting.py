@@ -109,10 +109,12 @@ def _changes(
     for partition in partitions:
         topic = image.topics[partition.topic]
         state = topic.partitions[partition.partition]
-        places: list[uuid.UUID] = [
+        places: list[uuid.UUID] | None = [
             UNASSIGNED if replica == node_id else place
-            for replica, place in zip(state.replicas, state.directories, strict=True)
+            for replica, place in zip(state.replicas, state.directories, strict=False)
         ]
+        if not state.directories:  # created when the metadata.version had no directories
+            places = None
         records.append(
             PartitionChangeRecord(
                 partition_id=partition.partition,

@@ -8,9 +8,13 @@ import pytest
 
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.forgetting import Forgotten, forget_missing
+from aiokq.broker.metadata.forgetting import Forgotten, _changes, forget_missing
+from aiokq.broker.metadata.image import MetadataImage
 from aiokq.broker.metadata.private_file import MIGRATED_LINE
+from aiokq.broker.metadata.records import partition_record
 from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.types import TopicPartition
+from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, TopicRecord
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import NOW_MS, batch, offsets
 from tests.unit.broker.metadata.metadata_logs import NODE
@@ -61,6 +65,16 @@ async def test_one_that_is_lost_can_be_forgotten_and_its_partitions_begin_anew()
             assert (await broker.produce("t", batch(), partition=index)).error_code == 0
             assert offsets((await broker.fetch_one("t", 1 - index, 0)).records) == [0, 1, 2]
     assert forgotten(files, [A], execute=True) == ((), ())
+
+
+def test_a_partition_from_before_directories_were_recorded_gets_a_new_epoch_only() -> None:
+    """Regression: such a partition, of a metadata.version below 3.7-IV2, ended the command."""
+    image = MetadataImage()
+    topic_id = uuid.UUID(int=77)
+    image.replay(TopicRecord(name="old", topic_id=topic_id))
+    image.replay(partition_record(topic_id, 0, NODE, directory=None))
+    [record] = _changes(image, NODE, [TopicPartition("old", 0)], {uuid.UUID(int=500)})
+    assert record == PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE)
 
 
 async def test_a_replacement_has_the_partitions_of_the_one_that_was_forgotten():
