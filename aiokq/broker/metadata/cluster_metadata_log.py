@@ -177,9 +177,7 @@ class ClusterMetadataLog:
                 f"{directory} is in the last epoch of a quorum, {INT_MAX}: no leader can follow. "
                 "Restore quorum-state and the log from a copy"
             )
-        is_new = not files.is_dir(directory)
-        if is_new:
-            files.mkdirs(directory)
+        files.mkdirs(directory)
         if state.torn is not None:
             _cut_off(files, state.torn)
         remove_unfinished_snapshots(files, directory)
@@ -206,9 +204,9 @@ class ClusterMetadataLog:
                     f"{directory} ends at offset {log.log_end_offset}, but its records at "
                     f"{state.end_offset}: another process may use the directory"
                 )
-            _write_epoch(files, directory, state, node_id, epoch)
-            if is_new:  # writing the epoch has synced the directory itself
+            if known is None:  # the name of the directory may not be durable yet
                 files.sync_dir(directory.rpartition("/")[0] or "/")
+            _write_epoch(files, directory, state, node_id, epoch)
         except BaseException:
             log.close(clean=False)
             raise

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiokq.broker.metadata.records import METADATA_VERSION
 from aiokq.core.errors import ConfigError
-from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = [
     "CONTROLLER_REGISTRATION",
@@ -101,8 +101,7 @@ _CHANGED: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23))
 """All levels of metadata.version that introduced records or fields of records."""
 
 
-@frozen
-class Feature:
+class Feature(NamedTuple):
     """A feature besides metadata.version. Level 0, the lowest, means that it is off.
 
     Attributes:
