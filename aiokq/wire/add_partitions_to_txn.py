@@ -49,7 +49,7 @@ class AddPartitionsToTxnTransaction(Struct):
     """Whether to check that the partitions are in the transaction, instead of adding them."""
 
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, since=4)
-    """The partitions to add to the transaction."""
+    """The partitions to add to the transaction, or to check if `verify_only` is true."""
 
 
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
@@ -142,7 +142,8 @@ class AddPartitionsToTxnResult(Struct):
 class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
     """Response to `AddPartitionsToTxnRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 adds the error code PRODUCER_FENCED.
 

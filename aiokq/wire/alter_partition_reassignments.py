@@ -25,9 +25,7 @@ class ReassignablePartition(Struct):
     """The partition index."""
 
     replicas: list[int] | None = array(i32, nullable_since=0, default=None)
-    """The replicas to place the partitions on, or null to cancel a pending reassignment for this
-    partition.
-    """
+    """The brokers to place the partition on, or null to cancel its pending reassignment."""
 
 
 class ReassignableTopic(Struct):

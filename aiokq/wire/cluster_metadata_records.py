@@ -32,7 +32,8 @@ class FeatureLevelRecord(Message):
     """Metadata record that sets the level of a feature.
 
     A metadata log or snapshot begins with a FeatureLevelRecord that has the metadata version
-    required to read the rest. Its version must stay 0, so that every Kafka version can read it.
+    required to read the rest. The version of the FeatureLevelRecord itself must stay 0, so that
+    every Kafka version can read it.
 
     Source: `FeatureLevelRecord.json`.
     """
@@ -104,7 +105,7 @@ class PartitionRecord(Message):
     """The replicas that are being added."""
 
     leader: int = i32(default=-1)
-    """The lead replica, or -1 if there is no leader."""
+    """The broker id of the leader, or -1 if there is no leader."""
 
     leader_recovery_state: int = i8(tag=0)
     """1 if the partition is recovering from an unclean leader election; 0 otherwise."""

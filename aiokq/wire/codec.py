@@ -4,8 +4,8 @@
     request = decode(MetadataRequest, body, 12)
 
 The contents of records are interpreted (`aiokq.wire.interpret`) until a type has been used a few
-times: a broker's start reads and writes a few metadata records of each type, and to compile their
-codecs would take as long as all else that it does with them.
+times: a starting broker reads and writes only a few metadata records of each type, and compiling
+codecs for them would double the time that these records take.
 
 Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`, the generation of codecs in
 `aiokq.wire.compile`.

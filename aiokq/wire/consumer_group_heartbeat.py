@@ -70,7 +70,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """
 
     subscribed_topic_names: list[str] | None = array(string, nullable_since=0, default=None)
-    """null if it didn't change since the last heartbeat; the subscribed topic names otherwise."""
+    """null if they didn't change since the last heartbeat; the subscribed topic names otherwise."""
 
     subscribed_topic_regex: str | None = string(since=1, nullable_since=1, default=None)
     """null if it didn't change since the last heartbeat; the subscribed topic regex otherwise."""
@@ -97,7 +97,7 @@ class ConsumerGroupHeartbeatAssignment(Struct):
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
         ConsumerGroupHeartbeatTopicPartitions
     )
-    """The assigned partitions that the member can use at once."""
+    """The assigned partitions that the member can use immediately."""
 
 
 class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatRequest):
@@ -136,4 +136,4 @@ class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatReq
     assignment: ConsumerGroupHeartbeatAssignment | None = struct(
         ConsumerGroupHeartbeatAssignment, nullable_since=0
     )
-    """null if not provided; the assignment otherwise."""
+    """The assignment of the member, or null if it didn't change."""

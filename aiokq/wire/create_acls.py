@@ -78,7 +78,8 @@ class CreateAclsResponse(Response, request=CreateAclsRequest):
 
     Apache Kafka 4.0 removed the versions before 1.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 is the first flexible version.
 

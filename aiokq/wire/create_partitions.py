@@ -21,7 +21,7 @@ class CreatePartitionsAssignment(Struct):
     """
 
     broker_ids: list[int] = array(i32)
-    """The assigned broker IDs."""
+    """The brokers to place the new partition on."""
 
 
 class CreatePartitionsTopic(Struct):
@@ -39,7 +39,7 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = array(
         CreatePartitionsAssignment, nullable_since=0
     )
-    """The new partition assignments."""
+    """The brokers of each new partition, or null to let the controller choose them."""
 
 
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
@@ -90,7 +90,8 @@ class CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(Response, request=CreatePartitionsRequest):
     """Response to `CreatePartitionsRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 is the first flexible version.
 

@@ -170,7 +170,8 @@ class CreateTopicsResponse(Response, request=CreateTopicsRequest):
 
     Version 2 adds the throttle time.
 
-    From version 3 on, a broker that throttles a client sends the response first.
+    From version 3 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     From version 4 on, partition count and replication factor may be left out even if there are no
     assignments (KIP-464).

@@ -44,7 +44,8 @@ class DeletableGroupResult(Struct):
 class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
     """Response to `DeleteGroupsRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 is the first flexible version.
 

@@ -87,7 +87,8 @@ class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 adds the error code TOPIC_DELETION_DISABLED.
 

@@ -82,7 +82,7 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """The endpoints that are described: 1 = brokers, 2 = controllers."""
 
     cluster_id: str = string()
-    """The cluster ID that responding broker belongs to."""
+    """The ID of the cluster that the responding broker belongs to."""
 
     controller_id: int = i32(default=-1)
     """The id of the controller. A controller answers with the id of the active controller, a

@@ -36,7 +36,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
     Apache Kafka 4.0 removed the versions before 1.
 
-    Version 1 adds IncludeSynonyms and removes IsDefault.
+    Version 1 adds IncludeSynonyms; in the response, ConfigSource replaces IsDefault.
 
     Version 2 is the same as version 1.
 
@@ -55,7 +55,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """The resources whose configurations to describe."""
 
     include_synonyms: bool = boolean(since=1)
-    """True if we should include all synonyms."""
+    """Whether the response should have the synonyms of each configuration."""
 
     include_documentation: bool = boolean(since=3)
     """Whether the response should have the documentation of each configuration."""
@@ -142,7 +142,8 @@ class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
 
     Version 1 adds ConfigSource and the synonyms.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 4 is the first flexible version.
 

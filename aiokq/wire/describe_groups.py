@@ -89,7 +89,7 @@ class DescribedGroup(Struct):
     """The group protocol type, or the empty string."""
 
     protocol_data: str = string()
-    """The group protocol data, or the empty string."""
+    """The name of the protocol that the group uses, or the empty string."""
 
     members: list[DescribedGroupMember] = array(DescribedGroupMember)
     """The group members."""
@@ -103,7 +103,8 @@ class DescribeGroupsResponse(Response, request=DescribeGroupsRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 adds the authorized operations.
 

@@ -63,7 +63,9 @@ class ProducerState(Struct):
     """The last timestamp sent by the producer, in milliseconds since the Unix epoch."""
 
     coordinator_epoch: int = i32()
-    """The current epoch of the producer group."""
+    """The epoch of the transaction coordinator that wrote the producer's last transaction marker,
+    or -1 if there is no marker.
+    """
 
     current_txn_start_offset: int = i64(default=-1)
     """The offset at which the producer's open transaction starts, or -1."""

@@ -77,7 +77,7 @@ class DescribeQuorumReplicaState(Struct):
     """The replica directory ID of the replica."""
 
     log_end_offset: int = i64()
-    """The last known log end offset of the follower or -1 if it is unknown."""
+    """The last known log end offset of the replica, or -1 if it is unknown."""
 
     last_fetch_timestamp: int = i64(since=1, default=-1, ignorable=True)
     """Wall clock time of the leader when the follower last fetched from it, in milliseconds since

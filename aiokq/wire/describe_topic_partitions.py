@@ -76,7 +76,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """The partition index."""
 
     leader_id: int = i32()
-    """The ID of the leader broker."""
+    """The ID of the leader broker, or -1 if there is no leader."""
 
     leader_epoch: int = i32(default=-1, ignorable=True)
     """The leader epoch of this partition."""

@@ -61,7 +61,8 @@ class DescribeTransactionsTransactionState(Struct):
     """The timeout in milliseconds for the transaction."""
 
     transaction_start_time_ms: int = i64()
-    """When the transaction was started, in milliseconds since the Unix epoch; -1 if there is none.
+    """When the transaction was started, in milliseconds since the Unix epoch; -1 if there is no
+    transaction.
     """
 
     producer_id: int = i64()
@@ -90,4 +91,4 @@ class DescribeTransactionsResponse(Response, request=DescribeTransactionsRequest
     transaction_states: list[DescribeTransactionsTransactionState] = array(
         DescribeTransactionsTransactionState
     )
-    """The current state of the transaction."""
+    """The state of each transactional id in the request."""

@@ -51,7 +51,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     topic_partitions: list[ElectLeadersTopicPartitions] | None = array(
         ElectLeadersTopicPartitions, nullable_since=0
     )
-    """The partitions to elect leaders for."""
+    """The partitions to elect leaders for, or null for all partitions."""
 
     timeout_ms: int = i32(default=60000)
     """The time in ms to wait for the election to complete."""

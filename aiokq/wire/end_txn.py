@@ -40,13 +40,14 @@ class EndTxnRequest(Request["EndTxnResponse"]):
     """The current epoch associated with the producer."""
 
     committed: bool = boolean()
-    """True if the transaction was committed, false if it was aborted."""
+    """True to commit the transaction, false to abort it."""
 
 
 class EndTxnResponse(Response, request=EndTxnRequest):
     """Response to `EndTxnRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 adds the error code PRODUCER_FENCED.
 

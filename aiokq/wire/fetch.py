@@ -47,10 +47,11 @@ class FetchPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
-    """The current leader epoch of the partition."""
+    """The leader epoch that the client or follower knows, or -1, which the leader does not check.
+    """
 
     fetch_offset: int = i64()
-    """The message offset."""
+    """The offset from which to fetch."""
 
     last_fetched_epoch: int = i32(since=12, default=-1)
     """The leader epoch of the last record that the follower has, or -1 if there is none."""
@@ -209,10 +210,10 @@ class FetchEpochEndOffset(Struct):
     """
 
     epoch: int = i32(since=12, default=-1)
-    """The largest epoch."""
+    """The largest leader epoch up to which the two logs may agree."""
 
     end_offset: int = i64(since=12, default=-1)
-    """The end offset of the epoch."""
+    """The end offset of the epoch in the leader's log."""
 
 
 class FetchLeaderIdAndEpoch(Struct):
@@ -235,10 +236,10 @@ class SnapshotId(Struct):
     """
 
     end_offset: int = i64(default=-1)
-    """The end offset of the epoch."""
+    """The offset after the last record that the snapshot contains."""
 
     epoch: int = i32(default=-1)
-    """The largest epoch."""
+    """The leader epoch of the last record that the snapshot contains."""
 
 
 class AbortedTransaction(Struct):
@@ -355,7 +356,8 @@ class FetchResponse(Response, request=FetchRequest):
 
     Version 7 adds fetch sessions (KIP-227).
 
-    From version 8 on, a broker that throttles a client sends the response first.
+    From version 8 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 9 is the same as version 8.
 

@@ -74,7 +74,8 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
 
     Version 1 adds the throttle time and the error message.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 is the first flexible version.
 

@@ -44,7 +44,8 @@ class HeartbeatResponse(Response, request=HeartbeatRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 of the request adds group_instance_id, which identifies a member across restarts. The
     response is the same.

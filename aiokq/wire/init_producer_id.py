@@ -38,8 +38,8 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """The transactional id, or null if the producer is not transactional."""
 
     transaction_timeout_ms: int = i32()
-    """The time in milliseconds after which an idle transaction of the producer is aborted; for
-    producers with a transactional id.
+    """How long a transaction of the producer may stay open before the coordinator aborts it, in
+    milliseconds from its start; not used without a transactional id.
     """
 
     producer_id: int = i64(since=3, default=-1)
@@ -60,7 +60,8 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 class InitProducerIdResponse(Response, request=InitProducerIdRequest):
     """Response to `InitProducerIdRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 is the first flexible version.
 

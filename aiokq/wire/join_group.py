@@ -73,7 +73,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     """The group.instance.id of the member (static membership), or null."""
 
     protocol_type: str = string()
-    """The protocol type of the group, as `consumer`."""
+    """The protocol type of the group, such as `consumer`."""
 
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
     """The list of protocols that the member supports."""
@@ -105,7 +105,8 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
 
     Version 2 adds the throttle time.
 
-    From version 3 on, a broker that throttles a client sends the response first.
+    From version 3 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     From version 4 on, a new member gets its member id with the error MEMBER_ID_REQUIRED, and joins
     with a second request that has the id.
@@ -135,13 +136,13 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     """The generation ID of the group."""
 
     protocol_type: str | None = string(since=7, nullable_since=7, default=None, ignorable=True)
-    """The group protocol name."""
+    """The protocol type of the group, such as `consumer`, or null."""
 
     protocol_name: str | None = string(nullable_since=7)
     """The group protocol selected by the coordinator."""
 
     leader: str = string()
-    """The leader of the group."""
+    """The member ID of the group's leader."""
 
     skip_assignment: bool = boolean(since=9)
     """True if the leader must skip running the assignment."""

@@ -18,7 +18,7 @@ class MemberIdentity(Struct):
     """The member ID to remove from the group."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
-    """The group instance ID to remove from the group."""
+    """The group.instance.id of the member to remove, or null."""
 
     reason: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The reason why the member left the group."""
@@ -52,7 +52,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """The member ID to remove from the group."""
 
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
-    """List of leaving member identities."""
+    """The members to remove."""
 
 
 class MemberResponse(Struct):
@@ -65,7 +65,7 @@ class MemberResponse(Struct):
     """The member ID to remove from the group."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3)
-    """The group instance ID to remove from the group."""
+    """The group.instance.id of the member to remove, or null."""
 
     error_code: int = i16(since=3)
     """The error code, or 0 if there was no error."""
@@ -76,7 +76,8 @@ class LeaveGroupResponse(Response, request=LeaveGroupRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 adds a result for each member of the request.
 
@@ -96,4 +97,4 @@ class LeaveGroupResponse(Response, request=LeaveGroupRequest):
     """The error code, or 0 if there was no error."""
 
     members: list[MemberResponse] = array(MemberResponse, since=3)
-    """List of leaving member responses."""
+    """The result for each member to remove."""

@@ -59,7 +59,8 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 is the first flexible version.
 

@@ -25,14 +25,15 @@ class ListOffsetsPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=4, default=-1, ignorable=True)
-    """The current leader epoch."""
+    """The leader epoch that the client knows, or -1, which the broker does not check."""
 
     timestamp: int = i64()
-    """The offset to return. A time, in milliseconds since the Unix epoch, asks for the first record
-    at or after that time. Negative values ask for other offsets: -1 for the end of the log at the
-    isolation level, -2 for its start, -3 for the record with the highest timestamp (from version
-    7), -4 for the first offset on local disk (from version 8), -5 for the last offset in tiered
-    storage (from version 9).
+    """Selects the offset to return. A time, in milliseconds since the Unix epoch, asks for the
+    first record at or after that time. Negative values ask for other offsets: -1 for the end of the
+    log at the isolation level, -2 for its start, -3 for the record with the highest timestamp (from
+    version 7), -4 for the first offset on local disk (from version 8), -5 for the last offset in
+    tiered storage (from version 9), -6 for the first offset that is not in tiered storage yet (from
+    version 11).
     """
 
     max_num_offsets: int = i32(until=0, default=1)
@@ -153,7 +154,8 @@ class ListOffsetsResponse(Response, request=ListOffsetsRequest):
 
     Version 2 adds the throttle time.
 
-    From version 3 on, a broker that throttles a client sends the response first.
+    From version 3 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 4 adds the leader epoch of the returned offset.
 

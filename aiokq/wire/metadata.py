@@ -113,7 +113,7 @@ class MetadataResponsePartition(Struct):
     """The partition index."""
 
     leader_id: int = i32()
-    """The ID of the leader broker."""
+    """The ID of the leader broker, or -1 if there is no leader."""
 
     leader_epoch: int = i32(since=7, default=-1, ignorable=True)
     """The leader epoch of this partition."""
@@ -166,7 +166,8 @@ class MetadataResponse(Response, request=MetadataRequest):
 
     Version 5 adds the offline replicas of each partition.
 
-    From version 6 on, a broker that throttles a client sends the response first.
+    From version 6 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 7 adds the leader epoch to the partition metadata.
 
@@ -195,10 +196,12 @@ class MetadataResponse(Response, request=MetadataRequest):
     """A list of brokers present in the cluster."""
 
     cluster_id: str | None = string(since=2, nullable_since=2, default=None, ignorable=True)
-    """The cluster ID that responding broker belongs to."""
+    """The ID of the cluster that the responding broker belongs to."""
 
     controller_id: int = i32(since=1, default=-1, ignorable=True)
-    """The ID of the controller broker."""
+    """The ID of a broker to which requests for the controller can be sent, or -1 if there is none.
+    In a KRaft cluster this is any live broker.
+    """
 
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
     """Each topic in the response."""

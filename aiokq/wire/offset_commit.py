@@ -148,7 +148,8 @@ class OffsetCommitResponse(Response, request=OffsetCommitRequest):
 
     Version 3 adds the throttle time.
 
-    From version 4 on, a broker that throttles a client sends the response first.
+    From version 4 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Versions 5 and 6 are the same as version 4.
 

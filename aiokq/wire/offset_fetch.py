@@ -132,13 +132,13 @@ class OffsetFetchResponsePartition(Struct):
     """The partition index."""
 
     committed_offset: int = i64(until=7)
-    """The committed message offset."""
+    """The committed offset, or -1 if there is none."""
 
     committed_leader_epoch: int = i32(since=5, until=7, default=-1, ignorable=True)
-    """The leader epoch."""
+    """The leader epoch of the last consumed record, or -1 if it is unknown."""
 
     metadata: str | None = string(until=7, nullable_since=0)
-    """The partition metadata."""
+    """The metadata that the client committed with the offset."""
 
     error_code: int = i16(until=7)
     """The error code, or 0 if there was no error."""
@@ -167,13 +167,13 @@ class OffsetFetchResponsePartitions(Struct):
     """The partition index."""
 
     committed_offset: int = i64(since=8)
-    """The committed message offset."""
+    """The committed offset, or -1 if there is none."""
 
     committed_leader_epoch: int = i32(since=8, default=-1, ignorable=True)
-    """The leader epoch."""
+    """The leader epoch of the last consumed record, or -1 if it is unknown."""
 
     metadata: str | None = string(since=8, nullable_since=8)
-    """The partition metadata."""
+    """The metadata that the client committed with the offset."""
 
     error_code: int = i16(since=8)
     """The partition-level error code, or 0 if there was no error."""
@@ -222,7 +222,8 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
 
     Version 3 adds the throttle time.
 
-    From version 4 on, a broker that throttles a client sends the response first.
+    From version 4 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 5 adds the leader epoch to the committed offset.
 

@@ -56,7 +56,8 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     Version 2 adds the current leader epoch, by which the broker detects outdated metadata.
 
     Version 3 adds ReplicaId. Its default, -2, stands for a client that may see offsets beyond the
-    high watermark; followers that send an older version count as such.
+    high watermark; a request of an older version, which has no ReplicaId, is answered like one with
+    -2, because it may come from a follower.
 
     Version 4 is the first flexible version.
 
@@ -89,7 +90,9 @@ class OffsetForLeaderEpochEndOffset(Struct):
     """The partition index."""
 
     leader_epoch: int = i32(since=1, default=-1, ignorable=True)
-    """The leader epoch of the partition."""
+    """The largest leader epoch in the log that is not above the requested epoch, or -1 if there is
+    none.
+    """
 
     end_offset: int = i64(default=-1)
     """The end offset of the epoch."""

@@ -146,7 +146,7 @@ class PartitionProduceResponse(Struct):
     """The error code, or 0 if there was no error."""
 
     base_offset: int = i64()
-    """The base offset."""
+    """The offset of the first appended record, or -1 if the batch was refused."""
 
     log_append_time_ms: int = i64(since=2, default=-1, ignorable=True)
     """When the broker appended the records, in milliseconds since the Unix epoch, if the topic has

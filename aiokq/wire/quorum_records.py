@@ -75,7 +75,9 @@ class SnapshotHeaderRecord(Message):
     """The version of the snapshot header record."""
 
     last_contained_log_timestamp: int = i64()
-    """The append time of the last record from the log contained in this snapshot."""
+    """When the last log record that the snapshot contains was appended, in milliseconds since the
+    Unix epoch.
+    """
 
 
 class SnapshotFooterRecord(Message):

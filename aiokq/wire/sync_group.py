@@ -58,7 +58,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     """The group protocol type."""
 
     protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The group protocol name."""
+    """The protocol type of the group, such as `consumer`, or null."""
 
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
     """The assignment of each member; empty unless the sender is the group's leader."""
@@ -69,7 +69,8 @@ class SyncGroupResponse(Response, request=SyncGroupRequest):
 
     Version 1 adds the throttle time.
 
-    From version 2 on, a broker that throttles a client sends the response first.
+    From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 3 of the request adds group_instance_id, which identifies a member across restarts. The
     response is the same.
@@ -93,7 +94,7 @@ class SyncGroupResponse(Response, request=SyncGroupRequest):
     """The group protocol type."""
 
     protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The group protocol name."""
+    """The protocol type of the group, such as `consumer`, or null."""
 
     assignment: bytes = bytes_()
     """The member assignment."""

@@ -125,7 +125,8 @@ class TxnOffsetCommitResponseTopic(Struct):
 class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
     """Response to `TxnOffsetCommitRequest`.
 
-    From version 1 on, a broker that throttles a client sends the response first.
+    From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
 
     Version 2 is the same as version 1.
 

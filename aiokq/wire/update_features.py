@@ -41,7 +41,7 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
     Version 1 adds ValidateOnly.
 
-    From version 2 on, the response has no results of the single features.
+    From version 2 on, the response has no results for individual features.
 
     Source: `UpdateFeaturesRequest.json`.
     """

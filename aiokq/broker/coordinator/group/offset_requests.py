@@ -50,7 +50,7 @@ LONG_MAX: Final = 2**63 - 1
 def commit(
     request: OffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
 ) -> Outcome[OffsetCommitResponse]:
-    """Commit offsets; OFFSET_METADATA_TOO_LARGE for each offset whose metadata is too long."""
+    """Commit offsets; an offset with too much metadata gets OFFSET_METADATA_TOO_LARGE."""
     retention_ms = request.retention_time_ms
     expires_ms = NEVER
     if retention_ms != -1:
@@ -168,7 +168,7 @@ def _fetched(
 def delete(
     store: OffsetStore, group: Group, request: OffsetDeleteRequest
 ) -> Outcome[OffsetDeleteResponse]:
-    """Remove offsets of a group; GROUP_SUBSCRIBED_TO_TOPIC for topics that a member subscribes to.
+    """Remove offsets of a group; topics with subscribers get GROUP_SUBSCRIBED_TO_TOPIC.
 
     Raises:
         GroupNotEmpty, GroupIdNotFound: the state of the group does not permit it.

@@ -230,7 +230,8 @@ class MemberChange:
         """Move the member towards its target, which is recomputed for a new group epoch.
 
         Args:
-            owned: the partitions that the member reports as its own; None if it reports none.
+            owned: the partitions that the member reports as its own; None if the request does not
+                list them.
 
         Raises:
             FencedMemberEpoch: the member's state was written by a newer version; it has to join

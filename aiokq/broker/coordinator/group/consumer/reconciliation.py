@@ -46,7 +46,8 @@ def reconcile(
     Args:
         wanted: the topics that the member subscribes to now. It gets no partitions of other topics,
             even if the target assignment is older than its subscription.
-        owned: the partitions that the member reports as its own; None if it reports none.
+        owned: the partitions that the member reports as its own; None if the request does not list
+            them.
         subscription_changed: whether this request changed the subscription.
 
     Raises:
