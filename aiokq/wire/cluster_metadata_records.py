@@ -327,8 +327,8 @@ class ZkMigrationStateRecord(Message):
     """Metadata record of the migration from ZooKeeper; Kafka 4 reads it and ignores it.
 
     In Kafka 3.4, the states are 0 (None), 1 (PreMigration), 2 (Migration) and 3 (PostMigration).
-    Kafka 3.5 swapped two numbers: 1 is Migration and 2 is PreMigration. The reason is that Kafka
-    3.4 never wrote Migration or PostMigration records.
+    Kafka 3.5 swapped two numbers: 1 is Migration and 2 is PreMigration. The swap was possible
+    because Kafka 3.4 never wrote Migration or PostMigration records.
 
     Source: `ZkMigrationStateRecord.json`.
     """
@@ -340,4 +340,4 @@ class ZkMigrationStateRecord(Message):
     RECORD_TYPE = 21
 
     zk_migration_state: int = i8()
-    """One of the possible migration states."""
+    """The state of the migration, numbered as in Kafka 3.5."""

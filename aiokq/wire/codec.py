@@ -31,7 +31,10 @@ _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 INTERPRETED_USES: Final = 8
-"""Number of messages of a record type and version that are decoded, or encoded, uncompiled."""
+"""Number of messages of a record type and version that are interpreted before a codec is compiled.
+
+Decoded and encoded messages are counted separately.
+"""
 
 _decoded: dict[tuple[type[Message], int], int] = {}
 _encoded: dict[tuple[type[Message], int], int] = {}

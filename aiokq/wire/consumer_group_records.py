@@ -62,7 +62,7 @@ class ConsumerGroupMetadataValue(Message):
     """The group epoch."""
 
     metadata_hash: int = i64(tag=0)
-    """The hash of all topics in the group."""
+    """The hash of the metadata of all topics that the group subscribes to."""
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
@@ -92,7 +92,7 @@ class PartitionMetadata(Struct):
     """The partition number."""
 
     racks: list[str] = array(string)
-    """The set of racks that the partition is mapped to."""
+    """The racks of the brokers that have a replica of the partition."""
 
 
 class ConsumerGroupPartitionMetadataTopicMetadata(Struct):

@@ -99,4 +99,4 @@ class ConsumerProtocolAssignment(Message):
     """The list of topics and partitions assigned to this consumer."""
 
     user_data: bytes | None = bytes_(nullable_since=0, default=None)
-    """User data."""
+    """Data of the assignor, passed on unchanged."""

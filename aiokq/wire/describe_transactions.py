@@ -58,7 +58,7 @@ class DescribeTransactionsTransactionState(Struct):
     """The current transaction state of the producer."""
 
     transaction_timeout_ms: int = i32()
-    """The timeout in milliseconds for the transaction."""
+    """The transaction timeout, in milliseconds from the start of the transaction."""
 
     transaction_start_time_ms: int = i64()
     """When the transaction was started, in milliseconds since the Unix epoch; -1 if there is no

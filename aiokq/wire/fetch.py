@@ -130,7 +130,8 @@ class FetchRequest(Request["FetchResponse"]):
 
     Version 9 adds CurrentLeaderEpoch (KIP-320).
 
-    A client that sends version 10 or a later one can read batches compressed with zstd (KIP-110).
+    From version 10 on, the client must be able to read batches compressed with zstd (KIP-110).
+    Version 11 adds RackId (KIP-392).
 
     Version 12 is the first flexible version. It adds LastFetchedEpoch, by which the leader detects
     that the follower's log diverges from its own.
@@ -294,7 +295,7 @@ class FetchPartitionData(Struct):
     aborted_transactions: list[AbortedTransaction] | None = array(
         AbortedTransaction, since=4, nullable_since=4, ignorable=True
     )
-    """The aborted transactions."""
+    """The aborted transactions with records in the fetched range; null for READ_UNCOMMITTED."""
 
     preferred_read_replica: int = i32(since=11, default=-1)
     """The replica from which the consumer should fetch next, or -1 for the leader."""

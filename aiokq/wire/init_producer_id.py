@@ -43,8 +43,8 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """
 
     producer_id: int = i64(since=3, default=-1)
-    """The current producer id, or -1. It tells requests apart if a transactional id is used again
-    after it expired.
+    """The producer id that the client has, or -1. By this id, the coordinator detects that the
+    transactional id has expired and is now used by another producer.
     """
 
     producer_epoch: int = i16(since=3, default=-1)

@@ -126,7 +126,7 @@ class ListOffsetsPartitionResponse(Struct):
     """
 
     offset: int = i64(since=1, default=-1)
-    """The returned offset."""
+    """The offset that was asked for, or -1 if there is none."""
 
     leader_epoch: int = i32(since=4, default=-1)
     """The leader epoch associated with the returned offset."""

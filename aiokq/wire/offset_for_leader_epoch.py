@@ -95,7 +95,7 @@ class OffsetForLeaderEpochEndOffset(Struct):
     """
 
     end_offset: int = i64(default=-1)
-    """The end offset of the epoch."""
+    """The end offset of the epoch `leader_epoch`, or -1 if there is none."""
 
 
 class OffsetForLeaderTopicResult(Struct):

@@ -222,6 +222,9 @@ class ProduceResponse(Response, request=ProduceRequest):
     Version 5 adds LogStartOffset, by which a client recognizes OUT_OF_ORDER_SEQUENCE_NUMBER errors
     that do not mean a loss of records.
 
+    From version 6 on, a client that exceeds a quota gets the response immediately, and then has to
+    pause for `throttle_time_ms` (KIP-219).
+
     Version 8 adds RecordErrors and ErrorMessage, which describe the records for which a batch was
     refused (KIP-467).
 

@@ -49,7 +49,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     """The generation of the group."""
 
     member_id: str = string()
-    """The member ID assigned by the group."""
+    """The member ID assigned by the group coordinator."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
     """The group.instance.id of the member (static membership), or null."""

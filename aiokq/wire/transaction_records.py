@@ -30,10 +30,10 @@ class PartitionsSchema(Struct):
     """
 
     topic: str = string()
-    """Topic involved in the transaction."""
+    """The name of a topic with partitions in the transaction."""
 
     partition_ids: list[int] = array(i32)
-    """Partition ids involved in the transaction."""
+    """The ids of the topic's partitions that are in the transaction."""
 
 
 class TransactionLogValue(Message):
@@ -67,7 +67,7 @@ class TransactionLogValue(Message):
     """Epoch of `next_producer_id`."""
 
     transaction_timeout_ms: int = i32()
-    """Transaction timeout in milliseconds."""
+    """The transaction timeout, in milliseconds from the start of the transaction."""
 
     transaction_status: int = i8()
     """The state of the transaction, a number of Kafka's TransactionState."""

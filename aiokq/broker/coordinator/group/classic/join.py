@@ -205,7 +205,8 @@ def _replace_static(
             response.skip_assignment = roster.is_leader(member_id)
         else:
             # The member must not compute an assignment, because no other member joins. So the
-            # leader in the response is the previous leader id, which is never the new member id.
+            # response names the leader by its id before this join: even if the member is the
+            # leader, it does not find its new member id there.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)
