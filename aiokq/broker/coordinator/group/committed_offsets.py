@@ -133,7 +133,7 @@ class OffsetStore:
         """Return the records that remove expired offsets, and whether no offset then remains.
 
         Args:
-            base_ms: the time from which retention counts; None for each commit's own time.
+            base_ms: the time from which retention counts; None to count from each commit's time.
             is_kept: whether the offsets of a topic are kept, because members subscribe to it.
         """
         records = []

@@ -133,7 +133,7 @@ class GroupMap:
         self._upgrading[group.group_id] = group
 
     def end_upgrade(self, group_id: str) -> None:
-        """Drop the group that `begin_upgrade` kept, if the map does not have it by now."""
+        """Drop the group that `begin_upgrade` kept, unless replay has added it to the map."""
         self._upgrading.pop(group_id, None)
 
     # --- replay

@@ -108,9 +108,9 @@ def fetch(
     exists: bool,
     require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """Return the requested offsets of a group, or all offsets if the request has no topics.
+    """Return the requested offsets of a group, or all its offsets if `request.topics` is None.
 
-    A requested offset that is not committed is returned as -1.
+    A requested partition without a committed offset gets the offset -1.
 
     Args:
         exists: whether the group exists; if not, it has no committed offsets.

@@ -156,8 +156,8 @@ class ClassicRebalance:
         if error is None:
             self._group.logged(record)
         else:
-            # The log still has the last generation: its members are loaded after a restart, and
-            # time out.
+            # The newest record in the log still has the members of the last generation. A broker
+            # that loads the log gets these members, and removes them when their sessions expire.
             logger.warning(
                 "record of an empty group was not written: group=%s error=%s",
                 self._group.group_id,
@@ -279,7 +279,7 @@ class ClassicRebalance:
     ) -> Outcome[None]:
         """Complete the initial rebalance, or delay it again if members joined during the delay.
 
-        It is delayed again at most until the rebalance timeout.
+        The total delay exceeds the rebalance timeout only if the first delay does.
         """
         if self.member_added and remaining > 0:
             self.member_added = False

@@ -236,7 +236,7 @@ class GroupImage:
             for topic_id, numbers in partitions.items():
                 owners = self._owners.get(topic_id, {})
                 for number in numbers:
-                    # Another member owns the partition if compaction removed records in between.
+                    # Another member may own it already, if compaction removed an earlier release.
                     if owners.get(number) == member.member_id:
                         del owners[number]
                 if not owners:

@@ -70,7 +70,10 @@ def reconcile(
 
 
 def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member reports any of these partitions as its own, or reports nothing."""
+    """Whether the member may still own any of these partitions, by the list in its request.
+
+    True if the request has no list.
+    """
     if owned is None:
         return True
     return any(
