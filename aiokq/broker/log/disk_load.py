@@ -63,8 +63,8 @@ class DiskLoad:
 class ColdRead(KafkaStorage):
     """A read of a log needs data that may be only on the disk.
 
-    A caller that can wait loads the items, passes the outcomes to their segments and repeats the
-    read. For any other caller this is an error that clients retry.
+    A caller that can wait runs each of ``loads``, passes each outcome to the segment of its load,
+    and repeats the read. For any other caller this is an error that clients retry.
     """
 
     def __init__(self, loads: Sequence[DiskLoad]) -> None:

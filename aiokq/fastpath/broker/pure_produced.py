@@ -25,7 +25,7 @@ _MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
 
 
 class _OtherRequest(Exception):
-    """The request is not ordinary."""
+    """The request is malformed, or not ordinary in the sense of `read_produced`."""
 
 
 class _Request:

@@ -266,7 +266,14 @@ def _counts(positions: pa.Table) -> list[tuple[TopicPartition, int, int, int, in
 def _gaps(
     manifests: Sequence[Manifest], again: Mapping[TopicPartition, int]
 ) -> list[tuple[TopicPartition, LoadedPartition]]:
-    """Return the ranges with fewer records than offsets, except those of a replaced topic."""
+    """Return the ranges with fewer records than offsets; dead letters count as records.
+
+    Ranges that were loaded before a topic was recreated are left out, because the log does not have
+    them any more.
+
+    Args:
+        again: the number of the first batch of each recreated partition's present topic.
+    """
     return [
         (tp, loaded)
         for manifest in manifests

@@ -150,7 +150,8 @@ class Downgrade:
             )
         group.loaded(instant)
         if reason is not None:
-            # No member has joined yet, so there are no records to write.
+            # The result is ignored: it has records only if all members have sent JoinGroup for
+            # this rebalance, and none has yet.
             group.rebalance.prepare(reason, instant)
 
 
