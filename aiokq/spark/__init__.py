@@ -2,8 +2,9 @@
 
     spark.read.format("aiokq").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
 
-This format is known to Spark as soon as the package is installed. Options, schemas and messages are
-those of Spark's own Kafka connector. The names of this package are imported on first use.
+This format is known to Spark as soon as the package is installed. Options, schemas and error
+messages are those of Spark's own Kafka connector. The names of this package are imported on first
+use.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Earlier versions kept topics, settings and producer ids in a file of this name i
 directory. `migration` moves its content to ``__cluster_metadata-0`` and leaves a file with one line
 in its place: a header with a newer version, which earlier versions of aiokq refuse.
 
-A line has the CRC-32 of a text in hex, a space, and the text: the records of one append as JSON. A
-record of a topic or a group contains its complete state and replaces earlier records.
+Each line has the records of one append as a JSON text. In front of it are the CRC-32 of that text,
+in hexadecimal, and a space. A record of a topic or a group contains its complete state and replaces
+earlier records.
 
 Tests: ``tests/unit/broker/metadata/test_private_file.py``.
 """

@@ -171,8 +171,8 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas are not changed, because only an in-sync replica may become leader, as
-        in Kafka without unclean leader election.
+        The in-sync replicas stay as they are. Without unclean leader election only an in-sync
+        replica may become leader, so a replica that was removed from them could not lead again.
         """
         self._log = None
         self.is_recovering = False

@@ -1,6 +1,6 @@
-"""Reading of an ordinary Produce request in Python, for builds without the compiled core.
+"""A Python reader of ordinary Produce requests, which `produced.read_produced` defines.
 
-The compiled core uses requests.h.
+Builds with the compiled core read them with requests.h instead.
 Tests: tests/unit/fastpath/test_produced.py runs both implementations.
 """
 

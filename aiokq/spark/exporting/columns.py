@@ -121,9 +121,10 @@ class ExportColumns:
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        If neither value nor fields are given, rows that have only `KAFKA_COLUMNS`, and perhaps the
-        partition column ``date`` of a load, become the original records: key, value, headers and
-        timestamp. The value of other rows is the JSON of all columns.
+        If neither value nor fields are given, and the files have a column ``value`` and no column
+        besides `KAFKA_COLUMNS` and the partition column ``date`` of a load, the rows become the
+        original records: key, value, headers and timestamp. Otherwise the value is the JSON of all
+        columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -63,7 +63,7 @@ class MemberChange:
     Attributes:
         records: the records of the steps so far.
         replaced: the previous member id of a static member that joins again; None for others.
-        member: the member once the records are replayed.
+        member: the member as it will be after ``records`` are replayed.
         reconciled: whether the member's epoch, state or partitions changed.
         subscription_changed: whether the member's subscription changed.
         epoch: the group epoch after the steps so far.
