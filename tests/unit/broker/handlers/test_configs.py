@@ -144,7 +144,6 @@ async def test_a_setting_without_effect_is_not_shown():
         names = {config.name for config in (await describe(broker, "0", kind=BROKER)).configs}
         without = {name for name, row in SETTINGS.items() if not row.has_effect}
         assert without == {
-            "controller.quorum.voters",
             "early.start.listeners",
             "transaction.max.timeout.ms",
             "unclean.leader.election.enable",
