@@ -1,4 +1,4 @@
-"""What the node notes beside the metadata log, and how it does without."""
+"""``aiokq-node.json``: what it has, and starts of a node that has lost or damaged it."""
 
 from __future__ import annotations
 

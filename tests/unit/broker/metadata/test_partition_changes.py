@@ -1,4 +1,4 @@
-"""Replicas that leave: in-sync and eligible replicas, and the leader, compared with Kafka's."""
+"""A replica leaves a partition: ISR, ELR and leader become those of Kafka's controller."""
 
 from __future__ import annotations
 
