@@ -56,19 +56,20 @@ async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
         max_bytes: maximum length of a line whose end has not arrived, so that memory is bounded.
 
     Raises:
-        RecordTooLarge: more than `max_bytes` arrived without a line end.
+        RecordTooLarge: more than `max_bytes` arrived without a line end; raised after all lines
+            before them were yielded.
     """
     rest = b""
     count = 0
     async for chunk in _chunks(sys.stdin.buffer):
         *lines, rest = (rest + chunk).split(b"\n")
         count += len(lines)
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
         if len(rest) > max_bytes:
             raise RecordTooLarge(
                 f"line {count + 1} is longer than max_request_size={max_bytes} bytes"
             )
-        if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest.removesuffix(b"\r")]
 

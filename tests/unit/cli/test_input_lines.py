@@ -77,6 +77,16 @@ async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
     assert data.tell() < 1_000_000
 
 
+async def test_lines_before_one_that_is_too_long_are_yielded(monkeypatch: pytest.MonkeyPatch):
+    """All complete lines are produced before the error, also those of the same read."""
+    data = io.BytesIO(b"one\ntwo\n" + bytes(200))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data))
+    reader = read_lines(100)
+    assert await anext(reader) == [b"one", b"two"]
+    with pytest.raises(RecordTooLarge, match="line 3"):
+        await anext(reader)
+
+
 async def test_the_longest_line_is_taken(monkeypatch: pytest.MonkeyPatch):
     """A line of exactly the limit is no error."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1000)))
