@@ -24,7 +24,7 @@ from aiokq.admin.retrying import per_item
 from aiokq.cluster.engine import ClusterEngine
 from aiokq.cluster.targets import Target
 from aiokq.core.arguments import mapping_argument, str_argument
-from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
+from aiokq.core.errors import InvalidConfiguration, KafkaError, UnsupportedVersion, error_for
 from aiokq.wire.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -133,7 +133,9 @@ async def _replace_all_configs(
 ) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
     """Read all configs, then replace them by AlterConfigs, for brokers before 2.3.
 
-    A concurrent change of another client between the two requests is lost.
+    A concurrent change of another client between the two requests is lost. A resource with
+    sensitive configs that are not part of the change is refused, because brokers do not return
+    their values, and AlterConfigs would delete them.
     """
     present = await describe_configs(engine, changes, timeout=remaining)
     outcomes: dict[ConfigResource, ConfigsAltered | KafkaError] = {}
@@ -143,7 +145,11 @@ async def _replace_all_configs(
         if described.error is not None:
             outcomes[resource] = described.error
             continue
-        configs = _merged(resource, described.entries, values)
+        try:
+            configs = _merged(resource, described.entries, values)
+        except InvalidConfiguration as error:
+            outcomes[resource] = error
+            continue
         resources.append(
             AlterConfigsResource(
                 resource_type=int(resource.type),
@@ -170,14 +176,34 @@ async def _replace_all_configs(
 def _merged(
     resource: ConfigResource, entries: Mapping[str, ConfigEntry], changes: Changes
 ) -> dict[str, str | None]:
+    """Return all configs that the resource has after the changes.
+
+    Raises:
+        InvalidConfiguration: the value of a config that has to be sent is not known.
+
+    Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses as well.
+    """
     own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
-    merged = {name: entry.value for name, entry in entries.items() if entry.source is own}
+    replaced = {
+        name
+        for name, change in changes.items()
+        if change.operation in (AlterOperation.SET, AlterOperation.DELETE)
+    }
+    merged = {
+        name: entry.value
+        for name, entry in entries.items()
+        if entry.source is own and name not in replaced
+    }
+    hidden = sorted(name for name, value in merged.items() if value is None)
+    if hidden:
+        raise InvalidConfiguration(
+            "a broker before 2.3 replaces all configs of a resource and does not return the values "
+            f"of sensitive ones, so the change would delete {', '.join(hidden)}: set them, too"
+        )
     for name, change in changes.items():
-        if change.operation is AlterOperation.DELETE:
-            merged.pop(name, None)
-        elif change.operation is AlterOperation.SET:
+        if change.operation is AlterOperation.SET:
             merged[name] = change.value
-        else:
+        elif change.operation is not AlterOperation.DELETE:
             entry = entries.get(name)
             present = _items(entry.value if entry is not None else None)
             named = _items(change.value)

@@ -22,6 +22,7 @@ from aiokq.admin.topics import NewTopic
 from aiokq.core.errors import (
     Closed,
     ConfigError,
+    InvalidConfiguration,
     InvalidPartitions,
     NotController,
     RequestTimeout,
@@ -416,6 +417,7 @@ class Configs:
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.values: dict[tuple[int, str], dict[str, str | None]] = {}
         self.defaults = {"retention.ms": "604800000", "cleanup.policy": "delete"}
+        self.sensitive: set[str] = set()
         cluster.handlers[wire.DescribeConfigsRequest] = self.describe
         cluster.handlers[wire.IncrementalAlterConfigsRequest] = self.incremental
         cluster.handlers[wire.AlterConfigsRequest] = self.replace
@@ -437,7 +439,10 @@ class Configs:
                     result.configs.append(
                         wire.DescribeConfigsResourceResult(
                             name=name,
-                            value=own.get(name, self.defaults.get(name)),
+                            value=None
+                            if name in self.sensitive
+                            else own.get(name, self.defaults.get(name)),
+                            is_sensitive=name in self.sensitive,
                             config_source=1 if name in own else 5,
                         )
                     )
@@ -458,7 +463,9 @@ class Configs:
 
     def replace(self, broker: ScriptedBroker, request: Any, version: int) -> Any:
         for r in request.resources:
-            self.values[r.resource_type, r.resource_name] = {c.name: c.value for c in r.configs}
+            self.values[r.resource_type, r.resource_name] = {
+                c.name: c.value for c in r.configs if c.value is not None
+            }
         return wire.AlterConfigsResponse(
             responses=[
                 wire.AlterConfigsResourceResponse(
@@ -563,6 +570,35 @@ def test_old_brokers_receive_all_configs_of_a_resource():
             }
             await admin.alter_configs({"a": {"cleanup.policy": ConfigChange.subtract("delete")}})
             assert configs.values[2, "a"]["cleanup.policy"] == "compact"
+
+    simulate(main)
+
+
+def test_a_change_on_an_old_broker_does_not_delete_secrets():
+    """Brokers return no sensitive values, and AlterConfigs deletes a config that is sent as null.
+
+    A change that replaces or deletes all sensitive configs needs no unknown value.
+    """
+
+    async def main(cluster: ScriptedCluster) -> None:
+        cluster.missing.add(wire.IncrementalAlterConfigsRequest)
+        configs = Configs(cluster)
+        before = {"password": "secret", "retention.ms": "1"}
+        configs.values = {(2, "a"): dict(before), (2, "b"): {}}
+        configs.sensitive = {"password"}
+        async with Admin(cluster.bootstrap_servers, _environment=cluster.environment) as admin:
+            for change in (2, ConfigChange.append("x")):
+                name = "retention.ms" if change == 2 else "password"
+                results = await admin.alter_configs({"a": {name: change}, "b": {"segment.ms": 5}})
+                error = results[topic("a")].error
+                assert isinstance(error, InvalidConfiguration)
+                assert "would delete password" in error.message
+                assert results[topic("b")].error is None
+                assert configs.values == {(2, "a"): before, (2, "b"): {"segment.ms": "5"}}
+            await admin.alter_configs({"a": {"retention.ms": 2, "password": "new"}})
+            assert configs.values[2, "a"] == {"password": "new", "retention.ms": "2"}
+            await admin.alter_configs({"a": {"password": None}})
+            assert configs.values[2, "a"] == {"retention.ms": "2"}
 
     simulate(main)
 
