@@ -138,13 +138,14 @@ class Effective(NamedTuple):
     Attributes:
         cluster: dynamic settings of all brokers that have an effect, by Kafka's names.
         own: dynamic settings of this broker that have an effect.
-        refused: the reason why a stored value has no effect, by name.
+        refused_cluster, refused_own: the reason why a stored value has no effect, by name.
     """
 
     settings: BrokerSettings
     cluster: Mapping[str, str]
     own: Mapping[str, str]
-    refused: Mapping[str, str]
+    refused_cluster: Mapping[str, str]
+    refused_own: Mapping[str, str]
 
 
 def effective_settings(
@@ -162,9 +163,9 @@ def effective_settings(
     """
     fields: dict[str, object] = {}
     listeners = dict(static.listener_max_connections)
-    refused: dict[str, str] = {}
     used: tuple[dict[str, str], dict[str, str]] = {}, {}
-    for configs, valid in zip((cluster, own), used, strict=True):
+    unused: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for configs, valid, refused in zip((cluster, own), used, unused, strict=True):
         for name, text in configs.items():
             if not is_dynamic(name):
                 refused[name] = "this broker does not use it, or reads it at its start"
@@ -184,7 +185,7 @@ def effective_settings(
     if any(used):
         fields["listener_max_connections"] = tuple(listeners.items())
         static = BrokerSettings(**{**vars(static), **fields})
-    return Effective(static, *used, refused)
+    return Effective(static, *used, *unused)
 
 
 def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
@@ -240,21 +241,40 @@ class DynamicSettings:
 
     def apply(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
         """Replace the dynamic settings; return the names whose values in effect have changed."""
-        known = {**self.stored_cluster, **self.stored_own}
+        known_cluster, known_own = self.stored_cluster, self.stored_own
         self.stored_cluster, self.stored_own = dict(cluster), dict(own)
         before = self.current
-        self.current, self.cluster, self.own, refused = effective_settings(
-            self.static, cluster, own
-        )
-        for name, reason in refused.items():
-            if known.get(name) != {**cluster, **own}[name]:
-                logger.warning("dynamic setting has no effect: setting=%s reason=%s", name, reason)
+        effective = effective_settings(self.static, cluster, own)
+        self.current, self.cluster, self.own = effective.settings, effective.cluster, effective.own
+        _warn("all", known_cluster, cluster, effective.refused_cluster)
+        _warn("this", known_own, own, effective.refused_own)
         changed = _changed(before, self.current)
         if changed:
             logger.info("dynamic settings changed: settings=%s", ",".join(sorted(changed)))
             for listener in self.listeners:
                 listener(changed)
         return changed
+
+
+def _warn(
+    brokers: str, known: Mapping[str, str], stored: Mapping[str, str], refused: Mapping[str, str]
+) -> None:
+    """Warn of new values without effect.
+
+    Args:
+        brokers: the brokers that the values are stored for, "all" or "this".
+        known: the values that were stored before.
+        stored: the values that are stored now.
+        refused: the reason why a stored value has no effect, by name.
+    """
+    for name, reason in refused.items():
+        if known.get(name) != stored[name]:
+            logger.warning(
+                "dynamic setting has no effect: setting=%s brokers=%s reason=%s",
+                name,
+                brokers,
+                reason,
+            )
 
 
 def _changed(before: BrokerSettings, after: BrokerSettings) -> frozenset[str]:

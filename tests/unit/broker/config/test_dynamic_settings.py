@@ -79,7 +79,8 @@ def test_what_cannot_take_effect_is_left_out() -> None:
     )
     assert effective.settings.log_roll_ms == 7
     assert (effective.cluster, effective.own) == ({}, {"log.roll.ms": "7"})
-    assert effective.refused.keys() == {"num.io.threads", "log.roll.ms"}
+    assert effective.refused_cluster.keys() == {"num.io.threads", "log.roll.ms"}
+    assert effective.refused_own == {}
 
 
 def test_listeners_have_a_limit_of_their_own() -> None:
@@ -115,9 +116,28 @@ def test_users_learn_which_values_have_changed(caplog: pytest.LogCaptureFixture)
     assert told == [names, {"listener.name.a.max.connections"}, {"log.roll.ms"}]
     warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert warnings == [
-        "dynamic setting has no effect: setting=num.io.threads reason=this broker does not use "
-        "it, or reads it at its start"
+        "dynamic setting has no effect: setting=num.io.threads brokers=all reason=this broker "
+        "does not use it, or reads it at its start"
     ]
+
+
+def test_a_refused_value_of_all_brokers_and_one_of_this_broker_are_told_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both may be stored under one name, and only one of them may be new or invalid."""
+    settings = DynamicSettings(broker_settings({}))
+
+    def warned(cluster: dict[str, str], own: dict[str, str]) -> list[tuple[str, str]]:
+        caplog.clear()
+        settings.apply(cluster, own)
+        return [(str(one.args[0]), str(one.args[1])) for one in caplog.records if one.args]
+
+    name = "log.roll.ms"
+    assert warned({name: "x"}, {name: "7"}) == [(name, "all")]
+    assert warned({name: "y"}, {name: "7"}) == [(name, "all")]
+    assert warned({name: "y"}, {name: "y"}) == [(name, "this")]
+    assert warned({name: "z"}, {name: "y"}) == [(name, "all")]
+    assert warned({name: "z"}, {name: "y"}) == []
 
 
 def test_what_was_given_at_the_start_may_be_without_effect() -> None:
