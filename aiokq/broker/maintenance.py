@@ -138,15 +138,18 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
 
         Active segments that are past `segment.ms` are rolled first.
         """
-        clock = node.environment.clock
+        clock, read = node.environment.clock, node.cold_reads.read
         deleted = 0
         for log in list(node.storage.directories.logs()):
+            now_ms = clock.timestamp_ms()
             try:
-                log.roll_idle(clock.timestamp_ms())
-                deleted += await node.cold_reads.read(
-                    functools.partial(log.retain, node.retention_policies, clock.timestamp_ms())
+                await read(functools.partial(log.roll_idle, now_ms))
+                deleted += await read(
+                    functools.partial(log.retain, node.retention_policies, now_ms)
                 )
-            except KafkaStorage:  # already logged; continue with the other logs
+            except KafkaStorage:
+                # A failure of the disk is already logged. If the log was closed or truncated
+                # meanwhile, the next run continues with it.
                 continue
             await asyncio.sleep(0)  # let other tasks run
         if deleted:
