@@ -123,9 +123,19 @@ class GroupMap:
         self.by_id[group.group_id] = group
 
     def undo_put(self, group: Group, replaced: Group | None) -> None:
-        """Undo `put`, because the group's records could not be written."""
+        """Undo `put`, because the group's records could not be written.
+
+        If another group has taken the place of `group` meanwhile, nothing changes.
+
+        Args:
+            replaced: the group that `put` replaced; None if there was none.
+        """
         group_id = group.group_id
-        if self.by_id.pop(group_id, None) is group and replaced is not None:
+        if self.by_id.get(group_id) is not group:
+            return
+        if replaced is None:
+            del self.by_id[group_id]
+        else:
             self.by_id[group_id] = replaced
 
     def begin_upgrade(self, group: ConsumerGroup) -> None:
