@@ -31,7 +31,7 @@ def check_topic_name(name: str) -> None:
     if name in (".", ".."):
         raise InvalidTopic("Topic name is invalid: '.' or '..' is not allowed")
     if name == CLUSTER_METADATA:
-        raise InvalidTopic(f"Topic name is invalid: {name} is reserved for Apache Kafka's metadata")
+        raise InvalidTopic(f"Topic name is invalid: {name} is reserved for the metadata log")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopic(
             f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "

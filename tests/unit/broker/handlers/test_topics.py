@@ -305,3 +305,11 @@ async def test_topics_do_not_shrink_or_stay():
         assert await grow(broker, "t", 3, validate_only=True) == 0
         assert len(broker.node.topics.get("t").partitions) == 2
         assert await grow(broker, "t", 4, assignments=[[0], [0]]) == 0
+
+
+async def test_the_topic_of_the_metadata_log_cannot_be_created():
+    """It is this broker's own log, and no topic of the metadata."""
+    async with Broker() as broker:
+        [result] = await create(broker, creatable("__cluster_metadata"))
+        assert result.error_code == 17
+        assert result.error_message.endswith("__cluster_metadata is reserved for the metadata log")
