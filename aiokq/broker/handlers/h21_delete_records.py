@@ -5,8 +5,8 @@ files of segments that contain only such records are removed after a delay. Offs
 watermark.
 
 Errors of a partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
-TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION (the topic's cleanup.policy does not include delete),
-KAFKA_STORAGE_ERROR. KIP-107.
+INVALID_TOPIC_EXCEPTION (an internal topic), TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION (the
+topic's cleanup.policy is compact, without delete), KAFKA_STORAGE_ERROR. KIP-107.
 
 v2  flexible
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.core.errors import BrokerError, UnknownTopicOrPartition
+from aiokq.core.errors import BrokerError, InvalidTopic, UnknownTopicOrPartition
 from aiokq.wire.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -65,6 +65,8 @@ def _delete(
         partition = topics.partition(topic, asked.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition()
+        if partition.topic.is_internal:
+            raise InvalidTopic(f"Cannot delete records of internal topic {topic}")
         low_watermark = partition.delete_records(asked.offset)
     except BrokerError as error:
         call.counted(error)

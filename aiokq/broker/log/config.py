@@ -58,6 +58,11 @@ class LogConfig(_Settings):
         return "compact" in self.cleanup_policy
 
     @property
+    def only_compacted(self) -> bool:
+        """Whether ``cleanup.policy`` is ``compact`` without ``delete``."""
+        return self.compacted and "delete" not in self.cleanup_policy
+
+    @property
     def log_append_time(self) -> bool:
         """Whether records carry the time of their append."""
         return self.message_timestamp_type == "LogAppendTime"

@@ -458,13 +458,13 @@ class Partition:
 
         Raises:
             KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `log`.
-            PolicyViolation: the topic's ``cleanup.policy`` does not include delete.
+            PolicyViolation: the topic's ``cleanup.policy`` is compact, without delete.
             OffsetOutOfRange: ``offset`` is less than -1, or above the high watermark.
 
         Source: Kafka's `Partition.deleteRecordsOnLeader`.
         """
         log = self.log
-        if "delete" not in self.topic.config.cleanup_policy:
+        if self.topic.config.only_compacted:  # an empty policy keeps records but allows this
             raise PolicyViolation(f"cleanup.policy of {self.topic.name} does not include delete")
         if offset == HIGH_WATERMARK:
             offset = log.high_watermark

@@ -206,7 +206,8 @@ async def test_deleted_records_are_gone_at_once(version):
 async def test_deleting_is_refused_above_the_end_and_where_nothing_may_be_deleted():
     """OFFSET_OUT_OF_RANGE above the high watermark or below zero.
 
-    POLICY_VIOLATION on a compacted topic, UNKNOWN_TOPIC_OR_PARTITION for an unknown one.
+    POLICY_VIOLATION on a compacted topic, INVALID_TOPIC_EXCEPTION on an internal one,
+    UNKNOWN_TOPIC_OR_PARTITION for an unknown one.
     """
     async with Broker() as broker:
         await filled(broker)
@@ -215,6 +216,17 @@ async def test_deleting_is_refused_above_the_end_and_where_nothing_may_be_delete
         assert await delete_records(broker, 0, topic="absent") == (3, -1)
         await broker.create("c", cleanup_policy="compact")
         assert await delete_records(broker, 0, topic="c") == (44, -1)
+        await broker.create("__consumer_offsets")
+        assert await delete_records(broker, 0, topic="__consumer_offsets") == (17, -1)
+
+
+@pytest.mark.parametrize("policy", ["", "compact,delete"])
+async def test_records_may_be_deleted_where_compaction_does_not_forbid_it(policy: str):
+    """An empty cleanup.policy keeps everything, but the user may delete (Kafka 4.2)."""
+    async with Broker() as broker:
+        await broker.create("e", cleanup_policy=policy)
+        await broker.produce("e", batch(3))
+        assert await delete_records(broker, 2, topic="e") == (0, 2)
 
 
 async def test_deleted_records_stay_deleted_over_a_kill():
