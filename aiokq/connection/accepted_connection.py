@@ -69,6 +69,8 @@ class _Pause:
     """The server's memory for requests is used up."""
     MUTED: Final = 4
     """The client is throttled."""
+    INVALID: Final = 8
+    """The client has sent bytes that are no requests; this reason remains."""
 
 
 class AcceptedConnection:
@@ -106,6 +108,7 @@ class AcceptedConnection:
         self._frame_started: float | None = None
         self._stopping = False
         self._error: KafkaError | None = None
+        self._invalid: KafkaError | None = None  # the error in the bytes after the last request
         self.context = context
         self.busy = False
         self.last_active = self._loop.time()
@@ -177,6 +180,19 @@ class AcceptedConnection:
         if len(queue) >= WAITING_REQUESTS or self._waiting >= WAITING_BYTES:
             self._pause(_Pause.BUSY)
 
+    def invalid_received(self, error: KafkaError) -> None:
+        """Answer the requests before the invalid bytes, then close the connection, as Kafka does.
+
+        Kafka reads the next size only after it has answered the last request.
+        """
+        self._invalid = error
+        self._frame_started = None
+        self._pause(_Pause.INVALID)
+        self._account()
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+            self._idle.pop(self, None)
+
     def lost(self, error: KafkaError) -> None:
         """End the connection, but handle the complete requests received, as Kafka does.
 
@@ -244,7 +260,7 @@ class AcceptedConnection:
             await asyncio.sleep(0)
             while not self._stopping:
                 if not self._frames:
-                    if self._error is not None:
+                    if self._error is not None or self._invalid is not None:
                         return
                     self._resume(_Pause.BUSY)
                     self._wake = self._loop.create_future()
@@ -267,7 +283,8 @@ class AcceptedConnection:
             self._account()
             if self._error is None:  # an error means that the transport is gone
                 self.transport.close(
-                    Closed("the server handles no more requests of this connection")
+                    self._invalid
+                    or Closed("the server handles no more requests of this connection")
                 )
 
     async def _handle_queued(self, context: RequestContext) -> bool:

@@ -358,6 +358,10 @@ class Connection:
         if self._retiring and not protocol.pending:
             self.shut("replaced, because the login expires")
 
+    def invalid_received(self, error: KafkaError) -> None:
+        """Fail the connection: no later response can be trusted."""
+        self.transport.fail(error)
+
     def lost(self, error: KafkaError) -> None:
         """Fail pending requests and call the close callbacks, because the transport is gone."""
         if (

@@ -44,6 +44,12 @@ class FrameReceiver(Protocol):
     def bytes_received(self) -> None:
         """Handle the receipt of bytes that completed no frame."""
 
+    def invalid_received(self, error: KafkaError) -> None:
+        """Handle bytes that are no frames, after all frames before them.
+
+        No later bytes are reported. The receiver closes the connection, or lets it fail.
+        """
+
     def lost(self, error: KafkaError) -> None:
         """Handle the end of the connection. This callback is called once, after all others."""
 
@@ -64,6 +70,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         "_error",
         "_held",
         "_held_bytes",
+        "_invalid",
         "_loop",
         "_lost",
         "_paused",
@@ -96,6 +103,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._descriptor: forks.Descriptor | None = None
         self._held: list[Buffer] = []  # small output of this iteration of the loop
         self._held_bytes = 0
+        self._invalid = False  # invalid bytes were received
         self._transport: asyncio.Transport | None = None
         self._error: KafkaError | None = None
         self._lost = False
@@ -131,19 +139,22 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass complete frames to the receiver; fail the connection if the bytes are invalid."""
+        """Pass complete frames to the receiver, and the error if invalid bytes follow."""
         self.bytes_in += nbytes
-        if self._error is not None:
+        if self._error is not None or self._invalid:
             return
         try:
             frames = self.reader.buffer_updated(nbytes)
         except KafkaError as error:
-            self.fail(error.with_traceback(None))  # the traceback would hold the receive buffer
+            self._invalid = True
+            # Without the traceback, which would hold the receive buffer.
+            self._receiver.invalid_received(error.with_traceback(None))
             return
         if frames:
             self._receiver.frames_received(frames)
             if self.reader.error is not None:
-                self.fail(self.reader.error)
+                self._invalid = True
+                self._receiver.invalid_received(self.reader.error)
         else:
             self._receiver.bytes_received()
 

@@ -976,16 +976,62 @@ def test_endless_hostile_bytes_are_few_log_lines_with_a_count(
         assert int(told[-1].rpartition("=")[2]) > 60
 
 
-def test_requests_before_invalid_bytes_are_handled() -> None:
-    """Also when the invalid bytes arrive in the same segment."""
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+@pytest.mark.parametrize("invalid", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"GET / HTTP"])
+def test_requests_before_invalid_bytes_are_answered(
+    invalid: bytes, pause: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Kafka, which reads a size after it has answered the last request.
+
+    The invalid bytes arrive in the same segment, or while the requests are being handled. Nothing
+    behind them is handled.
+    """
 
     async def main(simulation: Simulation) -> None:
         async with bench(simulation) as b:
+
+            async def slowly(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                await asyncio.sleep(1)
+                return await Handler.echo(context, data)
+
+            b.handler.answer = slowly
             client = await b.client()
+            client.transport.write(frame(b"one") + frame(b"two") + (b"" if pause else invalid))
+            if pause:
+                await asyncio.sleep(pause)
+                client.transport.write(invalid)
+            await asyncio.sleep(0.2)
+            client.send(b"behind")
+            await client.lost.wait()
+            assert client.frames == [b"one", b"two"]
+            assert b.handler.frames == [b"one", b"two"]
+            await asyncio.sleep(1)
+            assert b.server.connections == 0
+            assert b.server.budget.used == 0
+
+    with caplog.at_level(logging.WARNING, "aiokq.connection"):
+        run(1, main)
+    assert caplog.text.count("closing connection") == 1
+
+
+def test_requests_of_a_throttled_client_before_invalid_bytes_are_answered() -> None:
+    """The throttle time is over first, as for other requests."""
+
+    async def main(simulation: Simulation) -> None:
+        async with bench(simulation) as b:
+
+            async def answer(context: RequestContext, data: memoryview) -> Sequence[wire.Fragment]:
+                context.mute_until = simulation.loop.time() + 5
+                return await Handler.echo(context, data)
+
+            b.handler.answer = answer
+            client = await b.client()
+            began = simulation.loop.time()
             client.transport.write(frame(b"one") + frame(b"two") + b"\xff\xff\xff\xff")
             await client.lost.wait()
+            assert client.frames == [b"one", b"two"]
+            assert 10 <= simulation.loop.time() - began < 11
             await asyncio.sleep(1)
-            assert b.handler.frames == [b"one", b"two"]
             assert b.server.budget.used == 0
 
     run(1, main)

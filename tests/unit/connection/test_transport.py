@@ -9,7 +9,7 @@ import pytest
 from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.framing import FrameReader
 from aiokq.connection.transport import FrameTransport
-from aiokq.core.errors import Closed, ConnectionLost, KafkaError
+from aiokq.core.errors import Closed, ConnectionLost, KafkaError, ProtocolError
 
 
 class Recorder(asyncio.Transport):
@@ -48,12 +48,16 @@ class Receiver:
 
     def __init__(self) -> None:
         self.error: KafkaError | None = None
+        self.invalid: KafkaError | None = None
 
     def connected(self) -> None: ...
 
     def frames_received(self, frames: list[memoryview]) -> None: ...
 
     def bytes_received(self) -> None: ...
+
+    def invalid_received(self, error: KafkaError) -> None:
+        self.invalid = error
 
     def lost(self, error: KafkaError) -> None:
         self.error = error
@@ -203,13 +207,14 @@ async def test_a_partly_received_frame_is_released_when_the_connection_is_lost(b
 async def test_an_invalid_frame_keeps_no_shared_buffer() -> None:
     """The traceback of the error referred to the buffer until the garbage collector ran."""
     pool, recorder = FramePool(), Recorder()
-    transport = FrameTransport(Receiver(), FrameReader(trusted=False, pool=pool, spare=Ample()))
+    receiver = Receiver()
+    transport = FrameTransport(receiver, FrameReader(trusted=False, pool=pool, spare=Ample()))
     transport.connection_made(recorder)
     arrive(transport, (100_000).to_bytes(4, "big") + bytes(60_000))
     arrive(transport, bytes(40_000))
     ready = pool.ready(100_004)
     arrive(transport, b"\xff" * 4)
-    assert recorder.ended == "aborted"
+    assert isinstance(receiver.invalid, ProtocolError)
     assert pool.ready(100_004) is ready
     pool.claim()
     memory = ready.obj
