@@ -22,10 +22,10 @@ WrittenCallback = Callable[["KafkaError | None"], None]
 
 
 class Deferred(Generic[R]):
-    """A response that a shard gives later, once.
+    """A response that a shard sets later, exactly once.
 
     Attributes:
-        done: whether the response was given; `value` is set from then on.
+        done: whether the response is set.
     """
 
     __slots__ = ("_callbacks", "_value", "done")
@@ -54,7 +54,7 @@ class Deferred(Generic[R]):
     def on_complete(self, callback: Callable[[R], None]) -> None:
         """Call `callback` with the response: now if the response is set, else from `complete`."""
         if self.done:
-            callback(self._value)  # type: ignore[arg-type]  # done: it has its value
+            callback(self._value)  # type: ignore[arg-type]  # the value is set once done
         else:
             self._callbacks.append(callback)
 
@@ -63,14 +63,16 @@ class Deferred(Generic[R]):
 class Outcome(Generic[R]):
     """The records that an operation decided to append, and its response.
 
-    The runtime appends the records, replays each through the shard, and only then gives the
+    The runtime appends the records, replays each through the shard, and only then returns the
     response. If the records cannot be appended, the caller gets an error and the records are not
-    replayed. If they are not atomic, batches that were appended before the failure are replayed.
+    replayed; if `atomic` is False, those batches that were appended before the failure are
+    replayed.
 
     Attributes:
         records: the changes of durable state, in order.
-        response: the response; None if `deferred` gives it, or if there is no request (timers).
-        deferred: gives the response later. The runtime awaits it after the records are committed.
+        response: the response; None if `deferred` has it, or if there is no request (timers).
+        deferred: the response that is set later. The runtime awaits it after the records are
+            committed.
         atomic: whether all records are appended in one batch or not at all; if False, they may be
             split over several batches.
         replay: whether the records are replayed after they were appended. False if the operation

@@ -147,9 +147,9 @@ class CoordinatorRuntime(Generic[S]):
             operation: decides from the current state of the shard which records to write. It must
                 not await. It must not change durable state, unless its outcome has `replay` False.
             producer: the producer in whose transaction the records are written.
-            leader_epoch: the result of `leader_epoch` at the beginning of the work that this write
-                is part of. If the leadership has changed since, the write fails with
-                NOT_COORDINATOR.
+            leader_epoch: the leader epoch under which the caller began its work, as the method
+                `leader_epoch` returned it then. If the leader epoch has changed since, the write
+                fails with NOT_COORDINATOR.
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS while the shard is being loaded,

@@ -97,7 +97,7 @@ class ShardLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to replay."""
+        """Whether the log has no records to replay."""
         log = self.partition.log
         return log.log_start_offset == log.log_end_offset
 

@@ -21,7 +21,7 @@ __all__ = ["APIS", "Api", "advertised_versions"]
 
 
 class Api(NamedTuple):
-    """An API: its versions, the oldest one with the setting `legacy`, and its handler's module."""
+    """An API: its versions, its oldest version with `legacy`, and the module of its handler."""
 
     key: int
     name: str

@@ -212,7 +212,7 @@ class Configs(Protocol):
 
     @property
     def dynamic_settings(self) -> DynamicSettings:
-        """The settings in effect, with the static and the dynamic values behind them."""
+        """The settings in effect, with the static and dynamic values from which they result."""
         ...
 
     @property

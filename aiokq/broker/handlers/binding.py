@@ -49,7 +49,7 @@ class Areas(NamedTuple):
 def bind(handle: Callable[..., Awaitable[Response | None]], areas: Areas) -> Handler:
     """Bind the leading parameters of `handle` to the areas of the same names.
 
-    Called when the first request of an API version arrives.
+    Called for the first request of each version of an API.
     """
     code = handle.__code__
     names = code.co_varnames[: code.co_argcount - 2]  # all but request and call

@@ -40,7 +40,7 @@ class Call(NamedTuple):
             BrokerError: the client lacks the permission. The row in `PERMISSIONS` determines
                 which error.
         """
-        # hot: benchmarks/micro/groups.py; without an authorizer, three calls are spared
+        # hot: benchmarks/micro/groups.py; without an authorizer, the first check saves three calls
         if self.gate.authorizer is not None and not self.permits(operation, resource_type, name):
             raise self.refusal(operation, resource_type)
 

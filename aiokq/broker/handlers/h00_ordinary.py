@@ -9,9 +9,8 @@ A request is ordinary if `fastpath.read_produced` can read it, `admit` lets ever
 it is, and every partition acknowledges immediately. Nothing is awaited between the check of the
 in-sync replicas and the answer, so acks=all needs no second check.
 
-The gate, which authorizes the client, is asked last, when the request is known to be ordinary, so
-that no request asks it on both paths. The batches of topics to which the client may not write are
-refused here.
+The gate authorizes the client last, when the request is known to be ordinary, so that no request is
+authorized on both paths. The batches of topics to which the client may not write are refused here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -188,7 +187,7 @@ class OrdinaryProduce:
     def _permitted(
         self, context: RequestContext, appends: Sequence[TopicAppends]
     ) -> list[PermittedAppends]:
-        """Ask the gate once for the request; replace the partitions of denied topics."""
+        """Authorize all topics at once; replace the partitions of denied topics."""
         gate = self._gate
         names = {partition.topic.name for _, of_topic in appends for partition, _ in of_topic}
         topic = PRODUCE, Operation.WRITE, ResourceType.TOPIC

@@ -107,10 +107,8 @@ async def handle(
     request: ProduceRequest,
     call: Call,
 ) -> ProduceResponse | None:
-    """Append each partition's batch. A batch that is refused does not affect the others.
-
+    """Append each partition's batch. A batch that is refused does not affect the others."""
     # hot: benchmarks/raw_load.py
-    """
     refused = False
     batches = 0
     share = turn.share(APPENDED_BYTES_PER_TURN)

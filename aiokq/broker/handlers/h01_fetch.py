@@ -192,10 +192,8 @@ def _read_all(
     request: FetchRequest,
     max_bytes: int,
 ) -> Pass:
-    """Read partitions in order, each within the bytes that earlier partitions have left.
-
+    """Read partitions in order, each within the bytes that earlier partitions have left."""
     # hot: benchmarks/raw_load.py
-    """
     found = Pass()
     replica_id = _replica_id(request, version)
     read_committed = request.isolation_level == READ_COMMITTED

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class _View(NamedTuple):
-    """The properties of a request that affect how it describes topics.
+    """The properties of a request on which the description of each topic depends.
 
     Attributes:
         node_ids: nodes that advertise the listener that the client connected to.

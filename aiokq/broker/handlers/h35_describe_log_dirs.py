@@ -96,7 +96,7 @@ def _absolute(path: str) -> str:
 def _volume(files: Files, path: str) -> tuple[int, int]:
     """Return the size of a directory's volume, and the bytes that a process can still use.
 
-    Both are -1 if the disk does not answer.
+    Both are -1 if the operating system returns an error.
     """
     try:
         return files.disk_usage(path)

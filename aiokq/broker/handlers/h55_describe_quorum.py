@@ -90,7 +90,7 @@ async def handle(
 
 
 def _names_the_metadata_log(request: DescribeQuorumRequest) -> bool:
-    """Tell whether a request names the only partition of the metadata log, and nothing else."""
+    """Whether a request names the only partition of the metadata log, and nothing else."""
     named = [
         (topic.topic_name, partition.partition_index)
         for topic in request.topics

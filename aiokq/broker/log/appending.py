@@ -135,7 +135,7 @@ class OrdinaryAppend:
         self._header = header
         self.now_ms = now_ms
         self.size = len(batch)
-        # Unpacked in one statement, because to read the attributes one by one takes longer.
+        # Unpacked in one statement, because reading the attributes one by one takes longer.
         *_, last_delta, _, self.max_timestamp_ms, self._producer_id, _, _, self.count = header
         self._last_delta = last_delta
 
@@ -152,7 +152,7 @@ class OrdinaryAppend:
         if self._producer_id > NO_PRODUCER_ID:
             produced = ((self._header.placed_at(offset, leader_epoch), None),)
         prefix = _PREFIX.pack(offset, size - LOG_OVERHEAD, leader_epoch)
-        # A named tuple's own constructor is a Python function, which costs 0.1 us.
+        # The constructor of a named tuple is a Python function; its call takes 0.1 us.
         return tuple.__new__(
             PlacedAppend,
             (

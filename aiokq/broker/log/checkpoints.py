@@ -1,7 +1,7 @@
 """The four offset checkpoints of one log directory.
 
-An offset is noted in memory and written later, in any thread. A file is written only if its content
-changes. ``directory`` and ``storage`` decide when each checkpoint is written.
+An offset is set in memory; any thread may write it to the file later. A file is written only if its
+content changes. ``directory`` and ``storage`` decide when each checkpoint is written.
 
 Source: Kafka ``OffsetCheckpointFile.java``, ``LogManager.scala``.
 Tests: ``tests/unit/broker/log/test_checkpoints.py``.
@@ -68,8 +68,8 @@ class Checkpoint:
     def lower(self, partition: TopicPartition, offset: int) -> None:
         """Lower the stored offset of a partition to ``offset``, unless it is lower already.
 
-        Used in any thread. On return the file has no higher offset either, even if the offset in
-        memory was lowered earlier and that change was not written yet.
+        Any thread may call this. On return the file has no higher offset either, even if the offset
+        in memory was lowered earlier and that change was not written yet.
 
         Raises:
             OSError: the disk failed.
@@ -155,11 +155,11 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Lower the offsets of a partition to its new log end. Durable on return; in any thread.
+        """Lower the offsets of a partition to its new log end offset; durable on return.
 
-        The records from ``end_offset`` on are cut off or lost. New records with the same offsets
-        are not yet synced, compacted or committed. The log start offset is not lowered, because
-        records that were deleted may still be in the file.
+        Any thread may call this. The records from ``end_offset`` on are cut off or lost. New
+        records with the same offsets are not yet synced, compacted or committed. The log start
+        offset is not lowered, because records that were deleted may still be in the file.
 
         Raises:
             OSError: the disk failed.
@@ -168,10 +168,10 @@ class Checkpoints:
             checkpoint.lower(partition, end_offset)
 
     def lower_log_start(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the log start offset of a partition whose log was truncated. In any thread.
+        """Lower the log start offset of a partition whose log was truncated; durable on return.
 
-        If the checkpoint were above the new log end, a recovery would treat the records that are
-        appended next as deleted. Durable on return.
+        Any thread may call this. If the checkpoint were above the new log end offset, a recovery
+        would treat the records that are appended next as deleted.
 
         Raises:
             OSError: the disk failed.

@@ -28,8 +28,9 @@ class CleanShutdown:
 
     Attributes:
         found: whether the directory had the marker.
-        broker_epoch: the epoch that ``leave`` writes: at first the one that was found, so that a
-            start that is refused changes nothing, then that of this broker's registration.
+        broker_epoch: the broker epoch that ``leave`` writes. At first it is the epoch in the marker
+            that was found, so that a refused start does not change the epoch. Once this broker is
+            registered, it is the epoch of the registration.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")

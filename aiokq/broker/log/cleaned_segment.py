@@ -40,7 +40,7 @@ class CleanedSegment(Segment):
         self.size += size
 
     def finish_copy(self, next_offset: int) -> None:
-        """Finish the segment and sync all its files, but not the directory with their names.
+        """Finish the segment and sync all its files, but not the directory that contains them.
 
         Raises:
             OSError: the disk failed.

@@ -30,13 +30,17 @@ __all__ = ["AT_ONCE", "MOST_TRIES", "ColdReads"]
 logger = logging.getLogger("aiokq.broker")
 
 MOST_TRIES: Final = 3
-"""The most times that one read loads the same item, which may be evicted from memory before it is
-used. After that the read fails with an error that clients retry.
+"""The maximum number of times that one read loads the same item.
+
+An item may be evicted from memory before it is used. After the last try the read fails with an
+error that clients retry.
 """
 
 AT_ONCE: Final = THREADS // 3
-"""The most concurrent disk reads. Without the limit, reads of old records from a slow disk would
-occupy all threads of the executor, and delay flushes, compression and the creation of topics.
+"""The maximum number of concurrent disk reads.
+
+Without the limit, reads of old records from a slow disk would occupy all threads of the executor,
+and delay flushes, compression and the creation of topics.
 """
 
 R = TypeVar("R")

@@ -188,7 +188,7 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the ``.log`` files of the segments after a cut, and remove their other files.
+        """Rename the ``.log`` files of segments behind a damaged one; remove their other files.
 
         Empty ``.log`` files are removed too. The segments cannot stay in the log, because records
         before them are missing. The changes are durable on return.

@@ -80,7 +80,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._deleted: list[str] = []
         self.checkpoints = Checkpoints(files, path)
-        # bound once, so that all logs share the two methods
+        # bound once, so that all logs share the two bound methods
         self._forget_behind = self.checkpoints.forget_behind
         self._lower_log_start = self.checkpoints.lower_log_start
         self.strays = StrayDirectories(files, path, random)
@@ -106,7 +106,7 @@ class LogDirectory:
         """Open and lock a log directory; create it if it is missing.
 
         Args:
-            now: seconds of a monotonic clock; limits how often errors are logged.
+            now: returns the seconds of a monotonic clock; limits how often errors are logged.
             node_id: the broker's id; None takes the stored id, or 0 in a new directory.
             cluster_id: id of the cluster; None takes the stored id, or a random id in a new
                 directory.
@@ -261,7 +261,8 @@ class LogDirectory:
     ) -> PartitionLog:
         """Return the log of a partition: the existing one, recovered if necessary, or a new one.
 
-        In any thread. The log is not used by anything else before it is passed to ``add``.
+        Any thread may call this. The log is not used by anything else before it is passed to
+        ``add``.
 
         If the disk is too full to create a new log, the directory stays online, and the files of
         the log are removed if possible; another call completes the files that are left. In all
@@ -363,7 +364,7 @@ class LogDirectory:
             durability.attach(self._flusher)
 
     def add(self, log: PartitionLog) -> None:
-        """Add a loaded log to ``logs``. On the loop."""
+        """Add a loaded log to ``logs``. Called on the loop."""
         self._logs[log.topic_partition] = log
         self._unserved.discard(log.topic_partition)
 
@@ -417,7 +418,7 @@ class LogDirectory:
             raise self.disk.refused(partition, "log not deleted", error, directory) from error
 
     def sync_names(self) -> None:
-        """Make all deletions of partitions durable; waits for the disk. In any thread.
+        """Make all deletions of partitions durable. Waits for the disk; any thread may call this.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -435,7 +436,7 @@ class LogDirectory:
     def removals(self, delay_ms: int) -> Iterable[tuple[int, Callable[[], None]]]:
         """Return a delay in milliseconds and a removal function for each group of deleted files.
 
-        The groups hold what was deleted since the last call. The functions take long and may be
+        The groups contain the files that were deleted since the last call. The functions take long and may be
         called in any thread. The delay gives an operator time to undo a mistake by hand. A removal
         does not affect responses that are still sent from the files. Files that cannot be removed
         are logged, and removed at the next start.
@@ -484,7 +485,9 @@ class LogDirectory:
             self.checkpoints.high_watermarks.note(partition, log.high_watermark)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint unless its file is up to date; waits for the disk. In any thread.
+        """Write a checkpoint unless its file is up to date.
+
+        Waits for the disk; any thread may call this.
 
         Raises:
             KafkaStorage: the disk failed.

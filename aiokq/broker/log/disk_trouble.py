@@ -36,7 +36,7 @@ class DiskTrouble:
 
     Args:
         path: path of the directory.
-        now: seconds of a monotonic clock.
+        now: returns the seconds of a monotonic clock.
 
     Attributes:
         failure: the error that took the directory offline; None while it is online.

@@ -105,7 +105,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the offsets to the new log end, and repeat the flush requests that were discarded.
+        """Lower the offsets to the new log end offset; repeat the discarded flush requests.
 
         Args:
             active_base_offset: the base offset of the newest segment after the truncation.

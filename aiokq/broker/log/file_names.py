@@ -25,7 +25,10 @@ TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
 """Suffixes of files that a crash may leave; the next start finishes or removes them."""
 
 CORRUPT: Final = ".corrupt-"
-"""Suffix of a file with bytes that a recovery cut off a ``.log``; their position in it follows."""
+"""Suffix of a file with bytes that a recovery cut off a ``.log`` file.
+
+The suffix is followed by the position that the bytes had in the ``.log`` file.
+"""
 
 DELETED_DIRECTORY: Final = "-delete"
 FUTURE_DIRECTORY: Final = "-future"
@@ -45,7 +48,7 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 MAX_NAME: Final = 255
-"""Most bytes in a file name on common file systems."""
+"""The maximum number of bytes in a file name on common file systems."""
 
 _BASE: Final = re.compile(r"^(\d{20})(\..+)$")
 _STRAY: Final = re.compile(r"^.+-(\d+)\.[0-9a-f]{32}-stray$")

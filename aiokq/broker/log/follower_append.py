@@ -1,4 +1,4 @@
-"""Checks of batches that a follower fetched from the leader; they are written unchanged.
+"""Checks of batches that a follower fetched from the leader and writes unchanged.
 
 The leader has accepted the batches and set their offsets and leader epochs. The follower checks
 that they continue its log, that their CRCs match, and that leader epochs do not go back.
@@ -76,7 +76,7 @@ def leader_batches(
         latest_epoch: the newest leader epoch in the log.
         leader_epoch: leader epoch of the leader that sent the batches; a batch must not have a
             newer epoch.
-        segment_bytes: most bytes per group, unless a single batch is larger.
+        segment_bytes: maximum bytes per group, unless a single batch is larger.
 
     Raises:
         UnexpectedAppendOffset: the first batch begins before ``end_offset``.

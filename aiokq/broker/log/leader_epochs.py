@@ -137,8 +137,8 @@ class LeaderEpochs:
         """Return the largest epoch not above ``epoch``, and the offset after its last record.
 
         Returns (-1, -1) if ``epoch`` is -1 or newer than all known epochs, or if there are no
-        entries. An epoch that is older than all known epochs is returned itself, with the start of
-        the oldest known epoch as its end.
+        entries. If ``epoch`` is older than all known epochs, returns ``epoch`` and the start offset
+        of the oldest known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

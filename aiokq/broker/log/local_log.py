@@ -262,7 +262,7 @@ class LocalLog(ABC):
             self._segments.active.flush_indexes()
 
     def notify_replica(self) -> None:
-        """Notify the replica that the log has changed. On the loop."""
+        """Notify the replica that the log has changed. Called on the loop."""
         if self.replica is not None:
             self.replica.log_changed()
 

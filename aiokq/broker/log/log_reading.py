@@ -97,7 +97,7 @@ class ReadableLog(LocalLog):
         """Return whole batches, beginning with the batch that holds ``offset``, as file ranges.
 
         Args:
-            max_bytes: most bytes of all batches.
+            max_bytes: maximum bytes of all batches together.
             upper_bound: batches that extend to this offset or beyond are left out; None takes the
                 high watermark.
             at_least_one: return the first batch even if it is larger than ``max_bytes``.

@@ -69,7 +69,7 @@ class LogSnapshot(NamedTuple):
 def snapshot_log(
     log: PartitionLog, files: Files, crc32c: Checksum, cleaned: int | None
 ) -> LogSnapshot:
-    """Return a view of the log as it is now, after writing its index files. On the log's loop.
+    """Write the index files of a log, and return a view of the log. Called on the log's loop.
 
     Raises:
         OSError: the disk failed.

@@ -6,7 +6,7 @@ closed: a response that is still sent from it continues, and the last user of th
 
 The file of a new segment stays open after its creation, until the log rolls, and does not count
 towards the limit, because nearly every append to the log needs it. If the process runs out of
-descriptors, such a file is released too: to open a file again is cheaper than to refuse a client.
+descriptors, such a file is released too: opening it again is cheaper than refusing a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
 """
@@ -19,9 +19,10 @@ from typing import Final, Protocol
 __all__ = ["MAX_OPEN_SEGMENTS", "OpenFiles", "OpenSegment"]
 
 MAX_OPEN_SEGMENTS: Final = 256
-"""The most reopened segment files that a log directory keeps open. Opening a file takes 10 µs and
-a read returns up to a megabyte, so a higher limit would gain nothing. Files that are open since
-their creation, at most one per partition, are not counted.
+"""The maximum number of reopened segment files that a log directory keeps open.
+
+Opening a file takes 10 µs and a read returns up to a megabyte, so a higher limit would gain
+nothing. Files that have been open since their creation, at most one per partition, are not counted.
 """
 
 
@@ -74,7 +75,9 @@ class OpenFiles:
             self._created.pop(segment, None)
 
     def give_up(self) -> bool:
-        """Release one file, because the process has too few descriptors. In any thread.
+        """Release one file, because the process has too few descriptors.
+
+        Any thread may call this.
 
         Returns:
             False if no file is open.

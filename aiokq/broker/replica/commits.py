@@ -101,7 +101,7 @@ class Commits:
                 in the log and may be committed later.
             NotEnoughReplicasAfterAppend: the records are committed, but fewer than ``min_isr``
                 replicas are in sync now.
-            KafkaStorage: the disk failed or the log was closed; the records may still be there
+            KafkaStorage: the disk failed or the log was closed; the records may still be in the log
                 after a restart.
             NotLeaderOrFollower: the leadership of ``leader_epoch`` has ended; the records may be
                 lost.

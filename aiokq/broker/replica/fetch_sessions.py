@@ -65,7 +65,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def is_news(self, data: FetchPartitionData) -> bool:
-        """Whether an incremental response must include this partition; nothing is changed."""
+        """Whether an incremental response must include this partition."""
         return bool(
             data.records
             or data.error_code
@@ -202,8 +202,8 @@ class FetchSessionCache:
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
         """Create a session with these partitions; return its id, or 0 if there is no slot for it.
 
-        If all slots are in use, the new session gets the slot of another session, which is evicted,
-        provided that the rules of `_evict` allow this.
+        If all slots are in use, another session is evicted for the new one, if the rules of
+        `_evict` permit that.
         """
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):

@@ -24,7 +24,7 @@ class LeadershipListener(Protocol):
         """Handle that this node has become the leader of `partition`, in its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle the end of this node's leadership of `partition`; its log takes no more requests.
+        """Handle the end of this node's leadership of `partition`, which serves no more requests.
 
         The partition was deleted, its directory failed, or another node leads it now.
         """

@@ -247,7 +247,7 @@ class Partition:
         self.commits.wake()  # acks=all checks the number of in-sync replicas again
 
     def replica_fetched(self, replica_id: int, offset: int) -> None:
-        """Note the log end offset of another replica, which is the offset it fetches from.
+        """Store the log end offset of another replica, which is the replica's fetch offset.
 
         Source: Kafka's `Partition.updateFollowerFetchState`.
         """
@@ -257,7 +257,7 @@ class Partition:
 
     def _settings_changed(self) -> None:
         self.min_isr = min(self.topic.config.min_insync_replicas, len(self.replicas))
-        # Whether an append is committed as soon as the flush policy allows: the common case.
+        # Whether an append is committed as soon as the flush policy allows it, as is usual.
         self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
 
     # --- commit

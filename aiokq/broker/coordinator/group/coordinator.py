@@ -138,7 +138,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():
             return
-        with contextlib.suppress(Closed):  # after a bug that stops background work and the node
+        with contextlib.suppress(Closed):  # a bug stopped the background work; the node stops too
             self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
 
     async def _drop_offsets(self, topic: Topic) -> None:

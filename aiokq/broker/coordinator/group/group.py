@@ -129,7 +129,7 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic, so that its offsets are kept."""
+        """Whether a member subscribes to the topic, so that the topic's offsets are kept."""
         ...
 
     def offset_expiry_base(self) -> int | None:

@@ -167,7 +167,8 @@ class GroupMap:
 
     def replay_consumer(self, record: CoordinatorRecord) -> None:
         """Apply a record of a group of the consumer protocol."""
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # all these keys have it
+        # All keys of this protocol have the attribute.
+        group_id: str = record.key.group_id  # type: ignore[attr-defined]
         group = self.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:

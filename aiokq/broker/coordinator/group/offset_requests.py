@@ -171,7 +171,7 @@ def delete(
     """Remove offsets of a group; topics with subscribers get GROUP_SUBSCRIBED_TO_TOPIC.
 
     Raises:
-        GroupNotEmpty, GroupIdNotFound: the state of the group does not permit it.
+        GroupNotEmpty, GroupIdNotFound: as from `Group.validate_offset_delete`.
     """
     group.validate_offset_delete()
     response = OffsetDeleteResponse()

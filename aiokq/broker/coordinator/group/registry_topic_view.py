@@ -1,7 +1,7 @@
 """Adapter from a node's topic registry to `TopicView`.
 
-It is separate from `topic_view`, because shards and their tests import that module without a
-registry.
+This module is separate from `topic_view`, because shards and their tests import `topic_view`
+without a registry.
 """
 
 from __future__ import annotations

@@ -303,8 +303,8 @@ class GroupShard:
         """Handle OffsetDelete.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND if there is no such group, NON_EMPTY_GROUP if its state
-                does not permit it.
+            BrokerError: GROUP_ID_NOT_FOUND if there is no such group, or an error of
+                `Group.validate_offset_delete`.
         """
         return offset_requests.delete(
             self.offsets, self._groups.existing(request.group_id), request

@@ -156,7 +156,7 @@ class LogCleaner:
         threads = max(1, settings.log_cleaner_threads)
         clock = environment.clock
         began = clock.monotonic()
-        await self._settle(log)  # an earlier run may have failed to rename them
+        await self._settle(log)  # an earlier run may have failed to rename its segments
         view = LogView.of(
             log,
             chosen.first_dirty_offset,
@@ -177,8 +177,7 @@ class LogCleaner:
             await self._advance(build_offset_map(environment.files, view, offsets, statistics))
             statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
             cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-            # If the map is full, it ends inside a segment. The later records of the segment are
-            # kept.
+            # A full map may end inside a segment; the records of the segment behind it are kept.
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )

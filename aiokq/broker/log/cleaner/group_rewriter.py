@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
-"""The most segments of a group, because a swap renames all their files in one turn of the loop."""
+"""The maximum size of a group: a swap renames all its files in one iteration of the event loop."""
 
 _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose logs and indexes, as they are now, fit into one segment."""
+    """Group adjacent segments whose present log and index files fit into one segment."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -227,7 +227,7 @@ class GroupRewriter:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
         # A marker that is no longer needed is removed once its delete horizon has passed. An empty
-        # batch replaces it if it has the producer's latest epoch or ends the group.
+        # batch replaces a marker that has the producer's latest epoch or ends the group.
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count

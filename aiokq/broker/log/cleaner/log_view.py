@@ -32,7 +32,7 @@ class SegmentView(NamedTuple):
     Attributes:
         segment: the segment object, for the swap; only the loop may use it.
         next_offset: the next segment's base offset.
-        size: bytes of whole batches in the ``.log``.
+        size: bytes of whole batches in the ``.log`` file.
     """
 
     segment: Segment
@@ -60,8 +60,8 @@ class LogView(NamedTuple):
         first_dirty_offset: records before this offset were cleaned by earlier runs.
         upper_offset: records from this offset on are not cleaned.
         aborted: aborted transactions with records before ``upper_offset``.
-        last_offsets: the last offset of each active producer with batches.
-        marker_epochs: the epoch of each active producer without batches.
+        last_offsets: the last offset of each active producer with batches, by producer id.
+        marker_epochs: the epoch of each active producer without batches, by producer id.
         now_ms: the time of the run.
         buffer_bytes: size of the read buffer, and of the write buffer.
     """

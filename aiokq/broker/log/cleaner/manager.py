@@ -28,12 +28,14 @@ __all__ = ["LogCleanerManager"]
 logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
-"""Segments examined between two turns of the loop, in less than a millisecond."""
+"""Segments examined before other tasks run; this takes less than a millisecond."""
 
 
 MOST_LOOKS: Final = 4
-"""How often one choice may load timestamps and examine all logs again. A log may need two loads,
-one after the other; more are needed if logs are new or timestamps were evicted meanwhile.
+"""The maximum number of times that one choice loads timestamps and examines all logs again.
+
+A log may need two loads, one after the other; more are needed if logs are new or timestamps were
+evicted meanwhile.
 """
 
 

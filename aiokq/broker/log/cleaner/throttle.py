@@ -16,7 +16,7 @@ class Throttle:
 
     Args:
         bytes_per_second: returns the current limit.
-        now: seconds of the loop's clock.
+        now: returns the loop's time, in seconds.
     """
 
     def __init__(self, bytes_per_second: Callable[[], float], now: Callable[[], float]) -> None:
@@ -25,7 +25,7 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to use before the next wait: those of 0.1 s at the current limit.
+        """Return how many bytes to use before the next wait: the current limit for 0.1 seconds.
 
         The result is at least 1 and at most ``most``.
         """

@@ -76,7 +76,7 @@ class ClassicGroup(ClassicGroupState):
         if self.is_empty:
             return self.state_timestamp_ms
         if self.state is ClassicState.STABLE and self._subscribed is not None:
-            return None  # offsets of topics without subscribers expire
+            return None  # the offsets of topics without subscribers expire by commit timestamp
         return OFFSETS_DO_NOT_EXPIRE
 
     # --- validation

@@ -137,8 +137,9 @@ def _join_again(
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
         return _refused(UnknownMemberId, member_id)  # a bug: an empty group has no members
-    # The join may be a retry whose first response, for this generation, was lost. A leader that
-    # joins again in a stable group wants a rebalance: only the leader notices changed topics.
+    # The join may be a retry: the first response of this generation may have been lost. A leader
+    # that joins again in a stable group requests a rebalance: only the leader notices changed
+    # topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
     )
@@ -182,7 +183,8 @@ def _replace_static(
         if group.state is ClassicState.PREPARING_REBALANCE:
             outcome = group.rebalance.complete_if_joined(instant)
         else:
-            # In CompletingRebalance the leader may be assigning to the old member id.
+            # In CompletingRebalance, the leader may be computing an assignment for the old member
+            # id.
             outcome = group.rebalance.prepare(reason, instant)
         return _waiting(outcome if renamed is None else _with(group, renamed, outcome), joining)
 
@@ -204,9 +206,10 @@ def _replace_static(
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
             response.skip_assignment = roster.is_leader(member_id)
         else:
-            # The member must not compute an assignment, because no other member joins. So the
-            # response names the leader by its id before this join: even if the member is the
-            # leader, it does not find its new member id there.
+            # The member must not compute an assignment, because no other member joins. Before
+            # version 9 the response cannot say so. It therefore contains the leader id from before
+            # this join: a leader that joins again gets its old member id there, and does not regard
+            # itself as the leader.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)

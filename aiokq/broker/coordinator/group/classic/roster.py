@@ -178,7 +178,7 @@ class ClassicRoster:
                 return True
         return False
 
-    # --- pending answers
+    # --- pending responses
 
     @property
     def joining(self) -> int:
@@ -248,7 +248,7 @@ class ClassicRoster:
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
         """Return the topics that members subscribe to; None if a subscription cannot be read.
 
-        Only the fields of version 0 are read, with which all later versions begin.
+        Only the fields of version 0 are read; all later versions begin with these fields.
         """
         topics: set[str] = set()
         try:

@@ -32,7 +32,7 @@ def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) ->
 
 
 def assignment_bytes(partitions: Partitions, topics: TopicView, subscription: bytes) -> bytes:
-    """Return an assignment as a classic member reads it, in the version of its subscription.
+    """Return an encoded `ConsumerProtocolAssignment`, in the version of the member's subscription.
 
     Raises:
         ProtocolError: `subscription` is not a valid subscription.

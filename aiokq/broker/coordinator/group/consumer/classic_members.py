@@ -1,8 +1,8 @@
 """Members that use the classic protocol in a group of the consumer protocol: join, sync, heartbeat.
 
 The generation of such a member is its member epoch. The member has to join again whenever its
-assignment changes; responses to its heartbeats request that. No member becomes the leader, because
-the broker computes the assignment.
+assignment changes; its Heartbeat then gets REBALANCE_IN_PROGRESS. No member becomes the leader,
+because the broker computes the assignment.
 
 Source: Kafka ``GroupMetadataManager.classicGroup...ToConsumerGroup`` (4.2).
 """

@@ -85,12 +85,10 @@ class ConsumerGroup:
 
     @property
     def group_id(self) -> str:
-        """The id of the group."""
         return self.image.group_id
 
     @property
     def type(self) -> GroupType:
-        """`GroupType.CONSUMER`."""
         return GroupType.CONSUMER
 
     @property
@@ -159,7 +157,7 @@ class ConsumerGroup:
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
-        """Return the outcome of a change; timers are updated once its records are in the log."""
+        """Return the outcome of a change; timers are updated after its records were appended."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
@@ -176,7 +174,7 @@ class ConsumerGroup:
         if change.replaced is not None and change.replaced != member.member_id:
             self.timers.cancel(change.replaced)
         if member.classic is not None:
-            return  # such a member revokes partitions when it joins again
+            return  # a classic member revokes partitions when it joins again
         self.timers.cancel(member.member_id, "join", "sync")
         if change.reconciled:
             if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -92,8 +92,8 @@ class Heartbeat:
     def _take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
         """Handle a static member that joins again.
 
-        A member of the consumer protocol must have left before; classic members do not announce
-        that they leave.
+        If the existing member uses the consumer protocol, it must have left with the epoch -2
+        before. A static member that uses the classic protocol sends no request when it leaves.
         """
         if existing.classic is None and not existing.is_away:
             raise UnreleasedInstanceId(
@@ -162,13 +162,13 @@ class Heartbeat:
                 changes[field] = value
         return replace(member, **changes) if changes else member
 
-    # --- answer
+    # --- response
 
     def _response(
         self, before: ConsumerMember, member: ConsumerMember
     ) -> ConsumerGroupHeartbeatResponse:
         request = self._request
-        # A full request means that the member lost its state: it gets the full assignment.
+        # A member that has lost its state sends all fields, and gets its whole assignment.
         full = (
             request.rebalance_timeout_ms != -1
             and self._owned is not None

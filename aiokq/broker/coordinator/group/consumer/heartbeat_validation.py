@@ -44,7 +44,7 @@ def check_heartbeat(
             raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
         if request.topic_partitions is None or request.topic_partitions:
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-        # An empty list of names, or an empty expression, is valid: a member without topics.
+        # An empty list of names or an empty expression is valid: the member subscribes to nothing.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             raise InvalidRequest(
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "

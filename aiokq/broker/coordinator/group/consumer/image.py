@@ -236,7 +236,8 @@ class GroupImage:
             for topic_id, numbers in partitions.items():
                 owners = self._owners.get(topic_id, {})
                 for number in numbers:
-                    # Another member may own it already, if compaction removed an earlier release.
+                    # Another member may already own the partition, if compaction removed the record
+                    # by which this member released it.
                     if owners.get(number) == member.member_id:
                         del owners[number]
                 if not owners:

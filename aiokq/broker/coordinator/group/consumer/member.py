@@ -135,7 +135,7 @@ class ConsumerMember:
         assigned: Mapping[uuid.UUID, frozenset[int]],
         pending_revocation: Mapping[uuid.UUID, frozenset[int]] = NO_PARTITIONS,
     ) -> ConsumerMember:
-        """Return the member after a step; its current epoch becomes the previous epoch.
+        """Return the member after a step of `reconcile`; its epoch becomes the previous epoch.
 
         The previous epoch is replaced even if the epoch stays the same. If the member kept an older
         previous epoch, a delayed request of that epoch would be accepted as a retry. Partitions

@@ -1,6 +1,7 @@
 """A change of one member and its consequences for the group, as records.
 
-It reads the image of the group and changes nothing: the records take effect when they are replayed.
+A `MemberChange` reads the image of the group and does not change it: the records take effect when
+they are replayed.
 
 Source: Kafka ``GroupMetadataManager.consumerGroupHeartbeat`` (4.2). Kafka resolves regular
 expressions in another thread, at most every ten seconds. aiokq resolves them immediately, and again
@@ -49,7 +50,7 @@ MEMBER_ID_BYTES: Final = 16
 
 def new_member_id(context: ConsumerContext) -> str:
     """Return a new member id, in Kafka's form of UUIDs."""
-    # A leading "-" would make it look like an option on command lines.
+    # An id with a leading "-" would look like an option on command lines.
     while True:
         made = context.random.randbytes(MEMBER_ID_BYTES)
         text = base64.urlsafe_b64encode(made).decode().rstrip("=")
@@ -185,8 +186,8 @@ class MemberChange:
             except InvalidRegularExpression:
                 if old is None:
                     raise
-                # Another broker accepted the expression, perhaps because it has google-re2: keep
-                # the topics that it found.
+                # Another broker accepted the expression, perhaps because google-re2 is installed
+                # there. Keep the topics that matched on that broker.
                 self._regexes[regex] = old
                 continue
             matched = resolve(match, self._context.topics.names())

@@ -43,7 +43,7 @@ class MemberTimers:
     def start_revocation(
         self, member: ConsumerMember, current: Callable[[], int | None], instant: Instant
     ) -> None:
-        """Give a member of the consumer protocol its rebalance timeout to revoke partitions.
+        """Fence a consumer-protocol member unless it revokes within its rebalance timeout.
 
         Args:
             current: returns the epoch of the member; None if it has left.
@@ -64,15 +64,15 @@ class MemberTimers:
         )
 
     def start_join(self, member: ConsumerMember, instant: Instant) -> None:
-        """Give a classic member its rebalance timeout to join again.
+        """Fence a classic member unless it joins again within its rebalance timeout.
 
-        While this timer runs, further calls change nothing.
+        While the member's join timer runs, further calls change nothing.
         """
         if self._key("join", member.member_id) not in self._context.timers:
             self._start_rebalance("join", member, "did not rejoin in time", instant)
 
     def start_sync(self, member: ConsumerMember, instant: Instant) -> None:
-        """Give a classic member its rebalance timeout to send SyncGroup after it has joined."""
+        """Fence a classic member unless it sends SyncGroup within its rebalance timeout."""
         self._start_rebalance("sync", member, "did not send SyncGroup in time", instant)
 
     def _start_rebalance(
