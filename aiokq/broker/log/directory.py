@@ -436,10 +436,10 @@ class LogDirectory:
     def removals(self, delay_ms: int) -> Iterable[tuple[int, Callable[[], None]]]:
         """Return a delay in milliseconds and a removal function for each group of deleted files.
 
-        The groups contain the files that were deleted since the last call. The functions take long and may be
-        called in any thread. The delay gives an operator time to undo a mistake by hand. A removal
-        does not affect responses that are still sent from the files. Files that cannot be removed
-        are logged, and removed at the next start.
+        The groups contain the files that were deleted since the last call. The functions take long
+        and may be called in any thread. The delay gives an operator time to undo a mistake by hand.
+        A removal does not affect responses that are still sent from the files. Files that cannot be
+        removed are logged, and removed at the next start.
 
         Args:
             delay_ms: the delay for deleted partitions; segments have their topic's own delay.
