@@ -1,7 +1,8 @@
 """The dispatcher: decodes a request, calls its handler and encodes the response.
 
 The dispatcher holds no state of the broker. The package `connection` keeps the responses of a
-connection in order, enforces its limits and counts its metrics.
+connection in order, enforces its limits and counts its requests and bytes. The errors of all
+responses are counted here, except those of the fast path of Produce, which counts its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.handlers import APIS
 from aiokq.broker.handlers.call import Call
+from aiokq.broker.response_errors import count_errors
 from aiokq.connection.request_context import RequestContext
 from aiokq.connection.turn import BATCHES_PER_REQUEST
 from aiokq.core.errors import UnsupportedVersion
@@ -69,7 +71,7 @@ class Dispatcher:
             decode_request_header(frame)  # raises ProtocolError
         (api_and_version,) = _API_AND_VERSION(frame)
         if not self._gate.admit(context, api_and_version, nbytes):
-            return _refuse_api_versions(decode_request_header(frame))
+            return self._refuse_api_versions(decode_request_header(frame))
         if not api_and_version >> 16:  # Produce
             answer = self._answer_ordinary(context, frame)
             if answer is not None:
@@ -94,6 +96,7 @@ class Dispatcher:
             throttle_ms = gate.throttle_ms(context, header.api_key, header.client_id, nbytes)
         if response is None:
             return None
+        count_errors(self._counters.errors, response)
         if throttle_ms and has_throttle_time(type(response), version):
             response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
         return encode_response(response, version=version, correlation_id=header.correlation_id)
@@ -116,6 +119,27 @@ class Dispatcher:
             self._turn.spend(ordinary.appended // BATCHES_PER_REQUEST)
         return answered
 
+    def _refuse_api_versions(self, header: RequestHeader) -> list[Fragment]:
+        """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.
+
+        The response has version 0, which every client can read. A Java client retries with the
+        highest version of ApiVersions in the response, and retries forever if the range of versions
+        is missing or wrong (KIP-511).
+        """
+        from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
+
+        api = APIS[API_VERSIONS]
+        response = ApiVersionsResponse(
+            error_code=UnsupportedVersion.code,
+            api_keys=[
+                ApiVersion(
+                    api_key=api.key, min_version=api.min_version, max_version=api.max_version
+                )
+            ],
+        )
+        count_errors(self._counters.errors, response)
+        return encode_response(response, version=0, correlation_id=header.correlation_id)
+
 
 @functools.cache
 def has_throttle_time(response: type[Response], version: int) -> bool:
@@ -124,22 +148,3 @@ def has_throttle_time(response: type[Response], version: int) -> bool:
         field.name == "throttle_time_ms" and field.since <= version <= field.until
         for field in response.__fields__
     )
-
-
-def _refuse_api_versions(header: RequestHeader) -> list[Fragment]:
-    """Return an ApiVersions response with UNSUPPORTED_VERSION and the versions of ApiVersions.
-
-    The response has version 0, which every client can read. A Java client retries with the highest
-    version of ApiVersions in the response, and retries forever if the range of versions is missing
-    or wrong (KIP-511).
-    """
-    from aiokq.wire.api_versions import ApiVersion, ApiVersionsResponse
-
-    api = APIS[API_VERSIONS]
-    response = ApiVersionsResponse(
-        error_code=UnsupportedVersion.code,
-        api_keys=[
-            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        ],
-    )
-    return encode_response(response, version=0, correlation_id=header.correlation_id)

@@ -67,8 +67,3 @@ class Call(NamedTuple):
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bit field of the operations that the client may perform on a resource."""
         return self.gate.operations(self.connection, resource_type, name)
-
-    def counted(self, error: BrokerError | type[BrokerError]) -> int:
-        """Count `error` in the metrics and return its code."""
-        self.counters.errors[error.name] += 1
-        return error.code

@@ -38,6 +38,7 @@ from aiokq.broker.log.validation import (
 )
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.admission import Preparation, admit
+from aiokq.broker.response_errors import count_errors
 from aiokq.connection.request_context import CloseConnection
 from aiokq.connection.turn import APPENDED_BYTES_PER_TURN, BATCHES_PER_REQUEST
 from aiokq.core.errors import (
@@ -127,7 +128,6 @@ async def handle(
                 response = done.response
             except BrokerError as error:
                 refused = True
-                call.counted(error)
                 response = refusal(data.index, error)
             responses.append(response)
             batches += 1
@@ -142,7 +142,8 @@ async def handle(
     if request.acks == 0:
         if refused:
             # No response can carry the error: closing the connection makes the client refresh its
-            # metadata.
+            # metadata. The errors are counted here, because there is no response to count.
+            count_errors(call.counters.errors, ProduceResponse(responses=answered))
             raise CloseConnection(NO_ANSWER_POSSIBLE)
         return None
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
@@ -151,7 +152,6 @@ async def handle(
         try:
             await partition.commits.acknowledged(end_offset, request.acks, epoch, deadline)
         except BrokerError as error:
-            call.counted(error)
             response.error_code, response.error_message = error.code, error.message
             response.base_offset = response.log_append_time_ms = response.log_start_offset = -1
     return ProduceResponse(responses=answered)

@@ -74,7 +74,6 @@ class Pass:
     """
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
     """The logs of partitions with records, with the parts of the response for these partitions."""
-    errors: list[str] = field(default_factory=list)
     loads: list[DiskLoad] = field(default_factory=list)
     """Pending disk reads of some partitions, for which `results` has errors until the reads end."""
 
@@ -121,8 +120,6 @@ async def handle(
             break
     if not fresh:
         await _load_cold(logs, call, found)
-    for name in found.errors:
-        call.counters.errors[name] += 1
     call.counters.record_bytes_fetched += found.size
     session_id, results = context.finish(found.results, privileged=replica_id >= 0)
     response = FetchResponse(responses=_by_topic(results))
@@ -221,7 +218,6 @@ def _read_all(
         except BrokerError as error:
             if isinstance(error, ColdRead):
                 found.loads += error.loads
-            found.errors.append(error.name)
             found.immediate = True
             data = FetchPartitionData(
                 partition_index=target.partition,
@@ -313,7 +309,7 @@ async def _load_cold(logs: Logs, call: Call, found: Pass) -> None:
                 try:
                     await logs.cold_reads.run(fragment.load)
                 except OSError as error:
-                    _refuse(call, data, log.read_refused(error))
+                    _refuse(data, log.read_refused(error))
                     break
 
 
@@ -337,9 +333,8 @@ async def _convert_down(host: Host, call: Call, data: FetchPartitionData, versio
         refusal = error
     except (OSError, EOFError) as error:
         refusal = KafkaStorage(f"read failed: {error}")
-    _refuse(call, data, refusal)
+    _refuse(data, refusal)
 
 
-def _refuse(call: Call, data: FetchPartitionData, error: BrokerError) -> None:
-    call.counted(error)
+def _refuse(data: FetchPartitionData, error: BrokerError) -> None:
     data.error_code, data.high_watermark, data.records = error.code, -1, b""

@@ -97,7 +97,6 @@ async def handle(
                     raise UnknownTopicOrPartition()
                 answers.append(await _answer(logs, partition, asked, request, call.version))
             except BrokerError as error:
-                call.counted(error)
                 answers.append(
                     ListOffsetsPartitionResponse(
                         partition_index=asked.partition_index, error_code=error.code

@@ -148,12 +148,12 @@ async def _answer(
         try:
             call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         except BrokerError as error:
-            return _refusal(None, asked.topic_id, call.counted(error))
+            return _refusal(None, asked.topic_id, error.code)
         return _describe(topic, view)
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, asked.name)
     except BrokerError as error:
-        return _refusal(asked.name, ZERO_UUID, call.counted(error))
+        return _refusal(asked.name, ZERO_UUID, error.code)
     topic = topics.get(asked.name)
     if topic is None:
         allowed = configs.settings.auto_create_topics_enable and (
@@ -163,12 +163,12 @@ async def _answer(
             if allowed and not call.permits(Operation.CREATE, ResourceType.CLUSTER):
                 call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
         except BrokerError as error:
-            return _refusal(asked.name, ZERO_UUID, call.counted(error))
+            return _refusal(asked.name, ZERO_UUID, error.code)
         operations = view.operations(asked.name)
         try:
             await changes.create_topic_if_allowed(asked.name, allowed=allowed)
         except BrokerError as error:
-            return _refusal(asked.name, ZERO_UUID, call.counted(error), operations)
+            return _refusal(asked.name, ZERO_UUID, error.code, operations)
         topic = topics.get(asked.name)
         if topic is None:
             return _refusal(asked.name, ZERO_UUID, UnknownTopicOrPartition.code, operations)

@@ -44,7 +44,7 @@ async def handle(
     try:
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
-        return _failed(request.topics, call.counted(error))
+        return _failed(request.topics, error.code)
     for topic in request.topics:
         found = _find(topics, topic, call.version)
         name = topic.name if found is None else found.name
@@ -52,7 +52,7 @@ async def handle(
             if found is not None or call.version < FIRST_WITH_TOPIC_IDS:
                 call.authorize(Operation.READ, ResourceType.TOPIC, name)
         except BrokerError as error:
-            refused.append(_answer(topic, call.counted(error)))
+            refused.append(_answer(topic, error.code))
             continue
         known, reason = _sift(found, topic, call.version)
         if reason is not None:
@@ -69,7 +69,7 @@ async def handle(
             )
             call.counters.offsets_committed += _committed(response)
         except BrokerError as error:
-            response = _failed(accepted, call.counted(error))
+            response = _failed(accepted, error.code)
     response.topics = _merged(response.topics + refused)
     return response
 

@@ -109,7 +109,7 @@ def _fetch(
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
     except BrokerError as error:
-        return _failed(group, call.counted(error), version)
+        return _failed(group, error.code, version)
     asked_all = group.topics is None
     refused = _name_topics(topics, call, group, by_id=by_id)
     try:
@@ -118,7 +118,7 @@ def _fetch(
             lambda shard: shard.fetch_offsets(group, require_stable=request.require_stable),
         )
     except BrokerError as error:
-        return _failed(group, call.counted(_for_fetch(error)), version)
+        return _failed(group, _for_fetch(error).code, version)
     if by_id:  # leave out deleted topics, whose ids are unknown
         answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
     if asked_all:
@@ -148,7 +148,7 @@ def _name_topics(
         try:
             call.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
         except BrokerError as error:
-            refused.append(_refused(topic, call.counted(error)))
+            refused.append(_refused(topic, error.code))
             continue
         if found is not None:
             topic.name, topic.topic_id = found.name, found.topic_id

@@ -87,6 +87,6 @@ async def _find(
             node_id=-1,
             host="",
             port=-1,
-            error_code=call.counted(error),
+            error_code=error.code,
             error_message=error.message,
         )

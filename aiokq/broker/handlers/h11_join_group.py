@@ -44,7 +44,7 @@ async def handle(
             request.group_id, lambda shard, instant: shard.join(request, caller, instant)
         )
     except BrokerError as error:
-        response = JoinGroupResponse(error_code=call.counted(error), member_id=request.member_id)
+        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
     if call.version < FIRST_WITH_NULL_PROTOCOL:
         response.protocol_name = response.protocol_name or ""
     else:

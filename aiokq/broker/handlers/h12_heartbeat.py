@@ -35,4 +35,4 @@ async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> Heart
         # No error is needed: loading restarts the sessions of all members.
         return HeartbeatResponse(error_code=0)
     except BrokerError as error:
-        return HeartbeatResponse(error_code=call.counted(error))
+        return HeartbeatResponse(error_code=error.code)

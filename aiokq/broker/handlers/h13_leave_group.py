@@ -41,7 +41,7 @@ async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> Leav
             request.group_id, lambda shard, instant: shard.leave(request, instant)
         )
     except UnknownMemberId as error:
-        code = call.counted(error)
+        code = error.code
         response = LeaveGroupResponse(
             members=[
                 MemberResponse(
@@ -53,7 +53,7 @@ async def handle(groups: Groups, request: LeaveGroupRequest, call: Call) -> Leav
             ]
         )
     except BrokerError as error:
-        return LeaveGroupResponse(error_code=call.counted(error))
+        return LeaveGroupResponse(error_code=error.code)
     if single:
         return LeaveGroupResponse(error_code=response.members[0].error_code)
     return response

@@ -39,4 +39,4 @@ async def handle(groups: Groups, request: SyncGroupRequest, call: Call) -> SyncG
             request.group_id, lambda shard, instant: shard.sync(request, instant)
         )
     except BrokerError as error:
-        return SyncGroupResponse(error_code=call.counted(error))
+        return SyncGroupResponse(error_code=error.code)

@@ -44,4 +44,4 @@ def _describe(groups: Groups, call: Call, group_id: str, version: int) -> Descri
         call.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         return groups.read(group_id, lambda shard: shard.describe_group(group_id, version))
     except BrokerError as error:
-        return DescribedGroup(group_id=group_id, error_code=call.counted(error))
+        return DescribedGroup(group_id=group_id, error_code=error.code)

@@ -28,7 +28,7 @@ async def handle(groups: Groups, request: ListGroupsRequest, call: Call) -> List
             lambda shard: shard.list_groups(request.states_filter, request.types_filter)
         )
     except BrokerError as error:
-        return ListGroupsResponse(error_code=call.counted(error))
+        return ListGroupsResponse(error_code=error.code)
     if not call.permits(Operation.DESCRIBE, ResourceType.CLUSTER):
         names = [group.group_id for group in listed]
         permitted = call.permitted(Operation.DESCRIBE, ResourceType.GROUP, names)

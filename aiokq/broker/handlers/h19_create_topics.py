@@ -70,7 +70,6 @@ async def _create(
             call.authorize(Operation.CREATE, ResourceType.TOPIC, asked.name)
         created = await changes.create_topic(_spec(asked), validate_only=validate_only)
     except BrokerError as error:
-        call.counted(error)
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message, configs=[]
         )
@@ -82,7 +81,7 @@ async def _create(
             topic_id=created.topic_id,
             error_code=0,
             error_message=None,
-            topic_config_error_code=call.counted(error),
+            topic_config_error_code=error.code,
             configs=[],
         )
     return CreatableTopicResult(

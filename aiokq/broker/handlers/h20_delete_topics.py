@@ -81,7 +81,6 @@ async def _delete(
             raise TopicDeletionDisabled()
         await changes.delete_topic(topic)
     except BrokerError as error:
-        call.counted(error)
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
         )

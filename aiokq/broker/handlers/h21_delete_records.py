@@ -49,7 +49,6 @@ async def handle(
     try:
         await logs.save_log_starts()  # so that the records stay hidden after a crash
     except BrokerError as error:
-        call.counted(error)
         for result in results:
             if not result.error_code:
                 result.error_code, result.low_watermark = error.code, NOT_KNOWN
@@ -69,7 +68,6 @@ def _delete(
             raise InvalidTopic(f"Cannot delete records of internal topic {topic}")
         low_watermark = partition.delete_records(asked.offset)
     except BrokerError as error:
-        call.counted(error)
         return DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=NOT_KNOWN, error_code=error.code
         )

@@ -32,7 +32,7 @@ async def handle(
     try:
         _authorize(call, request.transactional_id)
     except BrokerError as error:
-        return InitProducerIdResponse(error_code=call.counted(error), producer_epoch=-1)
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return InitProducerIdResponse(error_code=InvalidRequest.code, producer_epoch=-1)
     if request.transactional_id is not None:
@@ -41,7 +41,6 @@ async def handle(
     try:
         producer_id = await producer_ids.next()
     except BrokerError as error:
-        call.counted(error)
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
 

@@ -61,7 +61,6 @@ def _answer(
         check_leader_epoch(partition, asked.current_leader_epoch)
         epoch, end = partition.end_offset_for_epoch(asked.leader_epoch)
     except BrokerError as error:
-        call.counted(error)
         return OffsetForLeaderEpochEndOffset(error_code=error.code, partition=asked.partition)
     return OffsetForLeaderEpochEndOffset(
         error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end

@@ -76,7 +76,6 @@ def _describe(
         )
         entries = _entries(topics, cluster, configs, resource)
     except BrokerError as error:
-        call.counted(error)
         result.error_code, result.error_message = error.code, error.message
         return result
     names = resource.configuration_keys

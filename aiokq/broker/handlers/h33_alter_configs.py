@@ -80,7 +80,6 @@ async def alter_each(
             )
             await alter_one(resource)
         except BrokerError as error:
-            call.counted(error)
             code, message = error.code, error.message
         outcomes.append((resource, code, message))
     return outcomes

@@ -40,7 +40,7 @@ async def handle(
     try:
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
-        return DescribeLogDirsResponse(error_code=call.counted(error), results=[])
+        return DescribeLogDirsResponse(error_code=error.code, results=[])
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

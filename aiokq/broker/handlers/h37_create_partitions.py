@@ -64,7 +64,6 @@ async def _grow(
             topic, asked.count, assignments, validate_only=validate_only
         )
     except BrokerError as error:
-        call.counted(error)
         return CreatePartitionsTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
         )

@@ -36,4 +36,4 @@ async def _delete(groups: Groups, call: Call, group_id: str) -> DeletableGroupRe
         call.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
         return await groups.write(group_id, lambda shard, instant: shard.delete_group(group_id))
     except BrokerError as error:
-        return DeletableGroupResult(group_id=group_id, error_code=call.counted(error))
+        return DeletableGroupResult(group_id=group_id, error_code=error.code)

@@ -50,7 +50,6 @@ async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> El
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as denial:
-        call.counted(denial)
         return _refuse_all(request, denial, call.version)
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _refuse_all(
@@ -65,7 +64,6 @@ async def handle(topics: Topics, request: ElectLeadersRequest, call: Call) -> El
             error = _elect(topics, topic, partition, request.election_type)
             if request.topic_partitions is None and isinstance(error, ElectionNotNeeded):
                 continue
-            call.counted(error)
             result.partition_result.append(_result(partition, error))
         response.replica_election_results.append(result)
     return response

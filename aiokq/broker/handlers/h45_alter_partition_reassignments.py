@@ -40,7 +40,6 @@ async def handle(
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:
-        call.counted(error)
         return _refuse_all(request, error)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -50,7 +49,7 @@ async def handle(
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _alter(topics, cluster, call, topic.name, asked) for asked in topic.partitions
+                    _alter(topics, cluster, topic.name, asked) for asked in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -84,7 +83,7 @@ def _refuse_all(
 
 
 def _alter(
-    topics: Topics, cluster: Cluster, call: Call, name: str, asked: ReassignablePartition
+    topics: Topics, cluster: Cluster, name: str, asked: ReassignablePartition
 ) -> ReassignablePartitionResponse:
     response = ReassignablePartitionResponse(
         partition_index=asked.partition_index, error_code=0, error_message=None
@@ -92,7 +91,6 @@ def _alter(
     try:
         _check(topics, cluster, name, asked)
     except BrokerError as error:
-        call.counted(error)
         response.error_code, response.error_message = error.code, error.message
     return response
 

@@ -28,6 +28,6 @@ async def handle(
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
         return ListPartitionReassignmentsResponse(
-            error_code=call.counted(error), error_message=error.message
+            error_code=error.code, error_message=error.message
         )
     return ListPartitionReassignmentsResponse(error_code=0, error_message=None)

@@ -37,7 +37,7 @@ async def handle(
     try:
         call.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except BrokerError as error:
-        return OffsetDeleteResponse(error_code=call.counted(error))
+        return OffsetDeleteResponse(error_code=error.code)
     known, refused = _sifted(topics, call, request.topics)
     request.topics = known
     try:
@@ -46,7 +46,7 @@ async def handle(
             request.group_id, lambda shard, instant: shard.delete_offsets(request)
         )
     except BrokerError as error:
-        return OffsetDeleteResponse(error_code=call.counted(error))
+        return OffsetDeleteResponse(error_code=error.code)
     if not response.error_code:
         answers = {topic.name: topic for topic in response.topics}
         for name, partitions in refused.items():
@@ -68,7 +68,7 @@ def _sifted(
             call.authorize(Operation.READ, ResourceType.TOPIC, topic.name)
             found = topics.get(topic.name)
         except BrokerError as error:
-            code = call.counted(error)
+            code = error.code
         present = []
         for one in topic.partitions:
             if found is not None and found.partition(one.partition_index) is not None:

@@ -44,10 +44,10 @@ async def handle(
         call.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
     except BrokerError as error:
         return DescribeQuorumResponse(
-            error_code=call.counted(error), error_message=error.message, topics=[], nodes=[]
+            error_code=error.code, error_message=error.message, topics=[], nodes=[]
         )
     if not _names_the_metadata_log(request):
-        return _unknown(request, call)
+        return _unknown(request)
     found = quorum.describe()
     voter = DescribeQuorumReplicaState(
         replica_id=found.node_id,
@@ -99,9 +99,9 @@ def _names_the_metadata_log(request: DescribeQuorumRequest) -> bool:
     return len(request.topics) == 1 and named == [(METADATA_TOPIC, METADATA_PARTITION)]
 
 
-def _unknown(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
+def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Return an error for each partition of a request."""
-    code = call.counted(UnknownTopicOrPartition)
+    code = UnknownTopicOrPartition.code
     return DescribeQuorumResponse(
         error_code=0,
         topics=[

@@ -39,14 +39,14 @@ async def handle(
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
     except BrokerError as error:
         return UpdateFeaturesResponse(
-            error_code=call.counted(error), error_message=error.message, results=[]
+            error_code=error.code, error_message=error.message, results=[]
         )
     updates = [_update(key, call.version) for key in request.feature_updates]
     try:
         await quorum.update_features(updates, validate_only=request.validate_only)
     except BrokerError as error:
         return UpdateFeaturesResponse(
-            error_code=call.counted(error),
+            error_code=error.code,
             error_message="The update failed for all features since the following feature had an "
             f"error: {error.message}",
             results=[],

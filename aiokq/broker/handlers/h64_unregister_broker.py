@@ -27,5 +27,5 @@ async def handle(
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         await quorum.unregister_broker(request.broker_id)
     except BrokerError as error:
-        return UnregisterBrokerResponse(error_code=call.counted(error), error_message=error.message)
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_code=0, error_message=None)

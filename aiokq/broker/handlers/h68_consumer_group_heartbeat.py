@@ -42,6 +42,4 @@ async def handle(
             lambda shard, instant: shard.consumer_group_heartbeat(request, caller, instant),
         )
     except BrokerError as error:
-        return ConsumerGroupHeartbeatResponse(
-            error_code=call.counted(error), error_message=error.message
-        )
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

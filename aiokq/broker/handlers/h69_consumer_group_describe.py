@@ -53,7 +53,7 @@ def _describe(
         return described
     except BrokerError as error:
         return ConsumerGroupDescribedGroup(
-            group_id=group_id, error_code=call.counted(error), error_message=error.message
+            group_id=group_id, error_code=error.code, error_message=error.message
         )
 
 

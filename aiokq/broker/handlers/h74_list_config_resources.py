@@ -40,12 +40,11 @@ async def handle(
     try:
         call.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     except BrokerError as error:
-        return ListConfigResourcesResponse(error_code=call.counted(error))
+        return ListConfigResourcesResponse(error_code=error.code)
     if call.version == 0:
         return ListConfigResourcesResponse(error_code=0)
     wanted = set(request.resource_types or TYPES)
     if not wanted.issubset(TYPES):
-        call.counted(UnsupportedVersion)
         return ListConfigResourcesResponse(error_code=UnsupportedVersion.code)
     return ListConfigResourcesResponse(
         error_code=0,

@@ -83,7 +83,7 @@ async def handle(
         left -= max(stop - first_partition, 0)
         first_partition = 0
     for name in denied:
-        code = call.counted(TopicAuthorization)
+        code = TopicAuthorization.code
         response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
     return response
 

@@ -1,0 +1,71 @@
+"""The error codes in a response, for the broker's metrics; it neither makes nor changes responses.
+
+Source: Kafka ``AbstractResponse.errorCounts``.
+Tests: ``tests/unit/broker/test_response_errors.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aiokq.core.codes import BY_CODE
+
+if TYPE_CHECKING:
+    from aiokq.core.counters import CounterBy
+    from aiokq.wire.struct import Response, Struct
+
+__all__ = ["count_errors", "error_codes"]
+
+_Collect: TypeAlias = Callable[[list[int], Iterable["Struct"]], None]
+
+SUFFIX: Final = "error_code"
+"""The end of the names of all fields with an error code."""
+
+
+def count_errors(counters: CounterBy, response: Response) -> None:
+    """Count the error codes of a response by Kafka's names."""
+    for code in error_codes(response):
+        row = BY_CODE.get(code)
+        counters["UNKNOWN" if row is None else row.name] += 1
+
+
+def error_codes(response: Response) -> list[int]:
+    """Return the error codes of a response and of all its elements, without 0."""
+    codes: list[int] = []
+    collect = _collector(type(response))
+    if collect is not None:
+        collect(codes, (response,))
+    return codes
+
+
+@functools.cache
+def _collector(cls: type[Struct]) -> _Collect | None:
+    """Return a function that appends the error codes of structs; None if they can have none."""
+    own = [
+        attrgetter(field.name)
+        for field in cls.__fields__
+        if field.kind == "i16" and field.name.endswith(SUFFIX)
+    ]
+    nested: list[tuple[Callable[[Struct], object], bool, _Collect]] = []
+    for field in cls.__fields__:
+        if not isinstance(field.of, type):  # a kind: the elements are no structs
+            continue
+        collect = _collector(field.of)
+        if collect is not None:
+            nested.append((attrgetter(field.name), field.kind == "array", collect))
+    if not own and not nested:
+        return None
+
+    # hot: once per response, benchmarks/micro/groups.py, benchmarks/raw_load.py
+    def collect_all(codes: list[int], structs: Iterable[Struct]) -> None:
+        for code_of in own:
+            codes += filter(None, map(code_of, structs))
+        for value_of, is_array, collect in nested:
+            for value in map(value_of, structs):
+                if value is not None:
+                    collect(codes, value if is_array else (value,))  # type: ignore[arg-type]
+
+    return collect_all
