@@ -135,8 +135,9 @@ _ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 
 EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
-"""Bytes of metadata after which a cluster without a directory writes a snapshot of it. Tests reset
-such a cluster thousands of times, and its files may be in memory.
+"""Bytes of metadata records after which a cluster without a data directory writes a snapshot.
+
+Tests reset such a cluster thousands of times, and its files may be in memory.
 """
 
 

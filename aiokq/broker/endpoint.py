@@ -8,7 +8,7 @@ __all__ = ["BrokerEndpoint"]
 
 
 class BrokerEndpoint(NamedTuple):
-    """A live broker, with the address that clients of one listener connect to."""
+    """A broker, with the address that clients of one listener connect to."""
 
     node_id: int
     host: str

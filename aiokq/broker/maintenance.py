@@ -148,8 +148,8 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
                     functools.partial(log.retain, node.retention_policies, now_ms)
                 )
             except KafkaStorage:
-                # A failure of the disk is already logged. If the log was closed or truncated
-                # meanwhile, the next run continues with it.
+                # A failure of the disk is already logged. If the log was being truncated, the next
+                # run examines it again.
                 continue
             await asyncio.sleep(0)  # let other tasks run
         if deleted:

@@ -74,7 +74,8 @@ class BrokerNode:
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
 
     Attributes:
-        dynamic_settings: the settings in effect, and the static and dynamic values behind them.
+        dynamic_settings: the settings in effect, and the static and dynamic values from which they
+            result.
         servers: the node's listeners.
         purgatory: fetches that wait for records.
         cold_reads: runs the reads of logs that have to wait for the disk.

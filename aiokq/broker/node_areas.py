@@ -136,7 +136,8 @@ class NodeQuorum:
     def __init__(self, storage: Storage, servers: NodeServers) -> None:
         self._storage = storage
         self._servers = servers
-        # The levels of the start stay in effect until clients are served, so this offset is theirs.
+        # The feature levels at the start include all records before this offset, even while
+        # `publisher.end_offset` is lower.
         self._first_end_offset = storage.metadata.high_watermark
 
     def describe(self) -> QuorumDescription:
@@ -153,7 +154,7 @@ class NodeQuorum:
         )
 
     def features(self) -> FinalizedFeatures:
-        """Return the levels of the features that work in this broker and are on."""
+        """Return the levels of the finalized features that this broker implements."""
         log, publisher = self._storage.metadata, self._storage.publisher
         levels = {
             name: level

@@ -55,7 +55,7 @@ FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 
 FEWEST_DESCRIPTORS: Final = 12
-"""Descriptors for a start: those of the loop, a listener, a log directory, and one to read modules.
+"""Descriptors that a start needs: for the loop, a listener, a log directory and a module file.
 
 The three standard streams are not counted.
 """

@@ -196,7 +196,7 @@ class Storage:
             raise failure
 
     def _close_metadata(self, clean: bool) -> None:
-        """Fence the broker in the metadata, and close the metadata log. In an executor.
+        """Fence the broker in the metadata, and close the metadata log. Called in an executor.
 
         The broker is fenced only if the stop is clean and this node wrote the metadata as leader.
         """
@@ -278,7 +278,7 @@ def _started(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Open the log directories, and begin an epoch of the metadata log. In an executor.
+    """Open the log directories, and begin an epoch of the metadata log. Called in an executor.
 
     The logs of partitions are not opened. If a step fails, the clean shutdown marker of each
     directory is as it was before.

@@ -91,7 +91,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def is_dynamic(name: str) -> bool:
-    """Tell whether a setting can change while the broker runs."""
+    """Whether a setting can change while the broker runs."""
     return name in DYNAMIC_SETTINGS or _listener(name) is not None
 
 
@@ -217,7 +217,8 @@ class DynamicSettings:
         current: the settings in effect.
         cluster: dynamic settings of all brokers that are valid here, by Kafka's names.
         own: dynamic settings of this broker that are valid here.
-        stored_cluster, stored_own: the same, including settings that have no effect here.
+        stored_cluster, stored_own: all stored dynamic settings of all brokers and of this broker,
+        including those that have no effect here.
         listeners: called with the names of settings after their values in effect have changed.
     """
 

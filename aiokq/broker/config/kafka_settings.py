@@ -138,7 +138,7 @@ def _advice(name: str) -> str | None:
 
 
 def is_of_kafka(name: str) -> bool:
-    """Tell whether Kafka 4.2 knows a broker setting, also one with the prefix of a listener."""
+    """Whether Kafka 4.2 has a broker setting of this name, which may have a listener's prefix."""
     if name in DYNAMIC_ONLY:
         return True
     if name.startswith(_LISTENER_PREFIX):
@@ -156,7 +156,7 @@ def kafka_type(name: str) -> str | None:
 
 
 def is_sensitive(name: str) -> bool:
-    """Tell whether the value of a setting may be a secret.
+    """Whether the value of a setting may be a secret.
 
     As in Kafka, the value of an unknown setting is treated as a secret.
     """

@@ -1,10 +1,10 @@
 """The listeners of a node, as Kafka's settings describe them. This module opens no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
-``KafkaConfig.validateValues``. Differences: ports above 65535, other wildcards than `0.0.0.0` as an
-advertised host, broadcast and multicast addresses, and hosts that are too long for DNS (RFC 1035,
-section 2.3.4) are refused, and `controller.listener.names` is not compared with the default of
-`listeners`.
+``KafkaConfig.validateValues``. Differences from Kafka: ports above 65535, other wildcards than
+`0.0.0.0` as an advertised host, broadcast and multicast addresses, and hosts that are too long for
+DNS (RFC 1035, section 2.3.4) are refused, and `controller.listener.names` is not compared with the
+default of `listeners`.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def configured_listeners(
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
-    If `host` or `port` moves the first listener and `advertise` is not given, its advertised
-    address may change, too. The advertised port is replaced if it was the port in `listeners`. The
-    advertised host is replaced if it was the host in `listeners`, or if it is a loopback address
-    and `host` is not. Any other advertised port or host is kept, because it belongs to a proxy or
-    to address translation. A wildcard `host` changes no advertised host.
+    If `host` or `port` moves the first listener and `advertise` is not given, the advertised
+    address of this listener may change, too. The advertised port is replaced if it was the port in
+    `listeners`. The advertised host is replaced if it was the host in `listeners`, or if it is a
+    loopback address and `host` is not. Any other advertised port or host is kept, because it
+    belongs to a proxy or to address translation. A wildcard `host` changes no advertised host.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the settings that go with them.

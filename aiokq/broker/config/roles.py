@@ -35,8 +35,9 @@ __all__ = [
 ]
 
 DEFAULT_CONTROLLER: Final = Endpoint("CONTROLLER", "localhost", 9093)
-"""The address that a log names for a voter whose settings have no listener for controllers. Kafka
-replaces it at a start by the real one.
+"""The address in a metadata log of a voter whose settings have no listener for controllers.
+
+When Kafka starts on the log, it replaces this address with the real one.
 """
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
@@ -67,8 +68,8 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
 def check_roles(settings: BrokerSettings) -> None:
     """Check that the settings describe a node that is both broker and controller.
 
-    Call this before the listeners are read. The rules for listeners assume both roles, and their
-    errors would not tell the user of a node with one role that the role is the reason.
+    Call this before the listeners are read: the rules for listeners assume both roles, so for a
+    node with one role their errors would not name the cause.
 
     Raises:
         ConfigError: `process.roles` has other roles.
@@ -122,7 +123,7 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
 
 
 def has_dynamic_voters(settings: BrokerSettings) -> bool:
-    """Tell whether a new metadata log of the node names its voters (`kraft.version` 1).
+    """Whether a new metadata log of the node names its voters (`kraft.version` 1).
 
     As in Kafka, this is so if `controller.quorum.bootstrap.servers` is set and
     `controller.quorum.voters` is not.

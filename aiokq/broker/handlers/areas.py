@@ -233,7 +233,7 @@ class Quorum(Protocol):
         ...
 
     def features(self) -> FinalizedFeatures:
-        """Return the levels of the features that work here and are on."""
+        """Return the levels of the finalized features that this broker implements."""
         ...
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:

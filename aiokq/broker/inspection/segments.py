@@ -310,7 +310,7 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Report entries between batches; compare an entry for `position` with this batch."""
+        """Report the entries before this batch, where no batch begins; compare the entry for it."""
         while self._next is not None and self._next[2] < position:
             self._stray()
         if self._next is None or self._next[2] != position:

@@ -96,7 +96,8 @@ def verify(
     """Check a log directory or a partition directory.
 
     Args:
-        beside: other log directories of the node; a partition in one of them is not missing.
+        beside: other log directories of the node; a partition in one of them is not reported as
+            missing.
         deep: whether to read each record, too, which takes much longer.
         checked: called with each partition after its check.
 

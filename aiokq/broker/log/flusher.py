@@ -33,8 +33,9 @@ AGAIN_SECONDS: Final = 1.0
 """Delay before the retry of a sync that failed for lack of file descriptors."""
 
 SHARES: Final = 2
-"""Threads per pass: more than one, because concurrent syncs share a commit of the file system, and
-few, because the executor has other work as well.
+"""Threads per pass.
+
+Concurrent syncs share a commit of the file system, but the executor has other work as well.
 """
 
 

@@ -141,7 +141,7 @@ class PartitionLog(ReadableLog):
             prepared.now_ms,
         )
         timestamp_ms = prepared.now_ms if stamped else NO_TIMESTAMP
-        # A named tuple's own constructor is a Python function, which costs 0.1 us.
+        # The constructor of a named tuple is a Python function; its call takes 0.1 us.
         return tuple.__new__(
             AppendResult,
             (base_offset, next_offset - 1, timestamp_ms, self._log_start_offset, False),

@@ -28,7 +28,8 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""The most batches that an idempotent producer has in flight; retries of all are recognized."""
+"""The maximum number of batches in flight of an idempotent producer; their retries are recognized.
+"""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1

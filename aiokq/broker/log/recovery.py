@@ -112,7 +112,7 @@ def open_log(
             previous one. A gap before any other segment means that records were lost; the log is
             cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
-            records are cut off. In any thread.
+            records are cut off; can be called in any thread.
         lower_log_start: passed on to the log; see ``OpenedLog``. A recovery keeps the log start
             offset, and does not call this function.
         progress: called from time to time while batches are checked, in the calling thread.
@@ -208,10 +208,9 @@ class _Loader:
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """Return the segments, the producer state, and whether the log was loaded unchecked.
+        """Return the segments, the producer state, and whether no batch had to be checked.
 
-        Unchecked means that no batch was checked. If a part of the log that should be valid is
-        damaged, the whole log is checked.
+        If a part of the log that should be valid is damaged, the whole log is checked.
 
         Args:
             clean: whether the last shutdown was clean.

@@ -312,10 +312,10 @@ class Segment(ReadableSegment):
     # --- truncation
 
     def cut(self, offset: int, floor: int) -> Segment:
-        """Return a copy without the batches that have records from ``offset`` on. In any thread.
+        """Return a copy without the batches that have records from ``offset`` on.
 
-        The copy is a separate object, and nothing is written. Later changes of this segment, such
-        as a repaired index, do not reach the copy.
+        Any thread may call this. The copy is a separate object, and nothing is written. Later
+        changes of this segment, such as a repaired index, do not reach the copy.
 
         Args:
             floor: the lowest offset at which a batch that holds ``offset`` and earlier offsets may

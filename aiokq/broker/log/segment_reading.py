@@ -196,7 +196,7 @@ class ReadableSegment(SegmentFiles):
         return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch; -1 if there is none."""
+        """Return the largest timestamp of the first batch; -1 if it has none."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
@@ -319,7 +319,7 @@ class ReadableSegment(SegmentFiles):
 def _looked_at(
     segment: ReadableSegment, look: Callable[[ReadableSegment], object]
 ) -> ReadableSegment:
-    """Call ``look`` on a segment and close it; return the segment. In any thread."""
+    """Call ``look`` on a segment and close it; return the segment. Any thread may call this."""
     try:
         look(segment)
     finally:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.transaction_index import AbortedTransaction
 
 POSITIONS_REMEMBERED: Final = 64
-"""The most ends of recent reads that a log remembers, so that sequential reads need no index."""
+"""The number of recent reads whose ends a log remembers, so that sequential reads use no index."""
 
 
 @frozen
@@ -89,7 +89,7 @@ class Segments:
             offset if known, otherwise ``bound``.
 
         Args:
-            max_bytes: most bytes of all batches.
+            max_bytes: maximum bytes of all batches together.
             bound: batches that extend to this offset or beyond are left out.
             at_least_one: include the first batch even if it is larger than ``max_bytes``.
 

@@ -67,10 +67,10 @@ def find_cut(
     crc32c: Checksum,
     now_ms: int,
 ) -> Cut:
-    """Compute a cut that leaves no record from ``offset`` on. Reads only; in any thread.
+    """Compute a cut that leaves no record from ``offset`` on.
 
-    A batch that holds ``offset`` and earlier offsets is removed completely. The caller makes sure
-    that nothing is appended meanwhile.
+    Only reads files; any thread may call this. A batch that holds ``offset`` and earlier offsets is
+    removed completely. The caller makes sure that nothing is appended meanwhile.
 
     Raises:
         OffsetOutOfRange: a batch that holds ``offset`` begins before the high watermark.

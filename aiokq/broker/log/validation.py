@@ -51,17 +51,18 @@ ZSTD_SINCE: Final = 7
 """First version of Produce that may contain zstd."""
 
 MAX_RECORD_ERRORS: Final = 1000
-"""The most record errors in a response; a batch may hold millions of records."""
+"""The maximum number of record errors in a response; a batch may have millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""Size in bytes from which on an executor reads the records of a batch. The loop reads the records
-of a smaller batch in at most 1 ms.
+"""The smallest size in bytes of a batch whose records an executor reads.
+
+The loop reads the records of a smaller batch in at most 1 ms.
 """
 
 _LENGTH: Final = struct.Struct(">i")
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""The most bytes that a batch may decompress to if the broker has to read its records."""
+"""The maximum decompressed size in bytes of a batch whose records the broker has to read."""
 
 
 @frozen
@@ -168,7 +169,7 @@ def check_size(header: BatchHeader, max_bytes: int) -> None:
 
 
 def _validate_header(header: BatchHeader) -> None:
-    # hot: benchmarks/micro/produce.py; unpacked, because to read each attribute takes longer
+    # hot: benchmarks/micro/produce.py; unpacked, because reading each attribute takes longer
     _, _, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if last_delta < 0:
         raise InvalidRecord(f"last offset delta {last_delta} is negative")
@@ -227,8 +228,9 @@ def _validate_records(batch: Buffer, header: BatchHeader, config: LogConfig, now
 def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
     """Whether an executor should check or convert the records of a producer's batch.
 
-    Called if the header is not enough. If the records of a compressed batch are needed, the result
-    is always True, because decompressed records may be a thousand times larger than the batch.
+    Called if the header is not enough to accept the batch. If the records of a compressed batch are
+    needed, the result is always True, because decompressed records may be a thousand times larger
+    than the batch.
     """
     codec = _wanted_codec(config, header.codec)
     if codec != header.codec:

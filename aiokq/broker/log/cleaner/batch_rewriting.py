@@ -32,7 +32,7 @@ from aiokq.records.record import iter_records
 __all__ = ["checked", "closing", "compressed", "control_type", "emptied", "uncompressed"]
 
 MAX_CONTENT: Final = 256 * 1024 * 1024
-"""The most bytes that a batch may decompress to; appends have the same limit."""
+"""The maximum decompressed size of a batch in bytes; appends have the same limit."""
 
 
 def checked(data: memoryview, at: int, where: str) -> tuple[BatchHeader, memoryview]:

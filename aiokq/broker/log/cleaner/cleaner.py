@@ -43,7 +43,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The most bytes that a step handles, in about 10 ms; a run can be stopped between two steps."""
+"""The maximum bytes of a step, which takes about 10 ms; a run can be stopped between two steps."""
 
 
 class LogCleaner:
