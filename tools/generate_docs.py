@@ -19,8 +19,8 @@ from aiokq.broker.config.dynamic_settings import is_dynamic
 from aiokq.broker.config.setting import Setting
 from aiokq.broker.config.settings import PROFILES, SETTINGS
 from aiokq.broker.config.settings import broker_settings as settings_of
-from aiokq.broker.metadata.group_configs import GROUP_CONFIGS
-from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS, config_text, log_config
+from aiokq.broker.metadata.configs.group_configs import GROUP_CONFIGS
+from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS, config_text, log_config
 from aiokq.cli.node_settings import NodeOptions
 from aiokq.cli.record_options import PrintOptions, ProduceOptions, ReadOptions
 from aiokq.cli.reset_options import ResetOptions

@@ -18,7 +18,7 @@ from aiokq.broker.config.listeners import Endpoint, ListenerFailed, Listeners, c
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits

@@ -26,7 +26,7 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
-from aiokq.broker.metadata.metadata_start import NodeRegistration
+from aiokq.broker.metadata.start.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.changes import MetadataChanges
-    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.configs.group_configs import GroupConfigs
     from aiokq.broker.metadata.producer_ids import ProducerIds
-    from aiokq.broker.metadata.topics import TopicRegistry
+    from aiokq.broker.metadata.publisher.topics import TopicRegistry
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.leadership_listener import LeadershipListener
     from aiokq.broker.replica.partition import Partition

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from aiokq.broker.endpoint import BrokerEndpoint
-from aiokq.broker.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_LEVELS
+from aiokq.broker.metadata.image.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_LEVELS
 from aiokq.broker.metadata.quorum_description import (
     ControllerListener,
     FinalizedFeatures,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from aiokq.broker.listening import NodeServers
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.metadata.config_sources import ConfigEntry, ConfiguredNode
-    from aiokq.broker.metadata.feature_updates import FeatureUpdate
-    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.configs.config_sources import ConfigEntry, ConfiguredNode
+    from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.broker.storage import Storage
@@ -76,7 +76,7 @@ class NodeConfigs:
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
         """Return the settings of the node with their sources; see `broker_config_entries`."""
-        from aiokq.broker.metadata.config_sources import broker_config_entries
+        from aiokq.broker.metadata.configs.config_sources import broker_config_entries
 
         return broker_config_entries(self._node)
 
@@ -185,7 +185,7 @@ class NodeQuorum:
         Raises:
             BrokerError: see `MetadataChanges.update_features`.
         """
-        from aiokq.broker.metadata.voters import only_voter
+        from aiokq.broker.metadata.log.voters import only_voter
 
         storage, controllers = self._storage, self._controllers()
         directories = storage.directories

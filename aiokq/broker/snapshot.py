@@ -23,16 +23,16 @@ from aiokq.broker.log.log_snapshot import LogSnapshot, SnapshotFile, snapshot_lo
 from aiokq.broker.log.meta_properties import MetaProperties, random_id
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.metadata_writer import write_metadata_log
-from aiokq.broker.metadata.registration import stopped_metadata
+from aiokq.broker.metadata.controller.registration import stopped_metadata
+from aiokq.broker.metadata.log.metadata_writer import write_metadata_log
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
-    from aiokq.broker.metadata.image import MetadataImage
-    from aiokq.broker.metadata.snapshot_file import SnapshotId
+    from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.log.snapshot_file import SnapshotId
     from aiokq.broker.node import BrokerNode
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.files import Files

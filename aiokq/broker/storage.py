@@ -10,13 +10,17 @@ from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.flusher import Flusher
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
-from aiokq.broker.metadata.cluster_metadata_log import LogLimits
-from aiokq.broker.metadata.controller import Controller
+from aiokq.broker.metadata.controller.controller import Controller
+from aiokq.broker.metadata.controller.registration import stop_records
 from aiokq.broker.metadata.directory_assignment import DirectoryAssignment
-from aiokq.broker.metadata.metadata_start import MetadataStart, NodeRegistration, open_metadata
+from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.producer_ids import ProducerIds
-from aiokq.broker.metadata.publisher import MetadataPublisher
-from aiokq.broker.metadata.registration import stop_records
+from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
+from aiokq.broker.metadata.start.metadata_start import (
+    MetadataStart,
+    NodeRegistration,
+    open_metadata,
+)
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
@@ -26,9 +30,9 @@ if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.log.checkpoints import Checkpoint
     from aiokq.broker.log.directory import LogDirectory
-    from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
-    from aiokq.broker.metadata.group_configs import GroupConfigs
-    from aiokq.broker.metadata.topics import TopicRegistry
+    from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
+    from aiokq.broker.metadata.publisher.topics import TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment

@@ -104,7 +104,7 @@ def _updates(
 
 
 def _level(name: str, text: str, flag: str) -> int:
-    from aiokq.broker.metadata.features import METADATA_VERSION, METADATA_VERSIONS
+    from aiokq.broker.metadata.image.features import METADATA_VERSION, METADATA_VERSIONS
     from aiokq.core.limits import INT16_MAX
 
     least = 1 if flag == "--upgrade" else 0
@@ -123,7 +123,7 @@ def _of_release(text: str) -> dict[str, FeatureUpdate]:
     Source: Kafka `FeatureCommand.java`.
     """
     from aiokq.admin.features import FeatureUpdate
-    from aiokq.broker.metadata.features import FEATURES, METADATA_VERSION, release_version
+    from aiokq.broker.metadata.image.features import FEATURES, METADATA_VERSION, release_version
     from aiokq.core.errors import ConfigError
 
     try:
@@ -218,6 +218,6 @@ async def _describe(admin: Admin, out: Output) -> None:
 
 
 def _text(name: str, level: int) -> str:
-    from aiokq.broker.metadata.features import METADATA_VERSION, metadata_version_text
+    from aiokq.broker.metadata.image.features import METADATA_VERSION, metadata_version_text
 
     return metadata_version_text(level) if name == METADATA_VERSION else str(level)

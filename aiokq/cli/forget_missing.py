@@ -35,7 +35,7 @@ def forget_missing(
     offset 0. Without this command the partitions stay offline after every start, because the disks
     may merely not be mounted.
     """
-    from aiokq.broker.metadata.forgetting import forget_missing as forget
+    from aiokq.broker.metadata.stopped_broker.forgetting import forget_missing as forget
     from aiokq.core.clock import SystemClock
     from aiokq.core.files import OsFiles
 

@@ -35,7 +35,7 @@ def hand_over(
     command prints the settings that Kafka needs. It will be removed in the next release.
     """
     from aiokq.broker.log.locked_directories import locked_directories
-    from aiokq.broker.metadata.stopped_log import read_stopped_log
+    from aiokq.broker.metadata.stopped_broker.stopped_log import read_stopped_log
     from aiokq.core.files import OsFiles
 
     out = Output(as_json=as_json)

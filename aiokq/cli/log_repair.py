@@ -11,7 +11,7 @@ from aiokq.cli.options import AsJson
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.log_repair import LostRecord, Repair
+    from aiokq.broker.metadata.stopped_broker.log_repair import LostRecord, Repair
 
 __all__ = ["repair"]
 
@@ -55,7 +55,7 @@ def repair(
     If you have a copy of the damaged file, restore that copy instead. Exit code 1 if nothing can be
     kept.
     """
-    from aiokq.broker.metadata.log_repair import repair_log
+    from aiokq.broker.metadata.stopped_broker.log_repair import repair_log
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c
 

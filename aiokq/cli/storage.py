@@ -53,8 +53,8 @@ def format_(
     """
     import random
 
-    from aiokq.broker.metadata.features import METADATA_VERSION, METADATA_VERSIONS
-    from aiokq.broker.metadata.formatting import FormatOptions, format_directories
+    from aiokq.broker.metadata.image.features import METADATA_VERSION, METADATA_VERSIONS
+    from aiokq.broker.metadata.stopped_broker.formatting import FormatOptions, format_directories
     from aiokq.core.clock import SystemClock
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c
@@ -157,7 +157,7 @@ def random_uuid() -> None:
     """Print a random id in Kafka's form, for example for a new cluster."""
     import random
 
-    from aiokq.broker.metadata.formatting import random_uuid as make
+    from aiokq.broker.metadata.stopped_broker.formatting import random_uuid as make
 
     Output().line(make(random.SystemRandom()))
 

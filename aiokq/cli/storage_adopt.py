@@ -13,7 +13,7 @@ from aiokq.cli.output import Json, Output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokq.broker.metadata.adoption import Adoption
+    from aiokq.broker.metadata.stopped_broker.adoption import Adoption
     from aiokq.core.types import TopicPartition
 
 __all__ = ["adopt"]
@@ -56,7 +56,7 @@ def adopt(
     """
     import random
 
-    from aiokq.broker.metadata.adoption import adopt as adopt_log
+    from aiokq.broker.metadata.stopped_broker.adoption import adopt as adopt_log
     from aiokq.core.clock import SystemClock
     from aiokq.core.files import OsFiles
     from aiokq.fastpath import crc32c

@@ -12,8 +12,8 @@ import pytest
 import aiokq
 from aiokq.admin.config_types import OWN_SOURCE, ConfigResource, ConfigResourceType
 from aiokq.broker.log.file_names import CLUSTER_METADATA
-from aiokq.broker.metadata.metadata_reader import MetadataReader
-from aiokq.broker.metadata.private_file import MIGRATED, MIGRATED_LINE, PRIVATE_FILE
+from aiokq.broker.metadata.earlier.private_file import MIGRATED, MIGRATED_LINE, PRIVATE_FILE
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from aiokq.wire.cluster_metadata_records import ProducerIdsRecord

@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokq.broker.metadata.record_codec import (
+from aiokq.broker.metadata.image.record_codec import (
     RECORD_CLASSES,
     UnknownMetadataRecord,
     decode_metadata_record,

@@ -7,11 +7,11 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokq.broker.metadata.image import MetadataImage
-from aiokq.broker.metadata.record_codec import encode_metadata_record, record_version
-from aiokq.broker.metadata.registration import leadership_records
-from aiokq.broker.metadata.replay import MetadataReplay
-from aiokq.broker.metadata.topic_image import PartitionImage
+from aiokq.broker.metadata.controller.registration import leadership_records
+from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
+from aiokq.broker.metadata.image.replay import MetadataReplay
+from aiokq.broker.metadata.image.topic_image import PartitionImage
 from aiokq.wire.cluster_metadata_records import FeatureLevelRecord, TopicRecord
 
 NODE = 1

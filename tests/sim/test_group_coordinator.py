@@ -15,7 +15,7 @@ import pytest
 
 from aiokq import wire
 from aiokq.broker.coordinator.group.coordinator import OFFSETS_TOPIC
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.connection.node import Node
 from aiokq.connection.options import ConnectionOptions
 from aiokq.core.counters import ClientCounters

@@ -12,7 +12,7 @@ from aiokq.broker.coordinator.shard import Shard
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Timers
-    from aiokq.broker.metadata.topic_layout import TopicSpec
+    from aiokq.broker.metadata.controller.topic_layout import TopicSpec
     from aiokq.core.types import Buffer
 
 __all__ = ["CoordinatorDefinition", "ShardFactory"]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard_context import ShardContext
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
-    from aiokq.broker.metadata.topic_layout import TopicSpec
-    from aiokq.broker.metadata.topics import Topic, TopicRegistry
+    from aiokq.broker.metadata.controller.topic_layout import TopicSpec
+    from aiokq.broker.metadata.publisher.topics import Topic, TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.background import BackgroundWork
     from aiokq.core.environment import Environment

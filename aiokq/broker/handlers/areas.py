@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.log.directories import LogDirectories
-    from aiokq.broker.metadata.config_sources import ConfigEntry
-    from aiokq.broker.metadata.feature_updates import FeatureUpdate
-    from aiokq.broker.metadata.group_configs import GroupConfigs
+    from aiokq.broker.metadata.configs.config_sources import ConfigEntry
+    from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicSpec
+    from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.broker.metadata.quorum_description import FinalizedFeatures, QuorumDescription
-    from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
-    from aiokq.broker.metadata.topics import Topic
     from aiokq.broker.replica.fetch_sessions import FetchSessionCache
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory

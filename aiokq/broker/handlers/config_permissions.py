@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from aiokq.broker.metadata.configs.config_sources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
 from aiokq.broker.permissions import ResourceType
 
 if TYPE_CHECKING:

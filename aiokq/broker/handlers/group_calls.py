@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.coordinator.group.group import Caller
-from aiokq.broker.metadata.features import GROUP_VERSION
+from aiokq.broker.metadata.image.features import GROUP_VERSION
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import InvalidGroupId, UnsupportedVersion
 

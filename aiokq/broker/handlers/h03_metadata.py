@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.handlers.areas import Changes, Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.broker.replica.partition import Partition
 
 

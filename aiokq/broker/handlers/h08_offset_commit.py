@@ -30,7 +30,7 @@ from aiokq.wire.offset_commit import (
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Groups, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.metadata.publisher.topics import Topic
 
 FIRST_WITH_TOPIC_IDS: Final = 10
 

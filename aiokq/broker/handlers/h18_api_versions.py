@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.features import supported_ranges
+from aiokq.broker.metadata.image.features import supported_ranges
 from aiokq.core.errors import InvalidRequest
 from aiokq.wire.api_versions import (
     ApiVersion,

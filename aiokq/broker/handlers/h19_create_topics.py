@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from aiokq.broker.metadata.config_sources import topic_config_entries
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.configs.config_sources import topic_config_entries
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 from aiokq.wire.create_topics import (

@@ -33,7 +33,7 @@ from aiokq.wire.fields import ZERO_UUID
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Changes, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.metadata.publisher.topics import Topic
 
 
 async def handle(

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.config_permissions import authorize_configs
-from aiokq.broker.metadata.config_sources import (
+from aiokq.broker.metadata.configs.config_sources import (
     BROKER,
     BROKER_LOGGER,
     GROUP,
@@ -27,7 +27,7 @@ from aiokq.broker.metadata.config_sources import (
     logger_entries,
     topic_config_entries,
 )
-from aiokq.broker.metadata.topic_names import check_topic_name
+from aiokq.broker.metadata.image.topic_names import check_topic_name
 from aiokq.broker.permissions import Operation
 from aiokq.core.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
 from aiokq.wire.describe_configs import (

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.broker.handlers.config_permissions import authorize_configs
-from aiokq.broker.metadata.config_sources import BROKER, GROUP, TOPIC, check_broker_name
+from aiokq.broker.metadata.configs.config_sources import BROKER, GROUP, TOPIC, check_broker_name
 from aiokq.broker.permissions import Operation
 from aiokq.core.errors import (
     BrokerError,

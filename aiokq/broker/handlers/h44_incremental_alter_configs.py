@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiokq.broker.handlers.h33_alter_configs import alter, alter_each
-from aiokq.broker.metadata.config_changes import changed_broker_configs, changed_configs
-from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, check_broker_name
-from aiokq.broker.metadata.loggers import alter_loggers
+from aiokq.broker.metadata.configs.config_changes import changed_broker_configs, changed_configs
+from aiokq.broker.metadata.configs.config_sources import BROKER, BROKER_LOGGER, check_broker_name
+from aiokq.broker.metadata.configs.loggers import alter_loggers
 from aiokq.wire.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

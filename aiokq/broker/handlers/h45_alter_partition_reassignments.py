@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.metadata.topic_layout import check_replicas
+from aiokq.broker.metadata.controller.topic_layout import check_replicas
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, NoReassignmentInProgress, UnknownTopicOrPartition
 from aiokq.wire.alter_partition_reassignments import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.feature_updates import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
+from aiokq.broker.metadata.controller.feature_updates import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError
 from aiokq.wire.update_features import (

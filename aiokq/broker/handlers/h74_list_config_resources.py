@@ -12,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.metadata.config_sources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from aiokq.broker.metadata.configs.config_sources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.core.errors import BrokerError, UnsupportedVersion
 from aiokq.wire.list_config_resources import (

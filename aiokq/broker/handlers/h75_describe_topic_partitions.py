@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from aiokq.broker.metadata.topic_names import check_topic_name
+from aiokq.broker.metadata.image.topic_names import check_topic_name
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
@@ -35,7 +35,7 @@ from aiokq.wire.describe_topic_partitions import (
 if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Cluster, Configs, Topics
     from aiokq.broker.handlers.call import Call
-    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.broker.replica.partition import Partition
 
 

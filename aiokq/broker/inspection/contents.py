@@ -18,7 +18,7 @@ from aiokq.broker.log.batch_reading import batch_records
 from aiokq.broker.log.corruption import batches_behind, only_zeros
 from aiokq.broker.log.producer_snapshot import decode_snapshot
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.quorum_state import decode_quorum_state
+from aiokq.broker.metadata.log.quorum_state import decode_quorum_state
 from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.records import compression
 from aiokq.records.control import ControlType, read_control_type
@@ -266,7 +266,7 @@ def _quorum_state(data: bytes, file: LogFile) -> Iterator[Entry]:
 
 def _metadata(data: bytes, file: LogFile) -> Iterator[Entry]:
     """Yield the content of the metadata file of an earlier version of aiokq."""
-    from aiokq.broker.metadata.private_file import read_private_file
+    from aiokq.broker.metadata.earlier.private_file import read_private_file
 
     metadata, sound = read_private_file(data, file.path)
     if metadata is None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.inspection.findings import Finding, Severity
 from aiokq.broker.log import file_names
-from aiokq.broker.metadata.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
-from aiokq.broker.metadata.quorum_state import QUORUM_STATE, decode_quorum_state
-from aiokq.broker.metadata.record_codec import UnknownMetadataRecord, decode_metadata_record
-from aiokq.broker.metadata.snapshot_file import SnapshotReader, list_snapshots, snapshot_path
+from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord, decode_metadata_record
+from aiokq.broker.metadata.log.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
+from aiokq.broker.metadata.log.quorum_state import QUORUM_STATE, decode_quorum_state
+from aiokq.broker.metadata.log.snapshot_file import SnapshotReader, list_snapshots, snapshot_path
 from aiokq.core.errors import CorruptRecord
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.record_codec import decode_metadata_record
+from aiokq.broker.metadata.image.record_codec import decode_metadata_record
 from aiokq.core.errors import CorruptRecord, ProtocolError
 from aiokq.records.quorum_control import decode_quorum_control
 from aiokq.wire.primitives import DECODE_ERRORS, uvarint

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
-from aiokq.broker.metadata.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
-from aiokq.broker.metadata.private_file import PRIVATE_FILE
-from aiokq.broker.metadata.quorum_state import QUORUM_STATE
-from aiokq.broker.metadata.snapshot_file import parse_snapshot
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
+from aiokq.broker.metadata.log.bootstrap_checkpoint import BOOTSTRAP_CHECKPOINT
+from aiokq.broker.metadata.log.quorum_state import QUORUM_STATE
+from aiokq.broker.metadata.log.snapshot_file import parse_snapshot
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:

@@ -25,13 +25,13 @@ from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import decode_meta_properties
 from aiokq.broker.log.partition_metadata import read_partition_metadata
 from aiokq.broker.log.producer_snapshot import decode_snapshot
-from aiokq.broker.metadata.metadata_reader import MetadataReader
-from aiokq.broker.metadata.private_file import PRIVATE_FILE, read_private_file
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE, read_private_file
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.core.errors import ConfigError, CorruptRecord, KafkaStorage
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.image import MetadataImage
+    from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.core.files import Files
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum

@@ -2,7 +2,7 @@
 
 Source: Kafka ``CleanShutdownFileHandler.java``, KAFKA-10471, KIP-966.
 Tests: ``tests/unit/broker/log/test_directory.py``,
-``tests/unit/broker/metadata/test_metadata_start.py``.
+``tests/unit/broker/metadata/start/test_metadata_start.py``.
 """
 
 from __future__ import annotations

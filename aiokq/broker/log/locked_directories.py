@@ -1,6 +1,6 @@
 """The locks of a stopped broker's log directories, for commands that change the directories.
 
-Tests: ``tests/unit/broker/metadata/test_forgetting.py``.
+Tests: ``tests/unit/broker/metadata/stopped_broker/test_forgetting.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ them to the log directory.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``,
-``tests/unit/broker/metadata/test_migration.py``.
+``tests/unit/broker/metadata/earlier/test_migration.py``.
 """
 
 from __future__ import annotations

@@ -17,20 +17,20 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from aiokq.broker.metadata.metadata_delta import MetadataDelta
-from aiokq.broker.metadata.topic_layout import CreatedTopic, TopicSpec
-from aiokq.broker.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicSpec
+from aiokq.broker.metadata.image.metadata_delta import MetadataDelta
+from aiokq.broker.metadata.image.topic_names import INTERNAL_TOPICS, check_topic_name
 from aiokq.core.errors import BrokerError, Closed, TopicExists
 from aiokq.core.supervisor import shielded
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
-    from aiokq.broker.metadata.controller import Controller
-    from aiokq.broker.metadata.decision import ConfigChange, Decision
-    from aiokq.broker.metadata.feature_updates import FeatureUpdate
-    from aiokq.broker.metadata.image import MetadataImage
-    from aiokq.broker.metadata.publisher import MetadataPublisher
-    from aiokq.broker.metadata.topics import Topic
+    from aiokq.broker.metadata.controller.controller import Controller
+    from aiokq.broker.metadata.controller.decision import ConfigChange, Decision
+    from aiokq.broker.metadata.controller.feature_updates import FeatureUpdate
+    from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
+    from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
+    from aiokq.broker.metadata.publisher.topics import Topic
     from aiokq.core.offload import Offload
     from aiokq.wire.quorum_records import VotersRecord
     from aiokq.wire.registration_records import ControllerEndpoint

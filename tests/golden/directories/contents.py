@@ -76,7 +76,7 @@ from aiokq import wire
 from aiokq.admin.config_types import OWN_SOURCE, ConfigResource, ConfigResourceType
 from aiokq.admin.topics import TopicDescription
 from aiokq.broker.log.file_names import CLEAN_SHUTDOWN, parse_partition_directory
-from aiokq.broker.metadata.private_file import PRIVATE_FILE, read_private_file
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE, read_private_file
 from aiokq.records.header import iter_headers
 
 HERE = Path(__file__).parent

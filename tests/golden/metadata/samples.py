@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 
-from aiokq.broker.metadata.record_codec import RECORD_CLASSES
+from aiokq.broker.metadata.image.record_codec import RECORD_CLASSES
 from aiokq.wire.fields import Field
 from aiokq.wire.struct import Message, Struct
 from tests.property.wire.messages import filled, in_version, versions

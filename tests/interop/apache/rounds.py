@@ -30,7 +30,7 @@ from aiokq import wire
 from aiokq.admin.config_types import ConfigResource, ConfigResourceType
 from aiokq.admin.topics import NewTopic
 from aiokq.broker.log.file_names import CLUSTER_METADATA
-from aiokq.broker.metadata.metadata_reader import MetadataReader, MetadataState
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from aiokq.wire.alter_client_quotas import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.log.file_names import CLUSTER_METADATA
-from aiokq.broker.metadata.metadata_reader import MetadataState
+from aiokq.broker.metadata.log.metadata_reader import MetadataState
 from tests.interop.apache import rounds
 from tests.interop.apache.directories import Rows, commit, committed, complaints, read
 from tests.interop.apache.rounds import DYNAMIC, STATIC, Node, Turn, differences, epochs, facts

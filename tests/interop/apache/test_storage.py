@@ -13,17 +13,17 @@ import pytest
 
 import aiokq
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.cluster_metadata_log import LogLimits
-from aiokq.broker.metadata.formatting import FormatOptions, format_directories
+from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
+from aiokq.broker.metadata.stopped_broker.formatting import FormatOptions, format_directories
 from aiokq.fastpath import crc32c
 from aiokq.wire.quorum_records import VotersRecordEndpoint
 from tests.interop.apache.support import create_topic, eventually
 from tests.peers.apache_kafka import ApacheKafka, run_tool, why_absent
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.quorum_logs import quorum_of_three
-from tests.unit.broker.metadata.test_adoption import run as adopt
-from tests.unit.broker.metadata.test_log_repair import log_of, spoil
-from tests.unit.broker.metadata.test_log_repair import run as repair
+from tests.unit.broker.metadata.stopped_broker.test_adoption import run as adopt
+from tests.unit.broker.metadata.stopped_broker.test_log_repair import log_of, spoil
+from tests.unit.broker.metadata.stopped_broker.test_log_repair import run as repair
 
 pytestmark = pytest.mark.kafka
 

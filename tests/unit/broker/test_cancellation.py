@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.files import OsFiles

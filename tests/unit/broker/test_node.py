@@ -17,7 +17,7 @@ from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.broker.log.batch_reading import read_batches
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.core.errors import (
     Closed,

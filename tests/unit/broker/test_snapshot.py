@@ -11,7 +11,7 @@ import pytest
 
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.broker.log import file_names
-from aiokq.broker.metadata.metadata_reader import MetadataReader
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.broker.snapshot import ATTEMPTS, restore_snapshot, take_snapshot
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.offload import InlineOffload

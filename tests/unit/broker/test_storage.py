@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from aiokq.broker.metadata.changes import MetadataChanges
-from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
-from aiokq.broker.metadata.metadata_start import MetadataStart
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
+from aiokq.broker.metadata.start.metadata_start import MetadataStart
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage

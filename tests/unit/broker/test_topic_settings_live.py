@@ -13,7 +13,7 @@ import pytest
 from aiokq import wire
 from aiokq.broker.log import file_names
 from aiokq.broker.maintenance import jobs
-from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS
+from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS
 from aiokq.records import compression
 from aiokq.records.header import iter_headers
 from tests.sim.harness.simulation import Simulation, run

@@ -29,20 +29,10 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.config.roles",
     "aiokq.broker.inspection",  # for `aiokq log`
     "aiokq.broker.log.locked_directories",  # for commands on a stopped node
-    *(  # for commands on a stopped node
-        f"aiokq.broker.metadata.{name}"
-        for name in (
-            "adoption",
-            "forgetting",
-            "formatting",
-            "log_repair",
-            "scram_argument",
-            "stopped_log",
-        )
-    ),
-    *(  # for some starts, before the node is open
-        f"aiokq.broker.metadata.{name}" for name in ("found_partitions", "migration")
-    ),
+    "aiokq.broker.metadata.stopped_broker",  # for commands on a stopped node
+    # for some starts, before the node is open
+    "aiokq.broker.metadata.start.found_partitions",
+    "aiokq.broker.metadata.earlier.migration",
 )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.config.settings import broker_settings
-from aiokq.broker.metadata.private_file import MIGRATED_LINE, PRIVATE_FILE
+from aiokq.broker.metadata.earlier.private_file import MIGRATED_LINE, PRIVATE_FILE
 from aiokq.broker.node import BrokerNode
 from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY
-from tests.unit.broker.metadata.test_log_repair import log_of, spoil
+from tests.unit.broker.metadata.stopped_broker.test_log_repair import log_of, spoil
 
 LOG = f"{0:020d}.log"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aiokq.broker.log.uuid_text import parse_uuid
-from aiokq.broker.metadata.bootstrap_checkpoint import read_bootstrap_checkpoint
-from aiokq.broker.metadata.snapshot_file import SnapshotReader
+from aiokq.broker.metadata.log.bootstrap_checkpoint import read_bootstrap_checkpoint
+from aiokq.broker.metadata.log.snapshot_file import SnapshotReader
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from aiokq.wire.cluster_metadata_records import FeatureLevelRecord

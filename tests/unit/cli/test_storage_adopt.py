@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiokq.broker.metadata.metadata_reader import MetadataReader
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import BrokerError, Closed
 from aiokq.core.types import TopicPartition
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.outcome import Outcome
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.log.cold_reads import ColdReads
-    from aiokq.broker.metadata.group_configs import GroupConfigs
-    from aiokq.broker.metadata.topics import Topic, TopicRegistry
+    from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+    from aiokq.broker.metadata.publisher.topics import Topic, TopicRegistry
     from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Iterable, Mapping
 
-    from aiokq.broker.metadata.topics import Topic, TopicRegistry
+    from aiokq.broker.metadata.publisher.topics import Topic, TopicRegistry
 
 __all__ = ["RegistryTopicView"]
 

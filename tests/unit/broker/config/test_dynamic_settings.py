@@ -17,7 +17,7 @@ from aiokq.broker.config.dynamic_settings import (
 )
 from aiokq.broker.config.kafka_settings import is_of_kafka, is_sensitive, kafka_type
 from aiokq.broker.config.settings import SETTINGS, broker_settings
-from aiokq.broker.metadata.topic_configs import TOPIC_CONFIGS
+from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS
 from aiokq.core.errors import ConfigError
 
 GOLDEN = json.loads(

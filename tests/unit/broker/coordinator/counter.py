@@ -10,7 +10,7 @@ from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.coordinator.timers import Instant, Timers
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import BrokerError, InvalidRequest
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
 from aiokq.wire.transaction_records import TransactionLogKey, TransactionLogValue

@@ -6,12 +6,12 @@ import pytest
 
 from aiokq.broker.inspection.findings import Severity
 from aiokq.broker.inspection.verifying import Report, verify
-from aiokq.broker.metadata.snapshot_file import list_snapshots, snapshot_path
+from aiokq.broker.metadata.log.snapshot_file import list_snapshots, snapshot_path
 from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY
 from tests.unit.broker.metadata.quorum_logs import SEGMENT, quorum_of_three
-from tests.unit.broker.metadata.test_log_repair import log_of, spoil, with_snapshots
+from tests.unit.broker.metadata.stopped_broker.test_log_repair import log_of, spoil, with_snapshots
 
 
 def check(files: MemoryFiles) -> Report:

@@ -9,7 +9,7 @@ from aiokq.broker.inspection.contents import contents
 from aiokq.broker.inspection.metadata_records import metadata_entry, record_text
 from aiokq.broker.inspection.places import files_at
 from aiokq.broker.log.uuid_text import parse_uuid
-from aiokq.broker.metadata.record_codec import encode_metadata_record
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord
 from aiokq.wire.cluster_metadata_records import (

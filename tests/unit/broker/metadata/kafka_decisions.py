@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from aiokq.broker.metadata.image import MetadataImage
+from aiokq.broker.metadata.image.image import MetadataImage
 from aiokq.wire.cluster_metadata_records import ConfigRecord, FeatureLevelRecord
 from aiokq.wire.struct import Message
 

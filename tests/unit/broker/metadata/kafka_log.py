@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Sequence
 
 from aiokq.broker.log.partition_metadata import write_partition_metadata
-from aiokq.broker.metadata.metadata_reader import MetadataReader
-from aiokq.broker.metadata.record_codec import encode_metadata_record
-from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
+from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 from aiokq.fastpath import crc32c
 from aiokq.records.quorum_control import encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch

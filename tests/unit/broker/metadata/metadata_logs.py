@@ -6,9 +6,9 @@ import uuid
 
 from aiokq.broker.log.disk_trouble import DiskTrouble
 from aiokq.broker.log.open_files import OpenFiles
-from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog, LogLimits
-from aiokq.broker.metadata.metadata_reader import MetadataReader, MetadataState
-from aiokq.broker.metadata.records import TOPIC_CONFIG, partition_record
+from aiokq.broker.metadata.image.records import TOPIC_CONFIG, partition_record
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.fastpath import crc32c
 from aiokq.wire.cluster_metadata_records import (
     ConfigRecord,

@@ -16,12 +16,12 @@ from aiokq.broker.log.leader_epochs import LeaderEpochs
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog, LogLimits
-from aiokq.broker.metadata.image import MetadataImage
-from aiokq.broker.metadata.metadata_reader import MetadataReader
-from aiokq.broker.metadata.metadata_start import NodeRegistration, open_metadata
-from aiokq.broker.metadata.private_file import PRIVATE_FILE
-from aiokq.broker.metadata.registration import stop_records
+from aiokq.broker.metadata.controller.registration import stop_records
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
+from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader
+from aiokq.broker.metadata.start.metadata_start import NodeRegistration, open_metadata
 from aiokq.core.clock import SystemClock
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from aiokq.broker.log.meta_properties import MetaProperties
 from aiokq.broker.log.uuid_text import format_uuid
-from aiokq.broker.metadata.quorum_state import QuorumState, write_quorum_state
-from aiokq.broker.metadata.record_codec import encode_metadata_record
-from aiokq.broker.metadata.snapshot_file import SnapshotId, snapshot_path, write_snapshot
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record
+from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
+from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 from aiokq.fastpath import crc32c
 from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
 from aiokq.records.record import RawRecord, encode_batch

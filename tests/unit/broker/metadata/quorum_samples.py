@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from aiokq.broker.metadata.record_codec import encode_metadata_record
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record
 from aiokq.wire.cluster_metadata_records import FeatureLevelRecord, TopicRecord
 from aiokq.wire.quorum_records import (
     KRaftVersionFeature,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import Closed, KafkaStorage, TopicExists, UnknownTopicOrPartition
 from tests.unit.broker.harness import until
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY, memory, opened, read

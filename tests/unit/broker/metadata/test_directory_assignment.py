@@ -118,7 +118,7 @@ def places(files: MemoryFiles, node: Broker) -> list[str]:
 
 
 def read_at(files: MemoryFiles, path: str):
-    from aiokq.broker.metadata.metadata_reader import MetadataReader
+    from aiokq.broker.metadata.log.metadata_reader import MetadataReader
     from aiokq.fastpath import crc32c
 
     return MetadataReader(files, f"{path}/__cluster_metadata-0", crc32c).read().image

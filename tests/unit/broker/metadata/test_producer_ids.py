@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from aiokq.broker.metadata.controller import BLOCK_SIZE
+from aiokq.broker.metadata.controller.controller import BLOCK_SIZE
 from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import MemoryFiles

@@ -7,11 +7,11 @@ import random
 from aiokq.broker.config.settings import broker_settings
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.metadata.changes import MetadataChanges
-from aiokq.broker.metadata.cluster_metadata_log import ClusterMetadataLog
-from aiokq.broker.metadata.controller import Controller
-from aiokq.broker.metadata.group_configs import GroupConfigs
-from aiokq.broker.metadata.image import MetadataImage
-from aiokq.broker.metadata.metadata_delta import MetadataDelta
+from aiokq.broker.metadata.configs.group_configs import GroupConfigs
+from aiokq.broker.metadata.controller.controller import Controller
+from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.broker.metadata.image.metadata_delta import MetadataDelta
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import InlineOffload
 

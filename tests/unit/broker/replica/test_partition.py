@@ -190,7 +190,7 @@ def test_only_the_replica_advances_the_high_watermark() -> None:
         "replica/partition.py": 2,
         "log/log_reading.py": 1,
         "log/partition_log.py": 2,
-        "metadata/cluster_metadata_log.py": 1,
+        "metadata/log/cluster_metadata_log.py": 1,
     }
 
 

@@ -1,0 +1,1 @@
+"""The settings of topics, groups and loggers: their tables, changes and descriptions."""

@@ -1,0 +1,81 @@
+"""The loggers of this process as resources of type BROKER_LOGGER: names, levels, changes (KIP-412).
+
+Kafka's levels are translated to Python's. Only loggers of aiokq are shown and changed, because an
+embedded broker shares its process with other code. Changes are lost at a restart.
+
+Source: Kafka ``RuntimeLoggerManager.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from aiokq.broker.metadata.configs.config_changes import DELETE, SET
+from aiokq.core.errors import InvalidConfiguration, InvalidRequest
+
+__all__ = ["alter_loggers", "logger_levels"]
+
+logger = logging.getLogger("aiokq.broker")
+
+ROOT: Final = "aiokq"
+LEVELS: Final[dict[str, int]] = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""Kafka's names of levels, the most verbose first."""
+
+
+def logger_levels() -> dict[str, str]:
+    """Return the effective level of each logger, its own or that of an ancestor."""
+    return {name: _word(logging.getLogger(name).getEffectiveLevel()) for name in _names()}
+
+
+def alter_loggers(
+    changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
+) -> None:
+    """Set levels, or reset loggers to the level of their parent: all changes, or none on an error.
+
+    Args:
+        changes: name, operation and value of each change.
+
+    Raises:
+        InvalidConfiguration: the logger or the level does not exist.
+        InvalidRequest: an operation other than SET and DELETE.
+    """
+    known = set(_names())
+    levels: dict[str, int] = {}
+    for name, operation, value in changes:
+        if operation not in (SET, DELETE):
+            raise InvalidRequest("a logger supports only the operations SET and DELETE")
+        if name not in known:
+            raise InvalidConfiguration(f"Logger {name} does not exist!")
+        if operation == SET and value not in LEVELS:
+            raise InvalidConfiguration(
+                f"Cannot set the log level of {name} to {value} as it is not a supported log "
+                f"level. Valid log levels are {', '.join(LEVELS)}"
+            )
+        levels[name] = LEVELS[value or ""] if operation == SET else logging.NOTSET
+    if validate_only:
+        return
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+        logger.info("log level changed: logger=%s level=%s", name, logging.getLevelName(level))
+
+
+def _names() -> list[str]:
+    below = f"{ROOT}."
+    found = [name for name in logging.Logger.manager.loggerDict if name.startswith(below)]
+    return [ROOT, *sorted(found)]
+
+
+def _word(level: int) -> str:
+    for word, least in reversed(LEVELS.items()):
+        if level >= least:
+            return word
+    return "TRACE"

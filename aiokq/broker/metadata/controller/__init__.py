@@ -1,0 +1,1 @@
+"""The metadata controller: checks requests and decides which records to append."""

@@ -1,0 +1,1 @@
+"""Directories of earlier versions of aiokq: their metadata file, and its migration."""

@@ -1,0 +1,1 @@
+"""The metadata image: its records, their encoding and replay, and the state that they produce."""

@@ -1,0 +1,122 @@
+"""The changes of one append to the metadata, in the form that the publisher applies."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.metadata.image.records import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
+from aiokq.core.frozen import frozen
+from aiokq.core.named_tuple import NamedTuple
+from aiokq.wire.cluster_metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from aiokq.wire.quorum_records import KRaftVersionRecord
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.image.topic_image import PartitionImage, TopicImage
+    from aiokq.wire.struct import Message
+
+__all__ = ["MetadataDelta", "TopicState"]
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@frozen
+class TopicState:
+    """An immutable copy of a topic after an append."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Sequence[PartitionImage]
+    configs: Mapping[str, str]
+
+    @classmethod
+    def of(cls, topic: TopicImage, image: MetadataImage) -> TopicState:
+        """Return the current state of a topic of ``image``."""
+        return cls(
+            topic.name,
+            topic.topic_id,
+            tuple(topic.partitions),
+            dict(image.topic_configs(topic.name)),
+        )
+
+
+class MetadataDelta(NamedTuple):
+    """The changes made by the records of one append.
+
+    Attributes:
+        deleted: ids of deleted topics.
+        topics: new and changed topics, in their state after the append.
+        groups: all settings of each group whose settings changed, by group id.
+        brokers: all dynamic settings of each broker whose settings changed, by broker id; the key
+            "" stands for the settings of all brokers.
+        features: all levels of features in the image, if one of them or ``kraft.version`` has
+            changed; otherwise None.
+        end_offset: end offset of the append.
+    """
+
+    deleted: Sequence[uuid.UUID]
+    topics: Sequence[TopicState]
+    groups: Mapping[str, Mapping[str, str]]
+    brokers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    features: Mapping[str, int] | None = None
+    end_offset: int = 0
+
+    @classmethod
+    def of(
+        cls, records: Iterable[Message], image: MetadataImage, *, end_offset: int
+    ) -> MetadataDelta:
+        """Return the changes made by ``records``.
+
+        Args:
+            image: the image after the replay of the records.
+            end_offset: the end offset of the log after their append.
+        """
+        deleted: list[uuid.UUID] = []
+        changed: dict[uuid.UUID, None] = {}
+        groups: dict[str, Mapping[str, str]] = {}
+        brokers: dict[str, Mapping[str, str]] = {}
+        features: Mapping[str, int] | None = None
+        for record in records:
+            match record:
+                case PartitionRecord() | PartitionChangeRecord() | TopicRecord():
+                    changed[record.topic_id] = None
+                case RemoveTopicRecord():
+                    deleted.append(record.topic_id)
+                case ConfigRecord(resource_type=kind, resource_name=name):
+                    if kind == TOPIC_CONFIG and name in image.topics:
+                        changed[image.topics[name].topic_id] = None
+                    elif kind == GROUP_CONFIG:
+                        groups[name] = dict(image.configs.get((kind, name), _NONE))
+                    elif kind == BROKER_CONFIG:
+                        brokers[name] = dict(image.configs.get((kind, name), _NONE))
+                case FeatureLevelRecord() | KRaftVersionRecord():
+                    features = dict(image.features)
+        return cls(
+            deleted,
+            [
+                TopicState.of(image.topics_by_id[topic_id], image)
+                for topic_id in changed
+                if topic_id in image.topics_by_id
+            ],
+            groups,
+            brokers,
+            features,
+            end_offset,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the publisher has nothing to do."""
+        return not (
+            self.deleted or self.topics or self.groups or self.brokers or self.features is not None
+        )

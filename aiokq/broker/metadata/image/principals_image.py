@@ -1,0 +1,131 @@
+"""ACLs, SCRAM credentials, delegation tokens and quotas in the metadata image.
+
+Source: Kafka ``AclsImage.java``, ``ScramImage.java``, ``DelegationTokenImage.java``,
+``ClientQuotasImage.java``. Tests: ``tests/unit/broker/metadata/image/test_image.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from aiokq.core.errors import CorruptRecord
+from aiokq.wire.principal_records import (
+    AccessControlEntryRecord,
+    ClientQuotaEntityData,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from aiokq.wire.struct import Message
+
+__all__ = ["PrincipalsImage", "QuotaEntity"]
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""The entity of a quota: types (``user``, ``client-id``, ``ip``) and names, sorted by type. The
+name None stands for the default of the type.
+"""
+
+
+class PrincipalsImage:
+    """The ACLs, SCRAM credentials, delegation tokens and quotas after a replay of records.
+
+    Attributes:
+        acls: the entries by id.
+        scram_credentials: credentials by user name and mechanism (1 for SCRAM-SHA-256, 2 for
+            SCRAM-SHA-512).
+        tokens: delegation tokens by id.
+        quotas: the values of each entity, by key such as ``producer_byte_rate``.
+    """
+
+    __slots__ = ("acls", "quotas", "scram_credentials", "tokens")
+
+    def __init__(self) -> None:
+        self.acls: dict[uuid.UUID, AccessControlEntryRecord] = {}
+        self.scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        self.tokens: dict[str, DelegationTokenRecord] = {}
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+
+    def copy(self) -> PrincipalsImage:
+        """Return an independent copy; the records, which never change, are shared."""
+        image = PrincipalsImage()
+        image.acls = dict(self.acls)
+        image.scram_credentials = dict(self.scram_credentials)
+        image.tokens = dict(self.tokens)
+        image.quotas = {entity: dict(values) for entity, values in self.quotas.items()}
+        return image
+
+    def replay(self, record: Message) -> bool:
+        """Replay a record; return False if it is not a record of these four kinds.
+
+        Raises:
+            CorruptRecord: the record contradicts earlier records.
+        """
+        match record:
+            case AccessControlEntryRecord():
+                if record.id in self.acls:
+                    raise CorruptRecord(f"ACL {record.id} exists already")
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                if self.acls.pop(record.id, None) is None:
+                    raise CorruptRecord(f"removal of ACL {record.id}, which does not exist")
+            case UserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                if self.scram_credentials.pop((record.name, record.mechanism), None) is None:
+                    raise CorruptRecord(
+                        f"removal of a SCRAM credential of {record.name!r}, which does not exist"
+                    )
+            case DelegationTokenRecord():
+                self.tokens[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                if self.tokens.pop(record.token_id, None) is None:
+                    raise CorruptRecord(
+                        f"removal of delegation token {record.token_id!r}, which does not exist"
+                    )
+            case ClientQuotaRecord():
+                self._replay_quota(record)
+            case _:
+                return False
+        return True
+
+    def _replay_quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        values = self.quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if not values:
+            del self.quotas[entity]
+
+    # In Kafka's order, the record of producer ids is between quotas and the other records here.
+
+    def quota_records(self) -> Iterator[Message]:
+        """Yield a record for each value of a quota."""
+        for entity, values in self.quotas.items():
+            parts = [
+                ClientQuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity
+            ]
+            for key, value in values.items():
+                yield ClientQuotaRecord(entity=parts, key=key, value=value)
+
+    def records(self) -> Iterator[Message]:
+        """Yield the records of ACLs, credentials and tokens, in the order of Kafka's snapshots."""
+        yield from self.acls.values()
+        yield from self.scram_credentials.values()
+        yield from self.tokens.values()
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of entries by kind; kinds without entries are left out."""
+        found = {
+            "ACLs": len(self.acls),
+            "SCRAM credentials": len(self.scram_credentials),
+            "delegation tokens": len(self.tokens),
+            "quotas": sum(len(values) for values in self.quotas.values()),
+        }
+        return {name: count for name, count in found.items() if count}

@@ -1,0 +1,573 @@
+"""The metadata log, ``__cluster_metadata-0``, of a node that is the only voter of its quorum.
+
+It is a log like that of any other partition, with Kafka's metadata records. As the only voter, the
+node leads each epoch, and records are committed once they are durable. `metadata_reader` reads
+the directory, `sole_voter` checks that the node may append, and this module appends.
+
+A snapshot (`snapshot_file`) is written when enough bytes were appended since the last one. The
+oldest snapshots are then removed, and the log begins at the oldest one that is kept.
+
+Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
+KIP-630. Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log.config import INT_MAX, LogConfig
+from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
+from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.recovery import open_log
+from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
+from aiokq.broker.metadata.image.records import METADATA_VERSION, TRANSACTION_MARKERS
+from aiokq.broker.metadata.log.covered_segments import set_damaged_aside
+from aiokq.broker.metadata.log.quorum_state import (
+    QuorumState,
+    read_quorum_state,
+    write_quorum_state,
+)
+from aiokq.broker.metadata.log.snapshot_file import (
+    MAX_BATCH_BYTES,
+    SnapshotId,
+    list_snapshots,
+    remove_unfinished_snapshots,
+    snapshot_path,
+    write_snapshot,
+)
+from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage, RecordTooLarge
+from aiokq.core.frozen import frozen
+from aiokq.core.types import TopicPartition
+from aiokq.records.header import HEADER_SIZE, Checksum, read_header
+from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
+from aiokq.records.record import RawRecord, encode_batch
+from aiokq.wire.cluster_metadata_records import FeatureLevelRecord
+from aiokq.wire.quorum_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeMessageVoter,
+    VotersRecord,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.broker.metadata.log.metadata_reader import MetadataState, TornTail
+    from aiokq.core.files import Files
+    from aiokq.wire.struct import Message
+
+__all__ = ["METADATA_PARTITION", "METADATA_TOPIC_ID", "ClusterMetadataLog", "LogLimits"]
+
+logger = logging.getLogger("aiokq.broker")
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
+
+_CONTROLS: Final = (KRaftVersionRecord, VotersRecord)
+
+RECORD_OVERHEAD: Final = 16
+"""Largest number of bytes that a record without a key needs in addition to its value."""
+
+
+@frozen
+class LogLimits:
+    """When snapshots are written, and how much of the log is kept.
+
+    Attributes:
+        snapshot_bytes: bytes appended since the last snapshot after which a new one is written
+            (``metadata.log.max.record.bytes.between.snapshots``).
+        closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
+        segment_bytes: size of the largest segment (``metadata.log.segment.bytes``).
+        kept_snapshots: number of snapshots that are kept. When there are as many, the log begins
+            at the oldest of them.
+    """
+
+    snapshot_bytes: int = 20 * 1024 * 1024
+    closing_bytes: int = 1024 * 1024
+    segment_bytes: int = 1024 * 1024 * 1024
+    kept_snapshots: int = 2
+
+
+class ClusterMetadataLog:
+    """The open metadata log. Its methods wait for the disk, so they are called in an executor.
+
+    Threads may call them concurrently; the appends are made one after the other.
+
+    Attributes:
+        image: the state after all records.
+        epoch: the epoch in which this node leads the quorum.
+        node_id: id of this node, the only voter.
+        kraft_version: level of ``kraft.version``.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        log: PartitionLog,
+        state: MetadataState,
+        *,
+        node_id: int,
+        epoch: int,
+        disk: DiskTrouble,
+        limits: LogLimits,
+        now_ms: Callable[[], int],
+        crc32c: Checksum,
+    ) -> None:
+        self.image = state.image
+        self.epoch = epoch
+        self.node_id = node_id
+        self.kraft_version = state.kraft_version
+        self._voters = state.voters
+        self._files = files
+        self._log = log
+        self._disk = disk
+        self._limits = limits
+        self._now_ms = now_ms
+        self._crc32c = crc32c
+        self._last_ms = state.timestamp_ms
+        self._bytes = state.bytes_after_snapshot
+        self._snapshot_due = limits.snapshot_bytes
+        self._has_led = False
+        self._closed = self._failed = False
+        self._newest_named = log.segments[-1]  # `open` has synced the directory
+        """The newest segment whose name is durable; names of older segments are durable, too."""
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        state: MetadataState,
+        *,
+        node_id: int,
+        disk: DiskTrouble,
+        open_files: OpenFiles,
+        clean: bool,
+        limits: LogLimits,
+        now_ms: Callable[[], int],
+        crc32c: Checksum,
+    ) -> ClusterMetadataLog:
+        """Open the log for appends in a new epoch, and create it if it does not exist.
+
+        The torn tail that ``state`` reports is cut off. ``lead`` makes the first append.
+
+        Args:
+            directory: path of ``__cluster_metadata-0``.
+            state: what was read from the directory; the node must be the only voter.
+            disk, open_files: the log directory's failure handling and its open files.
+            clean: whether the last shutdown was clean, so that the indexes need no check.
+
+        Raises:
+            KafkaStorage: ``quorum-state`` cannot be read, no epoch is left, or the log does not
+                end where ``state`` ends.
+            OSError: the disk failed.
+        """
+        known = read_quorum_state(files, directory)  # may raise, so before anything is changed
+        epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
+        if epoch > INT_MAX:
+            raise KafkaStorage(
+                f"{directory} is in the last epoch of a quorum, {INT_MAX}: no leader can follow. "
+                "Restore quorum-state and the log from a copy"
+            )
+        files.mkdirs(directory)
+        if state.torn is not None:
+            _cut_off(files, state.torn)
+        remove_unfinished_snapshots(files, directory)
+        if state.snapshot is not None and not clean:
+            end_offset = state.snapshot.end_offset
+            set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
+        _write_topic_id(files, directory)
+        log = open_log(
+            files,
+            directory,
+            METADATA_PARTITION,
+            config=LogConfig(segment_bytes=limits.segment_bytes, retention_ms=-1),
+            crc32c=crc32c,
+            now_ms=now_ms(),
+            disk=disk,
+            open_files=open_files,
+            clean=clean and state.torn is None,
+            log_start_offset=state.start_offset,
+            high_watermark=state.end_offset,
+        )
+        try:
+            if log.log_end_offset != state.end_offset:
+                raise KafkaStorage(
+                    f"{directory} ends at offset {log.log_end_offset}, but its records at "
+                    f"{state.end_offset}: another process may use the directory"
+                )
+            if known is None:  # the name of the directory may not be durable yet
+                files.sync_dir(directory.rpartition("/")[0] or "/")
+            _write_epoch(files, directory, state, node_id, epoch)
+        except BaseException:
+            log.close(clean=False)
+            raise
+        return cls(
+            files,
+            log,
+            state,
+            node_id=node_id,
+            epoch=epoch,
+            disk=disk,
+            limits=limits,
+            now_ms=now_ms,
+            crc32c=crc32c,
+        )
+
+    @property
+    def directory(self) -> str:
+        """Path of ``__cluster_metadata-0``."""
+        return self._log.directory
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first record of the log; a snapshot has the records before it."""
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record."""
+        return self._log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """End offset of the records that are durable."""
+        return self._log.high_watermark
+
+    @property
+    def has_led(self) -> bool:
+        """Whether ``lead`` has begun the epoch."""
+        return self._has_led
+
+    # --- append
+
+    def lead(self, records: Sequence[Message]) -> None:
+        """Begin the epoch: append the leader's first record, and ``records``.
+
+        They are synced once, unless ``records`` need several batches or do not fit in a segment
+        with the first record.
+
+        Raises:
+            KafkaStorage: the disk failed, or the log is closed.
+            UnsupportedVersion, RecordTooLarge: see ``append``.
+        """
+        with self._lock:
+            assert not self._has_led
+            now_ms = self._now_ms()
+            first = self._control_batch(self._first_controls(), now_ms)
+            batches = [first, *self._encode(records, now_ms)]
+            # `MetadataReader` recognizes what a power cut leaves of a first append of two batches.
+            together = len(batches) <= 2 and sum(map(len, batches)) <= self._limits.segment_bytes
+            self._write([batches] if together else [[batch] for batch in batches], now_ms)
+            self._has_led = True
+            self._apply(records)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset that ``lead`` will give to the first of its ``records``."""
+        return self.end_offset + len(self._first_controls())
+
+    def _first_controls(self) -> list[QuorumControlRecord]:
+        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+        controls: list[QuorumControlRecord] = [
+            LeaderChangeMessage(leader_id=self.node_id, voters=[voter], granting_voters=[voter])
+        ]
+        if self.kraft_version >= 1 and not self.end_offset:
+            # So far, only the snapshot written when the directory was formatted names the voters.
+            assert self._voters is not None
+            controls += [KRaftVersionRecord(k_raft_version=self.kraft_version), self._voters]
+        return controls
+
+    def _control_batch(self, controls: Sequence[QuorumControlRecord], now_ms: int) -> bytes:
+        return encode_quorum_control_batch(
+            controls,
+            base_offset=0,
+            leader_epoch=self.epoch,
+            timestamp_ms=now_ms,
+            crc32c=self._crc32c,
+        )
+
+    def append(self, *records: Message) -> int:
+        """Append records; on return they are durable and in ``image``. Return the end offset.
+
+        The records form one batch, or several if one would be larger than 8 MiB. Control records,
+        which name the voters (``kraft.version`` 1), form a batch of their own before the others.
+        Each batch is durable before the next is written, so a kill may leave only the first ones.
+
+        Raises:
+            KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
+            UnsupportedVersion: a record does not exist in the log's ``metadata.version``.
+            RecordTooLarge: a record does not fit in a batch.
+        """
+        with self._lock:
+            self._check_open()
+            self._check_synced()
+            assert self._has_led
+            now_ms = self._now_ms()
+            controls = [one for one in records if isinstance(one, _CONTROLS)]
+            data = [one for one in records if not isinstance(one, _CONTROLS)]
+            batches = self._encode(data, now_ms)
+            if controls:
+                batches.insert(0, self._control_batch(controls, now_ms))
+            self._write([[batch] for batch in batches], now_ms)
+            for control in controls:
+                if isinstance(control, VotersRecord):
+                    self._voters = control
+                else:
+                    self.kraft_version = control.k_raft_version
+            self._apply(data)
+            end_offset = self.end_offset
+            if self._bytes >= self._snapshot_due:
+                self._take_snapshot()
+            return end_offset
+
+    def _encode(self, records: Iterable[Message], now_ms: int) -> list[bytes]:
+        """Encode records into batches; offsets begin at 0 in each batch."""
+        level = self.image.metadata_version
+        batches: list[bytes] = []
+        some: list[RawRecord] = []
+        size = HEADER_SIZE
+
+        def finish() -> None:
+            if some:
+                batch = encode_batch(
+                    some, crc32c=self._crc32c, base_offset=0, leader_epoch=self.epoch
+                )
+                batches.append(batch)
+
+        for record in records:
+            if (
+                level is None
+                and isinstance(record, FeatureLevelRecord)
+                and record.name == METADATA_VERSION
+            ):
+                level = record.feature_level  # the first records of a new log
+            version = record.MAX_VERSION if level is None else record_version(record, level)
+            value = encode_metadata_record(record, version)
+            needed = len(value) + RECORD_OVERHEAD
+            if HEADER_SIZE + needed > MAX_BATCH_BYTES:
+                raise RecordTooLarge(f"a metadata record of {len(value)} bytes fits in no batch")
+            if size + needed > MAX_BATCH_BYTES:
+                finish()
+                some, size = [], HEADER_SIZE
+            some.append(RawRecord(len(some), now_ms, None, value))
+            size += needed
+        finish()
+        return batches
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaStorage(f"metadata log {self.directory} is closed")
+
+    def _check_synced(self) -> None:
+        if self._failed:
+            raise KafkaStorage(
+                f"metadata log {self.directory} could not be synced; start the broker again"
+            )
+
+    def _write(self, appends: Iterable[Sequence[bytes]], now_ms: int) -> None:
+        """Make appends one after the other, and sync each.
+
+        Args:
+            appends: the batches of each append. A power cut during an append of several batches
+                may keep a later batch without an earlier one.
+        """
+        end_offset = self.end_offset
+        try:
+            for batches in appends:
+                self._log.append(
+                    memoryview(b"".join(batches)),
+                    [read_header(batch, 0) for batch in batches],
+                    leader_epoch=self.epoch,
+                    now_ms=now_ms,
+                    origin=Origin.COORDINATOR,
+                )
+                self._log.sync_records()
+                self._sync_names()
+                self._log.high_watermark = self.end_offset
+                self._bytes += sum(map(len, batches))
+                self._last_ms = now_ms
+        except (OSError, KafkaError) as error:
+            if self.end_offset == end_offset:
+                raise
+            # Some records are written but not synced, or not all are written, so the next start may
+            # or may not find them. If this log accepted further appends, the same records could be
+            # appended twice.
+            self._failed = True
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            failed = self._disk.fail(METADATA_PARTITION, "metadata log not synced", cause)
+            raise failed from error
+
+    def _sync_names(self) -> None:
+        """Sync the names of segments that were added since the last sync. Raises OSError."""
+        newest = self._log.segments[-1]
+        if newest is not self._newest_named:
+            self._files.sync_dir(self.directory)
+            self._newest_named = newest
+
+    def _apply(self, records: Iterable[Message]) -> None:
+        # A transaction is complete within one append, whose records are all durable now. Records of
+        # a transaction that an earlier leader left open are not in the image.
+        for record in records:
+            if not isinstance(record, TRANSACTION_MARKERS):
+                self.image.replay(record)
+
+    def copy_image(self) -> tuple[MetadataImage, SnapshotId]:
+        """Return an independent copy of ``image``, and the end of the log that it belongs to.
+
+        Raises:
+            KafkaStorage: the log could not be synced, so its end is unknown.
+        """
+        with self._lock:
+            self._check_synced()
+            return self.image.copy(), SnapshotId(self.end_offset, self.epoch)
+
+    def voters_with(self, directory_id: uuid.UUID) -> VotersRecord | None:
+        """Return the voters to record in a copy of this log in the directory with this id.
+
+        The result is None with ``kraft.version`` 0, where the voters are in the configuration.
+        """
+        if self._voters is None:
+            return None
+        [voter] = self._voters.voters
+        voter = copy.copy(voter)
+        voter.voter_directory_id = directory_id
+        return VotersRecord(voters=[voter])
+
+    # --- snapshots
+
+    def snapshot(self) -> SnapshotId:
+        """Write a snapshot of ``image``, and drop the part of the log that is not needed any more.
+
+        Raises:
+            KafkaStorage: the log is closed or could not be synced, or its files cannot be removed.
+            OSError: the snapshot cannot be written.
+        """
+        with self._lock:
+            self._check_open()
+            self._check_synced()
+            return self._write_snapshot()
+
+    def _take_snapshot(self) -> None:
+        """Write a snapshot; if that fails, log it, and try again after more records."""
+        try:
+            self._write_snapshot()
+        except (OSError, KafkaError) as error:
+            # The append has succeeded, because its records are durable without the snapshot.
+            logger.warning(
+                "metadata snapshot not written directory=%s error=%s", self.directory, error
+            )
+            self._snapshot_due = self._bytes + self._limits.snapshot_bytes // 4
+        else:
+            self._snapshot_due = self._limits.snapshot_bytes
+
+    def _write_snapshot(self) -> SnapshotId:
+        level = self.image.metadata_version
+        assert level is not None
+        snapshot = SnapshotId(self.end_offset, self.epoch)
+        now_ms = self._now_ms()
+        write_snapshot(
+            self._files,
+            snapshot_path(self.directory, snapshot),
+            (
+                encode_metadata_record(record, record_version(record, level))
+                for record in self.image.records()
+            ),
+            epoch=self.epoch,
+            timestamp_ms=now_ms,
+            last_contained_ms=self._last_ms,
+            crc32c=self._crc32c,
+            voters=self._voters if self.kraft_version >= 1 else None,
+        )
+        self._bytes = 0
+        self._log.roll(now_ms)
+        self._sync_names()
+        self._drop_old_parts()
+        return snapshot
+
+    def _drop_old_parts(self) -> None:
+        """Remove snapshots beyond the limit, and segments before the oldest snapshot kept.
+
+        As in Kafka, no segment is removed before there are enough snapshots: otherwise the first
+        snapshot would be the only copy of the metadata.
+        """
+        snapshots = list_snapshots(self._files, self.directory)
+        beyond = len(snapshots) - self._limits.kept_snapshots
+        if beyond < 0:
+            return
+        *dropped, oldest = snapshots[: beyond + 1]
+        self._log.delete_records(oldest.end_offset)
+        for snapshot in dropped:
+            self._files.remove(snapshot_path(self.directory, snapshot))
+        self._log.purge()
+
+    # --- end
+
+    def close(self, clean: bool = True) -> None:
+        """Close the files. Idempotent.
+
+        Args:
+            clean: write a snapshot if the log has grown by ``closing_bytes``, and close the log so
+                that the next start need not check it.
+
+        Raises:
+            KafkaStorage: the disk failed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                # After a failed sync the log may have records that the image lacks.
+                is_due = self._has_led and self._bytes >= self._limits.closing_bytes
+                if clean and is_due and not self._failed:
+                    self._take_snapshot()
+            finally:
+                self._closed = True
+                self._log.close(clean)
+
+
+def _write_topic_id(files: Files, directory: str) -> None:
+    """Write ``partition.metadata``, which other programs read, unless there is a valid one."""
+    try:
+        known = read_partition_metadata(files, directory)
+    except CorruptRecord:  # a power cut may leave a part of the file
+        known = None
+    if known is None:
+        write_partition_metadata(files, directory, METADATA_TOPIC_ID)
+
+
+def _cut_off(files: Files, torn: TornTail) -> None:
+    """Cut the torn tail off the newest segment, durably."""
+    logger.warning(
+        "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
+        "reason=%r",
+        torn.path,
+        torn.position,
+        torn.size,
+        torn.offset,
+        torn.reason,
+    )
+    file = files.open(torn.path)
+    try:
+        file.truncate(torn.position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write_epoch(
+    files: Files, directory: str, state: MetadataState, node_id: int, epoch: int
+) -> None:
+    """Write to ``quorum-state`` that this node leads a new epoch."""
+    dynamic = state.kraft_version >= 1
+    voters = () if dynamic else (node_id,)
+    new = QuorumState(epoch=epoch, leader_id=node_id, voters=voters, data_version=int(dynamic))
+    write_quorum_state(files, directory, new)

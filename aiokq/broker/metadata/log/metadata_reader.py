@@ -1,0 +1,428 @@
+"""Reads the metadata log of a directory, ``__cluster_metadata-0``, without changing it.
+
+The state results from the newest snapshot and the log after it, of which every byte is checked. A
+kill or a power cut can leave an incomplete batch at the end of the log; these bytes, the torn tail,
+are reported, because they have to be cut off before anything is appended. Any other bad byte is an
+error: unlike Kafka, which drops everything from the first bad batch on, this module drops nothing.
+
+Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630, KIP-853.
+Tests: ``tests/unit/broker/metadata/log/test_metadata_reader.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.corruption import batches_behind, offsets_text
+from aiokq.broker.metadata.image.features import (
+    LATEST_METADATA_VERSION,
+    METADATA_VERSIONS,
+    MINIMUM_METADATA_VERSION,
+)
+from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord
+from aiokq.broker.metadata.image.replay import MetadataReplay
+from aiokq.broker.metadata.log.snapshot_file import (
+    SnapshotId,
+    SnapshotReader,
+    list_snapshots,
+    snapshot_path,
+)
+from aiokq.core.errors import (
+    CorruptRecord,
+    KafkaStorage,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.core.frozen import frozen
+from aiokq.records.header import HEADER_SIZE, BatchHeader, Checksum, read_header, verify_crc
+from aiokq.records.quorum_control import read_quorum_controls
+from aiokq.records.record import iter_values
+from aiokq.wire.quorum_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+
+if TYPE_CHECKING:
+    from aiokq.core.files import File, Files
+
+__all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
+
+SECTOR: Final = 512
+"""Bytes that a disk writes completely or not at all."""
+
+WINDOW: Final = 1024 * 1024
+"""Number of bytes of a segment that one read requests."""
+
+
+@frozen
+class TornTail:
+    """The bytes after the last whole batch of the log.
+
+    Attributes:
+        path: the newest segment.
+        position: byte position in the segment where the torn tail begins.
+        size: number of bytes.
+        offset: offset of the record that would follow the last whole batch.
+        reason: why the bytes are not a valid batch.
+    """
+
+    path: str
+    position: int
+    size: int
+    offset: int
+    reason: str
+
+
+class MetadataState:
+    """What a metadata log says.
+
+    Attributes:
+        image: the state after all records.
+        start_offset: offset of the first record of the log; the end of the newest snapshot if the
+            log has no record before it.
+        end_offset: offset after the last record.
+        data_end_offset: offset after the last record that had an effect on the image.
+        epoch: epoch of the quorum in which the last record was written; 0 if there is none.
+        timestamp_ms: timestamp of the last record; -1 if there is none.
+        snapshot: the newest snapshot; None if there is none.
+        kraft_version: level of ``kraft.version``.
+        voters: the voters of the quorum with ``kraft.version`` 1; None with ``kraft.version`` 0.
+        leader_voters: ids of the voters in the last ``LeaderChangeMessage``; None if there is none.
+        in_transaction: whether the last metadata transaction has no end.
+        bytes_after_snapshot: bytes of the log after the newest snapshot.
+        torn: the torn tail; None if the log ends with a whole batch.
+    """
+
+    __slots__ = (
+        "bytes_after_snapshot",
+        "data_end_offset",
+        "end_offset",
+        "epoch",
+        "image",
+        "in_transaction",
+        "kraft_version",
+        "leader_voters",
+        "snapshot",
+        "start_offset",
+        "timestamp_ms",
+        "torn",
+        "voters",
+    )
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.start_offset = self.end_offset = self.data_end_offset = self.epoch = 0
+        self.timestamp_ms = -1
+        self.snapshot: SnapshotId | None = None
+        self.kraft_version = 0
+        self.voters: VotersRecord | None = None
+        self.leader_voters: tuple[int, ...] | None = None
+        self.in_transaction = False
+        self.bytes_after_snapshot = 0
+        self.torn: TornTail | None = None
+
+
+class MetadataDamaged(KafkaStorage):
+    """A part of the metadata log cannot be used; ``log_repair`` can cut it off.
+
+    Attributes:
+        reason: what is wrong with the bad part.
+        state: what the log says before the bad part.
+        snapshot: the bad snapshot; None if the bad part is in a segment.
+        base: base offset of the bad segment.
+        position: byte position in the segment where the bad part begins.
+        offset: the first offset whose record cannot be read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: str,
+        state: MetadataState,
+        *,
+        snapshot: SnapshotId | None = None,
+        base: int = 0,
+        position: int = 0,
+        offset: int = 0,
+    ) -> None:
+        super().__init__(
+            f"{message}; restore the file from a copy, or run aiokq log repair, which shows the "
+            "records first; nothing was changed"
+        )
+        self.reason = reason
+        self.state = state
+        self.snapshot = snapshot
+        self.base = base
+        self.position = position
+        self.offset = offset
+
+
+class MetadataReader:
+    """The files of a metadata log.
+
+    Args:
+        directory: path of ``__cluster_metadata-0``.
+    """
+
+    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
+        self.directory = directory
+        self._files = files
+        self._crc32c = crc32c
+
+    def exists(self) -> bool:
+        """Whether there is a log or a snapshot. Raises OSError if the disk failed."""
+        return self._files.is_dir(self.directory) and bool(self._bases() or self._snapshots())
+
+    def read(self) -> MetadataState:
+        """Read the newest snapshot and the log after it.
+
+        Raises:
+            MetadataDamaged: the log is damaged; the message says what is at stake and what to do.
+            KafkaStorage: the log was written by a newer Kafka.
+            OSError: the disk failed.
+        """
+        state = MetadataState()
+        replay = MetadataReplay(state.image)
+        snapshots = self._snapshots()
+        if snapshots:
+            self._read_snapshot(state, replay, snapshots[-1])
+        bases = self._bases()
+        log_end = 0
+        for number, base in enumerate(bases):
+            after = bases[number + 1] if number + 1 < len(bases) else None
+            if after is None or after > state.end_offset or state.snapshot is None:
+                log_end = self._read_segment(state, replay, base, last=after is None)
+        state.in_transaction = replay.in_transaction
+        if bases and log_end < state.end_offset:
+            # The log ends before the newest snapshot, which therefore replaces the log. A power cut
+            # leaves this state if the snapshot reached the disk before the records.
+            state.torn = None
+        elif bases and bases[0] < state.end_offset:
+            state.start_offset = bases[0]
+        self._check_level(state)
+        return state
+
+    def _read_snapshot(
+        self, state: MetadataState, replay: MetadataReplay, snapshot: SnapshotId
+    ) -> None:
+        path = snapshot_path(self.directory, snapshot)
+        try:
+            with SnapshotReader(self._files, path, snapshot.epoch, self._crc32c) as reader:
+                for value in reader:
+                    self._replay(replay, value, path, snapshot.end_offset)
+                state.kraft_version = reader.kraft_version
+                state.voters = reader.voters
+                state.timestamp_ms = reader.last_contained_ms
+        except CorruptRecord as error:
+            raise MetadataDamaged(
+                f"the snapshot {path}, which has the metadata up to offset {snapshot.end_offset}, "
+                f"cannot be applied ({error.message})",
+                error.message,
+                state,
+                snapshot=snapshot,
+            ) from error
+        state.snapshot = snapshot
+        state.start_offset, state.epoch = snapshot
+        state.end_offset = state.data_end_offset = snapshot.end_offset
+
+    def _snapshots(self) -> list[SnapshotId]:
+        """Return the snapshots, the oldest first."""
+        return list_snapshots(self._files, self.directory)
+
+    def _bases(self) -> list[int]:
+        """Return the base offsets of the segments, the lowest first."""
+        found = map(file_names.parse_segment_file, self._files.listdir(self.directory))
+        return sorted(base for base, suffix in filter(None, found) if suffix == file_names.LOG)
+
+    def _extent(self, base: int) -> tuple[str, int, int | None]:
+        """Return the path of a segment, and the positions where its batches begin and end.
+
+        An end of None stands for the end of the file.
+        """
+        return file_names.segment_file(self.directory, base, file_names.LOG), 0, None
+
+    def _read_segment(
+        self, state: MetadataState, replay: MetadataReplay, base: int, *, last: bool
+    ) -> int:
+        """Replay the records that are not in the snapshot; return the end offset of the segment."""
+        path, start, end = self._extent(base)
+        expected = base
+        if base > state.end_offset:
+            missing = offsets_text(state.end_offset, base - 1)
+            raise _damaged(state, path, base, 0, f"offsets {missing} are missing", state.end_offset)
+        file = self._files.open(path, writable=False)
+        try:
+            size = file.size() if end is None else end
+            for position, header, data, reason in self._batches(file, size, start):
+                if header is not None and not reason:
+                    misplaced = _misplaced(header, expected, state)
+                    if misplaced:
+                        raise _damaged(state, path, base, position, misplaced, expected)
+                if reason or header is None:
+                    if last and self._is_torn(file, position, size, expected, header, state.epoch):
+                        state.torn = TornTail(path, position, size - position, expected, reason)
+                        break
+                    raise _damaged(state, path, base, position, reason, expected)
+                expected = header.next_offset
+                if expected <= state.end_offset:
+                    continue  # before the snapshot
+                try:
+                    self._take(state, replay, header, data, path)
+                except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
+                    raise MetadataDamaged(
+                        f"{path}: the batch at offset {header.base_offset} cannot be applied "
+                        f"({error.message})",
+                        error.message,
+                        state,
+                        base=base,
+                        position=position,
+                        offset=header.base_offset,
+                    ) from error
+        finally:
+            file.close()
+        return expected
+
+    def _take(
+        self,
+        state: MetadataState,
+        replay: MetadataReplay,
+        header: BatchHeader,
+        data: bytes,
+        path: str,
+    ) -> None:
+        """Replay one batch."""
+        if header.is_control:
+            for control in read_quorum_controls(data, header):
+                if isinstance(control, KRaftVersionRecord):
+                    state.kraft_version = control.k_raft_version
+                elif isinstance(control, VotersRecord):
+                    state.voters = control
+                elif isinstance(control, LeaderChangeMessage):
+                    state.leader_voters = tuple(one.voter_id for one in control.voters)
+        else:
+            # A snapshot may end inside a batch, whose first records are then skipped.
+            for offset, value in enumerate(iter_values(data, header), header.base_offset):
+                if offset >= state.end_offset:
+                    self._replay(replay, value, path, offset)
+            if not replay.in_transaction:
+                state.data_end_offset = header.next_offset
+        state.end_offset = header.next_offset
+        state.epoch = header.leader_epoch
+        state.timestamp_ms = header.max_timestamp_ms
+        state.bytes_after_snapshot += header.size
+
+    def _replay(self, replay: MetadataReplay, value: bytes, path: str, offset: int) -> None:
+        try:
+            replay.replay(value)
+        except UnknownMetadataRecord as error:
+            raise KafkaStorage(
+                f"{path}: {error.message} at offset {offset}; nothing was changed: use a newer "
+                "aiokq, or continue with Kafka"
+            ) from error
+
+    def _batches(
+        self, file: File, size: int, position: int = 0
+    ) -> Iterator[tuple[int, BatchHeader | None, bytes, str]]:
+        """Yield position, header, bytes and error of each batch; end after the first error.
+
+        Args:
+            position: where the first batch begins.
+        """
+        window, start = memoryview(b""), position
+        while position < size:
+            at = position - start
+            if len(window) - at < min(HEADER_SIZE, size - position):
+                window, start, at = memoryview(file.pread(WINDOW, position)), position, 0
+            try:
+                header = read_header(window, at)
+            except CorruptRecord as error:
+                yield position, None, b"", error.message
+                return
+            if header.size > size - position:
+                yield (
+                    position,
+                    None,
+                    b"",
+                    f"batch of {header.size} bytes with {size - position} left",
+                )
+                return
+            if len(window) - at < header.size:
+                wanted = max(header.size, WINDOW)
+                window, start, at = memoryview(file.pread(wanted, position)), position, 0
+            data = bytes(window[at : at + header.size])
+            sound = header.magic == 2 and verify_crc(data, header, self._crc32c)
+            yield position, header, data, "" if sound else "the checksum does not match"
+            position += header.size
+
+    def _is_torn(
+        self,
+        file: File,
+        position: int,
+        size: int,
+        expected: int,
+        header: BatchHeader | None,
+        epoch: int,
+    ) -> bool:
+        """Whether a kill or a power cut during one append can have left the bytes from a position.
+
+        The first append of an epoch has two batches, written in one call. After a power cut, a
+        sector of the first batch may be missing from the disk, and have zeros, although later
+        sectors are there.
+
+        Args:
+            header: the header of a batch with a wrong checksum; None if there is no whole batch.
+            epoch: the epoch of the last whole batch.
+        """
+        behind = list(batches_behind(file, position + 1, size, expected, self._crc32c))
+        if not behind and (header is None or position + header.size >= size):
+            return True
+        if len(behind) > 1 or any(at + one.size < size for at, one in behind):
+            return False
+        boundary = position + -position % SECTOR
+        start = position if header is None else boundary
+        end = min(max(boundary, start) + (0 if header is None else SECTOR), size)
+        missing = file.pread(max(end - start, 0) or SECTOR, start)
+        if not missing or any(missing):
+            return False
+        # The epoch of the first batch may be missing, too, and so may the whole second batch.
+        epochs = [one.leader_epoch for _, one in behind]
+        if header is not None:
+            epochs.append(header.leader_epoch)
+        return not behind or max(epochs) > epoch
+
+    def _check_level(self, state: MetadataState) -> None:
+        level = state.image.metadata_version
+        if level is not None and not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
+            oldest = METADATA_VERSIONS[MINIMUM_METADATA_VERSION]
+            newest = METADATA_VERSIONS[LATEST_METADATA_VERSION]
+            raise KafkaStorage(
+                f"{self.directory} has metadata.version {level}, but this version of aiokq knows "
+                f"{MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION} ({oldest} to {newest}); "
+                "nothing was changed: use a newer aiokq, or continue with Kafka"
+            )
+
+
+def _damaged(
+    state: MetadataState, path: str, base: int, position: int, reason: str, offset: int
+) -> MetadataDamaged:
+    return MetadataDamaged(
+        f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
+        f"{offset} on are at stake",
+        reason,
+        state,
+        base=base,
+        position=position,
+        offset=offset,
+    )
+
+
+def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:
+    """Return what is wrong with the offset or the epoch of a batch, or "" if both are right.
+
+    The checksum of a batch covers neither of them.
+    """
+    if header.base_offset != expected:
+        return f"base offset {header.base_offset}, expected {expected}"
+    if header.next_offset > state.end_offset and header.leader_epoch < state.epoch:
+        return f"epoch {header.leader_epoch} after epoch {state.epoch}"
+    return ""

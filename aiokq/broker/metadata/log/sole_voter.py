@@ -1,0 +1,81 @@
+"""The rule that protects a metadata quorum: only a node that is its only voter appends.
+
+If this node appended to the log of a quorum with other voters, these would later elect a leader
+among themselves, and the quorum would have two histories.
+
+Source: KIP-595, KIP-853. Tests: ``tests/unit/broker/metadata/log/test_sole_voter.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log.uuid_text import format_uuid
+from aiokq.core.errors import KafkaStorage
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.log.metadata_reader import MetadataState
+    from aiokq.broker.metadata.log.quorum_state import QuorumState
+
+__all__ = ["check_sole_voter", "voter_ids"]
+
+
+def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
+    """Return the ids of the voters of the quorum that wrote a metadata log, as far as known.
+
+    With ``kraft.version`` 1 the voters are in the log. With ``kraft.version`` 0 they are in the
+    configuration of the nodes; the last leader has recorded their ids, and so has ``quorum-state``.
+
+    Args:
+        quorum: the content of ``quorum-state``; None if the file is missing.
+    """
+    if state.voters is not None:
+        return {one.voter_id for one in state.voters.voters}
+    ids = set(state.leader_voters or ())
+    if quorum is not None:
+        ids.update(quorum.voters)
+        ids.update(one for one in (quorum.leader_id, quorum.voted_id) if one is not None)
+    return ids
+
+
+def check_sole_voter(
+    state: MetadataState,
+    quorum: QuorumState | None,
+    *,
+    directory: str,
+    node_id: int,
+    directory_id: uuid.UUID,
+) -> None:
+    """Check that this node is the only voter of the quorum that wrote a metadata log.
+
+    With ``kraft.version`` 1 the id of the directory must be that of the voter, too. A log that has
+    records is refused if its voters are unknown.
+
+    Args:
+        quorum: the content of ``quorum-state``; None if the file is missing.
+        directory: path of ``__cluster_metadata-0``.
+        node_id, directory_id: ids of this node and of its metadata log directory.
+
+    Raises:
+        KafkaStorage: there are other voters, or the log belongs to another node or directory; the
+            message says what to do.
+    """
+    if state.voters is not None:
+        voters = [(one.voter_id, one.voter_directory_id) for one in state.voters.voters]
+        if voters == [(node_id, directory_id)]:
+            return
+        named = ", ".join(f"{voter} (directory.id {format_uuid(id_)})" for voter, id_ in voters)
+        own = f"{node_id} (directory.id {format_uuid(directory_id)})"
+    else:
+        ids = voter_ids(state, quorum)
+        is_empty = not state.end_offset and not ids
+        if is_empty or (ids == {node_id} and not state.kraft_version):
+            return
+        named, own = ", ".join(map(str, sorted(ids))) or "unknown", str(node_id)
+    raise KafkaStorage(
+        f"{directory} belongs to a quorum with the voters {named}, and this node is "
+        f"{own}: aiokq continues only a log whose only voter it is, because the other voters would "
+        "not know its records. Start Apache Kafka with it, or run aiokq storage adopt, which makes "
+        "a log of this node alone from it and keeps the old one; nothing was changed"
+    )

@@ -1,0 +1,404 @@
+"""The start of a node's metadata: its log is read, checked and opened, and a new epoch begins.
+
+`open_metadata` reads the log, or migrates or creates it, and refuses a log that this node cannot
+continue or is not allowed to continue. `MetadataStart.lead` begins the node's epoch: it appends the
+first records of a new log, the registration of the node, and the changes of partitions that the
+node leads.
+
+Source: Kafka ``SharedServer.scala``, ``KafkaRaftManager.scala``, ``BrokerLifecycleManager.scala``.
+Tests: ``tests/unit/broker/metadata/start/test_metadata_start.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.metadata.controller.registration import (
+    bootstrap_records,
+    feature_records,
+    leadership_records,
+    may_be_written_by_kafka,
+    new_incarnation,
+    registration_records,
+)
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
+from aiokq.broker.metadata.image.features import (
+    METADATA_TRANSACTIONS,
+    METADATA_VERSION,
+    SUPPORTED_LEVELS,
+)
+from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
+from aiokq.broker.metadata.log.bootstrap_checkpoint import (
+    BOOTSTRAP_CHECKPOINT,
+    read_bootstrap_checkpoint,
+    write_bootstrap_checkpoint,
+)
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
+from aiokq.broker.metadata.log.quorum_state import read_quorum_state
+from aiokq.broker.metadata.log.sole_voter import check_sole_voter
+from aiokq.broker.metadata.start.missing_directories import look_for_missing
+from aiokq.broker.metadata.start.node_file import read_node_file, write_node_file
+from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.frozen import frozen
+from aiokq.core.types import TopicPartition
+from aiokq.fastpath import crc32c
+from aiokq.wire.cluster_metadata_records import BeginTransactionRecord, EndTransactionRecord
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.metadata.earlier.migration import Migration
+    from aiokq.broker.metadata.image.image import MetadataImage
+    from aiokq.core.clock import Clock
+    from aiokq.core.files import Files
+    from aiokq.wire.quorum_records import VotersRecordEndpoint
+    from aiokq.wire.registration_records import BrokerEndpoint, ControllerEndpoint
+    from aiokq.wire.struct import Message
+
+__all__ = ["MetadataStart", "NodeRegistration", "open_metadata"]
+
+logger = logging.getLogger("aiokq.broker")
+
+
+@frozen
+class NodeRegistration:
+    """How the node presents itself to the cluster.
+
+    Attributes:
+        endpoints: the addresses that clients of each listener connect to.
+        controller_endpoints: the addresses of the controller's listeners.
+        rack: ``broker.rack``.
+        min_insync_replicas: ``min.insync.replicas`` of the node. A new log records this value for
+            all brokers if eligible leader replicas are on.
+        voter: the endpoint of this node as the only voter, if a new log gets ``kraft.version`` 1
+            and therefore records its voters; None if a new log gets ``kraft.version`` 0.
+    """
+
+    endpoints: Sequence[BrokerEndpoint]
+    controller_endpoints: Sequence[ControllerEndpoint]
+    rack: str | None
+    min_insync_replicas: int
+    voter: VotersRecordEndpoint | None
+
+
+class MetadataStart:
+    """The metadata of a node that is starting. Its methods wait for the disk.
+
+    Attributes:
+        log: the open metadata log; ``lead`` makes its first append in this epoch.
+        by_kafka: whether Apache Kafka may have written to the logs of this node.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directories: LogDirectories,
+        log: ClusterMetadataLog,
+        *,
+        clock: Clock,
+        random: Random,
+        first: Sequence[Message],
+        last: Sequence[Message],
+        image: MetadataImage,
+        by_kafka: bool,
+        finish: Callable[[], None] | None,
+    ) -> None:
+        self.log = log
+        self.by_kafka = by_kafka
+        self._files = files
+        self._directories = directories
+        self._clock = clock
+        self._random = random
+        self._first = first
+        self._last = last
+        self._image = image
+        self._finish = finish
+        self._missing: list[uuid.UUID] = []
+        self._node_id = directories.properties.node_id
+        self._paths = read_node_file(files, directories.metadata.path)
+
+    def look_for_missing(self) -> None:
+        """Add missing log directories to the directories that could not be opened."""
+        self._missing = look_for_missing(self._directories, self._image, self._paths)
+
+    def lead(self, registration: NodeRegistration) -> None:
+        """Begin the epoch: the node registers, and leads the partitions that it may lead.
+
+        Raises:
+            KafkaStorage: the disk failed; the message says what to do.
+        """
+        directories = self._directories
+        broker_epoch = self.log.first_offset
+        incarnation, controller_incarnation = (
+            new_incarnation(self._random, by_kafka=self.by_kafka) for _ in range(2)
+        )
+        level = self._image.metadata_version
+        assert level is not None, "the first records set it"
+        registered = registration_records(
+            level,
+            node_id=self._node_id,
+            broker_incarnation=incarnation,
+            controller_incarnation=controller_incarnation,
+            broker_epoch=broker_epoch,
+            endpoints=registration.endpoints,
+            controller_endpoints=registration.controller_endpoints,
+            log_directories=directories.online_ids.union(self._missing),
+            rack=registration.rack,
+        )
+        led = leadership_records(
+            self._image,
+            self._node_id,
+            was_clean=None if all(one.clean for one in directories.all) else directories.was_clean,
+            online_directories=directories.online_ids,
+        )
+        moved: Sequence[Message] = self._last
+        if moved and level >= METADATA_TRANSACTIONS:
+            # The records may be in several batches, and a power cut may keep only the first ones.
+            moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
+        try:
+            self.log.lead([*self._first, *moved, *registered, *led])
+            for directory in directories.all:
+                directory.set_broker_epoch(broker_epoch)
+            if self._finish is not None:
+                self._finish()
+            self._note_paths()
+        except OSError as error:
+            raise unusable(directories.metadata.path, error) from error
+        except KafkaStorage as error:
+            if isinstance(error.__cause__, OSError):
+                raise unusable(directories.metadata.path, error.__cause__) from error
+            raise
+
+    def write_bootstrap_checkpoint(self) -> None:
+        """Write the ``bootstrap.checkpoint`` that Kafka, too, writes into each new log directory.
+
+        The file is read only while the metadata log is empty, so the node need not wait for it.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        records = feature_records(self._image.features.items())
+        directories = self._directories
+        for directory in dict.fromkeys((directories.metadata, *directories.online)):
+            if not self._files.exists(f"{directory.path}/{BOOTSTRAP_CHECKPOINT}"):
+                write_bootstrap_checkpoint(
+                    self._files,
+                    directory.path,
+                    records,
+                    timestamp_ms=self._clock.timestamp_ms(),
+                    crc32c=crc32c,
+                )
+
+    def _note_paths(self) -> None:
+        paths = self._paths | {one.directory_id: one.path for one in self._directories.all}
+        if paths == self._paths:
+            return
+        try:
+            write_node_file(self._files, self._directories.metadata.path, paths)
+        except OSError as error:  # the node can do without the file
+            logger.warning(
+                "node file not written path=%s error=%s", self._directories.metadata.path, error
+            )
+
+
+def open_metadata(
+    files: Files,
+    directories: LogDirectories,
+    registration: NodeRegistration,
+    *,
+    clock: Clock,
+    random: Random,
+    limits: LogLimits,
+) -> MetadataStart:
+    """Read and open the metadata log of a node; create the log if it does not exist.
+
+    The metadata file of an earlier version of aiokq, if there is one, is migrated into the log.
+
+    Raises:
+        KafkaStorage: the log is damaged, was written by a newer Kafka, is in the wrong directory,
+            belongs to a quorum with other voters, or the disk failed; the message says what to do.
+    """
+    try:
+        return _open(files, directories, registration, clock=clock, random=random, limits=limits)
+    except OSError as error:
+        raise unusable(directories.metadata.path, error) from error
+
+
+def _open(
+    files: Files,
+    directories: LogDirectories,
+    registration: NodeRegistration,
+    *,
+    clock: Clock,
+    random: Random,
+    limits: LogLimits,
+) -> MetadataStart:
+    home, node_id = directories.metadata, directories.properties.node_id
+    _check_place(files, directories)
+    reader = MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c)
+    migration = _find_migration(files, directories)
+    moves = migration is not None and not migration.is_empty
+    if migration is not None and moves and not reader.exists():
+        migration.write(
+            min_insync_replicas=registration.min_insync_replicas,
+            voter=registration.voter,
+            timestamp_ms=clock.timestamp_ms(),
+            random=random,
+            crc32c=crc32c,
+        )
+    state = reader.read() if reader.exists() else MetadataState()
+    check_sole_voter(
+        state,
+        read_quorum_state(files, reader.directory),
+        directory=reader.directory,
+        node_id=node_id,
+        directory_id=home.directory_id,
+    )
+    if state.snapshot is None and not state.end_offset and registration.voter is not None:
+        _write_voter(files, directories, registration.voter, clock.timestamp_ms())
+        state = reader.read()
+    is_new = state.image.metadata_version is None
+    try:
+        first = bootstrap_records(
+            state.image,
+            read_bootstrap_checkpoint(files, home.path, crc32c) if is_new else None,
+            min_insync_replicas=registration.min_insync_replicas,
+            in_transaction=state.in_transaction,
+        )
+    except CorruptRecord as error:
+        raise KafkaStorage(f"{home.path}: {error.message}") from error
+    last: list[Message] = []
+    if migration is not None and moves:
+        last = migration.differences(state)
+    elif is_new:
+        from aiokq.broker.metadata.start.found_partitions import found_partition_records
+
+        last = found_partition_records(files, directories, random)
+    image = _after(state.image, first, last)
+    directories.find(_owned(image, node_id))
+    _tell_unenforced(image)
+    log = ClusterMetadataLog.open(
+        files,
+        reader.directory,
+        state,
+        node_id=node_id,
+        disk=home.disk,
+        open_files=home.open_files,
+        clean=home.clean,
+        limits=limits,
+        now_ms=clock.timestamp_ms,
+        crc32c=crc32c,
+    )
+    return MetadataStart(
+        files,
+        directories,
+        log,
+        clock=clock,
+        random=random,
+        first=first,
+        last=last,
+        image=image,
+        by_kafka=_may_be_kafkas(state.image, image, node_id, migration),
+        finish=None if migration is None else migration.finish,
+    )
+
+
+def _may_be_kafkas(
+    before: MetadataImage, after: MetadataImage, node_id: int, migration: Migration | None
+) -> bool:
+    """Whether Apache Kafka may have written to the logs of a node.
+
+    Args:
+        before, after: the image without and with the records that the start appends.
+    """
+    if migration is not None and migration.by_kafka:
+        return True
+    broker = before.brokers.get(node_id)
+    if broker is not None:
+        return may_be_written_by_kafka(broker.incarnation_id)
+    return migration is None and bool(after.topics)  # the logs were found without metadata
+
+
+def _check_place(files: Files, directories: LogDirectories) -> None:
+    """Check that no other log directory has a metadata log.
+
+    Raises:
+        KafkaStorage: another log directory has one.
+    """
+    home = directories.metadata
+    for directory in directories.online:
+        if directory is not home:
+            path = f"{directory.path}/{file_names.CLUSTER_METADATA}"
+            if MetadataReader(files, path, crc32c).exists():
+                raise KafkaStorage(
+                    f"the metadata log is in {path}, but the metadata directory of this node is "
+                    f"{home.path}: set metadata.log.dir={directory.path}, or name this directory "
+                    "first, or move the log away if it is not this node's"
+                )
+
+
+def _find_migration(files: Files, directories: LogDirectories) -> Migration | None:
+    if not any(files.exists(f"{one.path}/{PRIVATE_FILE}") for one in directories.online):
+        return None
+    from aiokq.broker.metadata.earlier.migration import find_migration
+
+    return find_migration(files, directories)
+
+
+def _write_voter(
+    files: Files, directories: LogDirectories, endpoint: VotersRecordEndpoint, timestamp_ms: int
+) -> None:
+    """Write the first snapshot of a new log, which records this node as the only voter."""
+    from aiokq.broker.metadata.log.voters import only_voter, write_voters
+
+    home = directories.metadata
+    voters = only_voter(home.properties.node_id, home.directory_id, [endpoint])
+    write_voters(files, home.path, voters, timestamp_ms=timestamp_ms, crc32c=crc32c)
+
+
+def _after(
+    image: MetadataImage, first: Sequence[Message], last: Sequence[Message]
+) -> MetadataImage:
+    """Return the image after the records that this start appends."""
+    if not first and not last:
+        return image
+    image = image.copy()
+    for record in (*first, *last):
+        if not isinstance(record, TRANSACTION_MARKERS):
+            image.replay(record)
+    return image
+
+
+def _owned(
+    image: MetadataImage, node_id: int
+) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
+    """Return a predicate that tells whether a partition found on disk is a replica of the node."""
+
+    def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        topic = image.topics.get(partition.topic)
+        return (
+            topic is not None
+            and partition.partition < len(topic.partitions)
+            and topic_id in (None, topic.topic_id)
+            and node_id in topic.partitions[partition.partition].replicas
+        )
+
+    return owned
+
+
+def _tell_unenforced(image: MetadataImage) -> None:
+    """Log the parts of the metadata that this broker keeps but does not act on."""
+    held = [f"{count} {what}" for what, count in image.principals.counts().items()]
+    held += [
+        f"{name}={level}"
+        for name, level in sorted(image.features.items())
+        if name != METADATA_VERSION and level > SUPPORTED_LEVELS.get(name, 0)
+    ]
+    if held:
+        logger.warning("kept in the metadata and NOT enforced here: %s", ", ".join(held))

@@ -1,0 +1,55 @@
+"""``aiokq-node.json``: facts about this node that only messages need; a loss does no harm.
+
+The file is in the log directory that has the metadata log. It has the paths of the log directories,
+for messages about missing directories. Everything that must not be lost is in the metadata log.
+
+The file is not synced. If it is missing or damaged, the paths are unknown.
+
+Tests: ``tests/unit/broker/metadata/start/test_node_file.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiokq.core.files import Files
+
+__all__ = ["read_node_file", "write_node_file"]
+
+NODE_FILE: Final = "aiokq-node.json"
+_VERSION: Final = 1
+
+
+def read_node_file(files: Files, directory: str) -> dict[uuid.UUID, str]:
+    """Return the paths in the file of a log directory, by directory.id.
+
+    The result is empty if the file cannot be read.
+    """
+    try:
+        values = json.loads(files.read_bytes(f"{directory}/{NODE_FILE}"))
+        if values["version"] != _VERSION:
+            return {}
+        return {uuid.UUID(name): str(path) for name, path in values["paths"].items()}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def write_node_file(files: Files, directory: str, paths: Mapping[uuid.UUID, str]) -> None:
+    """Replace the file in a log directory, without waiting for the disk.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    values = {"version": _VERSION, "paths": {str(name): path for name, path in paths.items()}}
+    path = f"{directory}/{NODE_FILE}"
+    file = files.open(f"{path}.tmp", create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([json.dumps(values).encode()], 0)
+    finally:
+        file.close()
+    files.rename(f"{path}.tmp", path)

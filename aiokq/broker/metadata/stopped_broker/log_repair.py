@@ -1,0 +1,488 @@
+"""Repairs a damaged metadata log: keeps the sound part, and saves the removed bytes in files.
+
+The broker refuses to start with a log that has a bad byte before its end, because the acknowledged
+records after that byte would be lost unnoticed. This module finds what can be kept:
+
+- A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
+- A segment is cut at its bad batch, and later segments are set aside. The records of the removed
+  parts are lost.
+- If the records of a bad batch are in the newest snapshot, and a later batch continues this
+  snapshot, the repaired log begins with that later batch, and no record is lost.
+- Damaged segments that the newest snapshot has replaced are set aside, as at a start of the broker.
+
+A kill during a repair leaves a log that the broker still refuses, or a repaired log. Removed bytes
+are in files with ``.corrupt-`` in their names.
+
+Source: none; Apache Kafka drops everything from the first bad batch on.
+Tests: ``tests/unit/broker/metadata/stopped_broker/test_log_repair.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log import file_names
+from aiokq.broker.log.corruption import Damage, batches_behind, keep_aside, unused_name
+from aiokq.broker.log.locked_directories import locked_directories
+from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
+from aiokq.broker.log.uuid_text import parse_uuid
+from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord, decode_metadata_record
+from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_PARTITION
+from aiokq.broker.metadata.log.covered_segments import damaged_segments
+from aiokq.broker.metadata.log.metadata_reader import MetadataDamaged, MetadataReader
+from aiokq.broker.metadata.log.quorum_state import read_quorum_state
+from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path
+from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids
+from aiokq.core.errors import (
+    ConfigError,
+    CorruptRecord,
+    KafkaStorage,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from aiokq.core.frozen import frozen
+from aiokq.records.quorum_control import read_quorum_controls
+from aiokq.records.record import iter_values
+from aiokq.wire.fields import ZERO_UUID
+
+if TYPE_CHECKING:
+    from aiokq.broker.metadata.log.metadata_reader import MetadataState
+    from aiokq.core.files import Files
+    from aiokq.records.header import BatchHeader, Checksum
+    from aiokq.wire.struct import Message
+
+__all__ = ["LostRecord", "Repair", "repair_log"]
+
+COPIED_BYTES: Final = 1024 * 1024
+
+
+@frozen
+class LostRecord:
+    """A sound record in the part that is cut off.
+
+    Attributes:
+        record: None if it cannot be decoded.
+    """
+
+    offset: int
+    record: Message | None
+
+
+@frozen
+class Repair:
+    """The result of a repair, or of a dry run of one.
+
+    Attributes:
+        path: path of the first bad file; "" if nothing is damaged.
+        position: byte position in the file where the bad bytes begin.
+        offset: the first offset whose record cannot be read from the file.
+        reason: what is wrong with the bytes.
+        end_offset: offset after the last record that is left.
+        topics: number of topics in the metadata that is left.
+        lost: sound records that are cut off; the records in the bad bytes are unknown.
+        loses: whether records are lost.
+        set_aside: names of files that are set aside whole.
+        kept: paths of the files with the removed bytes; empty if nothing was removed.
+    """
+
+    path: str = ""
+    position: int = 0
+    offset: int = 0
+    reason: str = ""
+    end_offset: int = 0
+    topics: int = 0
+    lost: tuple[LostRecord, ...] = ()
+    loses: bool = False
+    set_aside: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@frozen
+class _Rest:
+    """The rest of a segment after a bad batch; the rest continues the newest snapshot.
+
+    Attributes:
+        base: base offset of the segment.
+        offset: offset of the first record of the rest.
+        position: byte position of the rest in the segment.
+    """
+
+    base: int
+    offset: int
+    position: int
+
+
+class _Plan(MetadataReader):
+    """Reads the log as it would be after a repair.
+
+    Attributes:
+        dropped: snapshots that are set aside.
+        rest: the log begins with this part of a segment, and earlier segments are set aside; None
+            if it begins as it does now.
+        cut: base offset of a segment, and the position where it is cut; later segments are set
+            aside. None for no cut.
+        damages: what was found, in order.
+    """
+
+    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
+        super().__init__(files, directory, crc32c)
+        self.dropped: set[SnapshotId] = set()
+        self.rest: _Rest | None = None
+        self.cut: tuple[int, int] | None = None
+        self.damages: list[MetadataDamaged] = []
+
+    def path(self, base: int) -> str:
+        """Return the path of a segment."""
+        return file_names.segment_file(self.directory, base, file_names.LOG)
+
+    def later(self) -> list[int]:
+        """Return the base offsets of the segments after the cut that are set aside whole."""
+        if self.cut is None:
+            return []
+        base, position = self.cut
+        return [one for one in super()._bases() if one > base or (one == base and not position)]
+
+    def earlier(self) -> list[int]:
+        """Return the base offsets of the segment with the rest, and of the segments before it."""
+        if self.rest is None:
+            return []
+        return [one for one in super()._bases() if one <= self.rest.base]
+
+    def shortened(self) -> tuple[str, int] | None:
+        """Return path and new size of the segment that is cut and stays; None if there is none."""
+        if self.cut is None or not self.cut[1]:
+            return None
+        base, position = self.cut
+        is_replaced = self.rest is not None and self.rest.base == base
+        return None if is_replaced else (self.path(base), position)
+
+    def newest(self) -> str | None:
+        """Return the path of the newest segment; None if there is none."""
+        bases = self._bases()
+        return self.path(bases[-1]) if bases else None
+
+    def extent(self, rest: _Rest) -> tuple[str, int, int | None]:
+        """Return the path of the segment with a rest, and where the rest begins and ends in it."""
+        return self._extent(rest.offset)
+
+    def make(self) -> MetadataState:
+        """Find the part of the log that can be kept; return its state.
+
+        Raises:
+            KafkaStorage, OSError: see ``read``.
+        """
+        while True:
+            try:
+                return self.read()
+            except MetadataDamaged as damage:
+                self.damages.append(damage)
+                self._avoid(damage)
+
+    def _snapshots(self) -> list[SnapshotId]:
+        return [one for one in super()._snapshots() if one not in self.dropped]
+
+    def _bases(self) -> list[int]:
+        removed = {*self.later(), *self.earlier()}
+        bases = [one for one in super()._bases() if one not in removed]
+        return bases if self.rest is None else [self.rest.offset, *bases]
+
+    def _extent(self, base: int) -> tuple[str, int, int | None]:
+        rest, start = self.rest, 0
+        if rest is not None and base == rest.offset:
+            base, start = rest.base, rest.position
+        end = self.cut[1] if self.cut is not None and self.cut[0] == base else None
+        return self.path(base), start, end
+
+    def _avoid(self, damage: MetadataDamaged) -> None:
+        """Change the plan so that a damaged part is left out; each call leaves out more."""
+        if damage.snapshot is not None:
+            self.dropped.add(damage.snapshot)
+            self.cut = self.rest = None
+            return
+        snapshot, rest, base = damage.state.snapshot, self.rest, damage.base
+        if (
+            snapshot is not None
+            and damage.offset < snapshot.end_offset
+            and self.cut is None
+            and rest is None
+        ):
+            self.rest = self._behind(damage, snapshot.end_offset)
+            if self.rest is not None:
+                return
+        if rest is not None and base == rest.offset:
+            base = rest.base
+            if damage.position == rest.position:
+                self.rest, self.cut = None, (base, 0)
+                return
+        self.cut = base, damage.position
+
+    def _behind(self, damage: MetadataDamaged, end_offset: int) -> _Rest | None:
+        """Return the part of a damaged segment that continues the snapshot, or None.
+
+        Args:
+            damage: a bad batch before ``end_offset``.
+            end_offset: end offset of the snapshot.
+        """
+        file = self._files.open(self.path(damage.base), writable=False)
+        try:
+            for position, header in batches_behind(
+                file, damage.position + 1, file.size(), damage.offset, self._crc32c
+            ):
+                if header.next_offset > end_offset:
+                    continues = header.base_offset <= end_offset
+                    return _Rest(damage.base, header.base_offset, position) if continues else None
+        finally:
+            file.close()
+        return None
+
+    def cut_records(self, end_offset: int) -> Iterator[LostRecord]:
+        """Yield the sound records that are cut off, from offset ``end_offset`` on."""
+        if self.cut is None:
+            return
+        base, position = self.cut
+        places = [(base, position)] if position else []
+        for base, start in (*places, *((one, 0) for one in self.later())):
+            file = self._files.open(self.path(base), writable=False)
+            try:
+                for at, header in batches_behind(file, start, file.size(), base, self._crc32c):
+                    for one in _records(file.pread(header.size, at), header):
+                        if one.offset >= end_offset:
+                            yield one
+            finally:
+                file.close()
+
+
+def _records(data: bytes, header: BatchHeader) -> Iterator[LostRecord]:
+    try:
+        if header.is_control:
+            for offset, control in enumerate(
+                read_quorum_controls(data, header), header.base_offset
+            ):
+                yield LostRecord(offset, control)
+            return
+        for offset, value in enumerate(iter_values(data, header), header.base_offset):
+            try:
+                yield LostRecord(offset, decode_metadata_record(value))
+            except (CorruptRecord, UnknownMetadataRecord):
+                yield LostRecord(offset, None)
+    except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType):
+        yield LostRecord(header.base_offset, None)
+
+
+def repair_log(
+    files: Files,
+    path: str,
+    *,
+    execute: bool,
+    others_lost: bool = False,
+    crc32c: Checksum,
+) -> Repair:
+    """Repair the metadata log in a log directory, if it is damaged.
+
+    Args:
+        path: the log directory with ``__cluster_metadata-0``.
+        execute: False to return the result without changing anything.
+        others_lost: repair the log even if its quorum has other voters, which must be lost for
+            good: a voter that has forgotten records could help to elect a leader that lacks them.
+
+    Raises:
+        ConfigError: ``path`` is not a log directory with a metadata log.
+        KafkaStorage: the directory is in use, the log was written by a newer Kafka, no metadata is
+            left without the bad bytes, there are other voters, or the disk failed; the message says
+            what to do.
+    """
+    with locked_directories(files, [path]) as (properties,):
+        directory = f"{path}/{file_names.CLUSTER_METADATA}"
+        plan = _Plan(files, directory, crc32c)
+        if not plan.exists():
+            raise ConfigError(
+                f"{path} has no metadata log ({file_names.CLUSTER_METADATA}): name the directory "
+                "in metadata.log.dir, by default the first one in log.dirs"
+            )
+        state = plan.make()
+        if not plan.damages:
+            return _replaced(files, plan, state, crc32c, execute=execute)
+        damage = plan.damages[0]
+        if state.image.metadata_version is None:
+            raise KafkaStorage(
+                f"{directory} cannot be repaired, because no metadata is left without the bad "
+                f"bytes ({damage.reason}): restore it from a copy"
+            )
+        if not others_lost:
+            text = properties.directory_id
+            directory_id = ZERO_UUID if text is None else parse_uuid(text)
+            _check_voters(files, state, directory, properties.node_id, directory_id)
+        lost = tuple(plan.cut_records(state.end_offset))
+        loses = any(one.snapshot is None and one.offset >= state.end_offset for one in plan.damages)
+        aside = [snapshot_path(directory, one) for one in sorted(plan.dropped)]
+        aside += [plan.path(one) for one in (*plan.earlier(), *plan.later())]
+        is_snapshot = damage.snapshot is not None
+        return Repair(
+            path=aside[0] if is_snapshot else plan.path(damage.base),
+            position=damage.position,
+            offset=damage.offset,
+            reason=damage.reason,
+            end_offset=state.end_offset,
+            topics=len(state.image.topics),
+            lost=lost,
+            loses=loses or bool(lost),
+            set_aside=tuple(one.rpartition("/")[2] for one in aside),
+            kept=_execute(files, plan, state, crc32c) if execute else (),
+        )
+
+
+def _replaced(
+    files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum, *, execute: bool
+) -> Repair:
+    """Set aside damaged segments that the newest snapshot has replaced, if there are any."""
+    directory = plan.directory
+    end_offset = 0 if state.snapshot is None else state.snapshot.end_offset
+    damaged = damaged_segments(files, directory, end_offset, crc32c)
+    before = set(files.listdir(directory))
+    if execute:
+        Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(damaged)
+        _sync(files, plan)  # an interrupted repair may not have synced
+    return Repair(
+        path=plan.path(damaged[-1]) if damaged else "",
+        reason="damaged, but replaced by the newest snapshot" if damaged else "",
+        offset=damaged[-1] if damaged else 0,
+        end_offset=state.end_offset,
+        topics=len(state.image.topics),
+        set_aside=tuple(plan.path(one).rpartition("/")[2] for one in damaged),
+        kept=_kept(files, directory, before),
+    )
+
+
+def _kept(files: Files, directory: str, before: set[str]) -> tuple[str, ...]:
+    """Return the paths of files with removed bytes that were not in the directory before."""
+    added = set(files.listdir(directory)) - before
+    return tuple(f"{directory}/{name}" for name in sorted(added) if file_names.CORRUPT in name)
+
+
+def _check_voters(
+    files: Files, state: MetadataState, directory: str, node_id: int, directory_id: uuid.UUID
+) -> None:
+    """Raise KafkaStorage if the log belongs to a quorum with other voters."""
+    quorum = read_quorum_state(files, directory)
+    try:
+        check_sole_voter(
+            state, quorum, directory=directory, node_id=node_id, directory_id=directory_id
+        )
+    except KafkaStorage as error:
+        voters = ", ".join(map(str, sorted(voter_ids(state, quorum)))) or "unknown"
+        raise KafkaStorage(
+            f"{directory} belongs to a quorum with the voters {voters}, and a voter that has "
+            "forgotten records is a danger to them: remove the directory and let Apache Kafka "
+            "fetch the log from the other voters; if they are lost for good, repeat the command "
+            "with --others-lost, and run aiokq storage adopt"
+        ) from error
+
+
+# --- execution
+
+
+def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) -> tuple[str, ...]:
+    """Carry out a plan; return the paths of the files with the removed bytes.
+
+    The steps that need disk space come first, because they fail if the disk is full.
+    """
+    directory = plan.directory
+    before = set(files.listdir(directory))
+    shortened = plan.shortened()
+    if shortened is not None:
+        path, position = shortened
+        file = files.open(path, writable=False)
+        try:
+            keep_aside(files, file, path, position, file.size())
+        finally:
+            file.close()
+    if plan.rest is not None:
+        for base in plan.earlier():
+            _keep_whole(files, plan.path(base))
+        _write_rest(files, plan, plan.rest)
+        files.sync_dir(directory)
+    for snapshot in sorted(plan.dropped):
+        path = snapshot_path(directory, snapshot)
+        files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
+    epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
+    if files.exists(epochs):
+        # The next start rebuilds the file, which may have epochs of removed records.
+        files.remove(epochs)
+    remove_snapshots_behind(files, directory, state.end_offset)
+    Damage(files, directory, METADATA_PARTITION, crc32c).set_segments_aside(plan.later())
+    if shortened is not None:
+        _shorten(files, *shortened)
+    if plan.rest is not None:
+        _begin_with_rest(files, plan, plan.rest)
+    files.sync_dir(directory)
+    return _kept(files, directory, before)
+
+
+def _sync(files: Files, plan: _Plan) -> None:
+    """Make the newest segment and the names in the directory durable."""
+    newest = plan.newest()
+    if newest is not None:
+        file = files.open(newest)
+        try:
+            file.sync()
+        finally:
+            file.close()
+    files.sync_dir(plan.directory)
+
+
+def _shorten(files: Files, path: str, position: int) -> None:
+    """Cut a segment, and remove its indexes, which the next start rebuilds."""
+    for suffix in (file_names.INDEX, file_names.TIME_INDEX, file_names.TXN_INDEX):
+        index = path.removesuffix(file_names.LOG) + suffix
+        if files.exists(index):
+            files.remove(index)
+    file = files.open(path)
+    try:
+        file.truncate(position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _keep_whole(files: Files, path: str) -> None:
+    """Give a segment a second name or, where the file system has no links, copy it."""
+    try:
+        files.link(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
+    except OSError:
+        file = files.open(path, writable=False)
+        try:
+            keep_aside(files, file, path, 0, file.size())
+        finally:
+            file.close()
+
+
+def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+    """Write the rest of a segment to a temporary file, which later becomes a segment."""
+    source, start, end = plan.extent(rest)
+    temporary = plan.path(rest.offset) + file_names.TEMPORARY
+    if files.exists(temporary):
+        files.remove(temporary)
+    file, copy = files.open(source, writable=False), files.open(temporary, exclusive=True)
+    try:
+        stop = file.size() if end is None else end
+        for at in range(start, stop, COPIED_BYTES):
+            copy.pwritev([file.pread(min(COPIED_BYTES, stop - at), at)], at - start)
+        copy.sync()
+    finally:
+        file.close()
+        copy.close()
+
+
+def _begin_with_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+    """Make the log begin with the rest: give the rest its name, then remove earlier segments."""
+    path = plan.path(rest.offset)
+    earlier = plan.earlier()
+    files.rename(path + file_names.TEMPORARY, path)
+    files.sync_dir(plan.directory)
+    for base in earlier:
+        for suffix in file_names.SEGMENT_SUFFIXES:
+            old = file_names.segment_file(plan.directory, base, suffix)
+            if files.exists(old):
+                files.remove(old)
