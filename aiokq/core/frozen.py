@@ -1,16 +1,19 @@
-"""`frozen`, the decorator of value classes: frozen dataclasses with slots, compiled on first use.
+"""`frozen`, the decorator of value classes: frozen dataclasses with slots, compiled when needed.
 
 `dataclass(frozen=True, slots=True)` compiles eight functions per class, which takes half a
 millisecond. A client has about a hundred such classes, of which a process uses a few, and most of
-these it neither compares nor prints. So `__init__` is compiled when the first object of a class is
-created, and the other functions when one of them is called.
+these it neither compares nor prints. So `__init__` is compiled when a class has several objects,
+and the other functions when one of them is called.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+
+from aiokq.core.named_tuple import OBJECTS_WITHOUT_CONSTRUCTOR, bound_arguments
 
 __all__ = ["frozen"]
 
@@ -19,10 +22,13 @@ T = TypeVar("T")
 _COMPILED: Final = ("__init__", "__repr__", "__eq__", "__hash__")
 """Methods that a class may not define itself."""
 
+_created: Final[dict[type, int]] = {}
+"""Number of objects of each class without a compiled `__init__`."""
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def frozen(cls: type[T]) -> type[T]:
-    """Return the class as ``dataclass(frozen=True, slots=True)`` would, but compiled on first use.
+    """Return the class as ``dataclass(frozen=True, slots=True)`` would, but compiled when needed.
 
     Fields are the annotations of the class and of its `frozen` bases. `dataclasses.field`,
     ``__post_init__`` and the functions of `dataclasses` work.
@@ -55,6 +61,7 @@ def frozen(cls: type[T]) -> type[T]:
     metaclass: Any = type(cls)  # such as ABCMeta
     made = metaclass(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
+    made.__match_args__ = tuple(_defaults(made))
     result: type[T] = made
     return result
 
@@ -71,11 +78,45 @@ class _Fields:
 
 def _first_init(self: object, *args: object, **kwargs: object) -> None:
     cls = _frozen_class(self)
+    created = _created[cls] = _created.get(cls, 0) + 1
+    if created <= OBJECTS_WITHOUT_CONSTRUCTOR and _assign(self, cls, args, kwargs):
+        return
+    _created.pop(cls, None)
     pattern = _pattern(cls, repr=False, eq=False)
     pattern.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
     for name in ("__match_args__", "__init__"):
         setattr(cls, name, pattern.__dict__[name])
     cls.__init__(self, *args, **kwargs)
+
+
+def _assign(self: Any, cls: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Do what `__init__` does; return False, with nothing done, if `__init__` has to be compiled.
+
+    This is the case for arguments that `__init__` refuses, and for fields that have to be given by
+    keyword.
+    """
+    defaults: dict[str, object] = {}
+    factories: dict[str, Callable[[], object]] = {}
+    for name, default in _defaults(cls).items():
+        if isinstance(default, dataclasses.Field):
+            if default.kw_only is True:
+                return False
+            if default.default_factory is not dataclasses.MISSING:
+                factories[name] = default.default_factory
+            default = default.default
+        if default is not dataclasses.MISSING or name in factories:
+            defaults[name] = default
+    values = bound_arguments(cls.__match_args__, defaults, args, kwargs)
+    if values is None:
+        return False
+    for name in cls.__match_args__:
+        value = values[name]
+        if value is dataclasses.MISSING:
+            value = factories[name]()
+        object.__setattr__(self, name, value)
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
 
 
 def _first_repr(self: object) -> str:
@@ -118,17 +159,26 @@ def _pattern(cls: Any, **options: bool) -> Any:
         "__annotations__": annotations,
     }
     for base in reversed(cls.__mro__):
-        for name, default in base.__dict__.get("__frozen_fields__", {}).items():
+        for name in base.__dict__.get("__frozen_fields__", ()):
             annotations[name] = base.__annotations__[name]
-            if default is not dataclasses.MISSING:
-                # A Field can belong to only one dataclass; `default` may belong to a base class.
-                namespace[name] = (
-                    copy.copy(default) if isinstance(default, dataclasses.Field) else default
-                )
+    for name, default in _defaults(cls).items():
+        if default is not dataclasses.MISSING:
+            # A Field can belong to only one dataclass; `default` may belong to a base class.
+            namespace[name] = (
+                copy.copy(default) if isinstance(default, dataclasses.Field) else default
+            )
     if hasattr(cls, "__post_init__"):
         namespace["__post_init__"] = cls.__post_init__
     plain: Any = type(cls.__name__, (), namespace)
     return dataclasses.dataclass(frozen=True, **options)(plain)
+
+
+def _defaults(cls: Any) -> dict[str, object]:
+    """Return the fields of a class and its bases, each with its default, its Field, or MISSING."""
+    defaults: dict[str, object] = {}
+    for base in reversed(cls.__mro__):
+        defaults.update(base.__dict__.get("__frozen_fields__", {}))
+    return defaults
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:

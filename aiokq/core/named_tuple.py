@@ -2,17 +2,27 @@
 
 `typing.NamedTuple` compiles a constructor and the annotation of each field, which takes a quarter
 of a millisecond per class. A broker creates about sixty such classes before it accepts connections.
-Here, annotations remain text, and the constructor is compiled when the first object is created.
-Objects are created, read and compared as fast as those of `typing.NamedTuple`.
+Here, annotations remain text, and the constructor is compiled when a class has several objects;
+from then on, objects are created as fast as those of `typing.NamedTuple`.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
-__all__ = ["NamedTuple"]
+__all__ = ["OBJECTS_WITHOUT_CONSTRUCTOR", "NamedTuple", "bound_arguments"]
+
+OBJECTS_WITHOUT_CONSTRUCTOR: Final = 8
+"""Number of objects of a class that are created before its constructor is compiled.
+
+The compilation takes about as long as the creation of 50 objects without it, and many classes have
+only one object in a process.
+"""
+
+_created: Final[dict[type, int]] = {}
+"""Number of objects of each class without a constructor."""
 
 _getter: Final = getattr(collections, "_tuplegetter")  # noqa: B009 - unknown to type checkers
 """Descriptor of a field, the one that `collections.namedtuple` uses."""
@@ -28,11 +38,17 @@ class _Fields(tuple[Any, ...]):
         _field_defaults: dict[str, object]
 
     def __new__(cls, /, *args: object, **kwargs: object) -> Any:
-        """Compile the constructor of the class, and call it.
+        """Create an object without a compiled constructor, or compile the constructor and call it.
 
         Concurrent first calls in several threads are harmless.
         """
         owner: Any = next(base for base in cls.__mro__ if "_fields" in base.__dict__)
+        created = _created[owner] = _created.get(owner, 0) + 1
+        if created <= OBJECTS_WITHOUT_CONSTRUCTOR:
+            values = bound_arguments(owner._fields, owner._field_defaults, args, kwargs)
+            if values is not None:
+                return tuple.__new__(cls, [values[name] for name in owner._fields])
+        _created.pop(owner, None)
         owner.__new__ = constructor = _constructor(owner)
         return constructor(cls, *args, **kwargs)
 
@@ -68,6 +84,23 @@ class _Fields(tuple[Any, ...]):
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return tuple(self)
+
+
+def bound_arguments(
+    fields: Sequence[str],
+    defaults: Mapping[str, object],
+    arguments: Sequence[object],
+    keywords: Mapping[str, object],
+) -> dict[str, object] | None:
+    """Return the value of each field; None if a constructor would refuse the arguments."""
+    values = {**defaults, **keywords}
+    for name, value in zip(fields, arguments, strict=False):
+        if name in keywords:
+            return None
+        values[name] = value
+    if len(arguments) > len(fields) or len(values) > len(fields):
+        return None
+    return values if all(name in values for name in fields) else None
 
 
 def _constructor(cls: type[_Fields]) -> Any:

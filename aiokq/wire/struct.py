@@ -4,7 +4,7 @@ A struct is a mutable class with slots whose fields are the specifiers of `aiokq
 checkers and the functions of `dataclasses` (`fields`, `replace`, `asdict`) treat it as a dataclass,
 but the `dataclass` decorator is not used: it takes half a millisecond per class, and a broker,
 which starts in 150 ms, loads some two hundred classes. Here a class takes microseconds, and its
-`__init__` is compiled when the first instance is created.
+`__init__` is compiled when the class has several instances.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import (
     dataclass_transform,
 )
 
+from aiokq.core.named_tuple import OBJECTS_WITHOUT_CONSTRUCTOR
 from aiokq.wire.fields import Field
 
 __all__ = ["NO_TAGS", "Message", "Request", "Response", "Struct", "StructType"]
@@ -48,6 +49,10 @@ class _NoTags(dict[int, bytes]):
 
 NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
 """The value of `Struct.unknown_tags` if there are no unknown tags; shared and read-only."""
+
+
+_created: Final[dict[type, int]] = {}
+"""Number of instances of each class without a compiled `__init__`."""
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
@@ -138,6 +143,10 @@ class Struct(metaclass=StructType):
     def __init__(self, **values: object) -> None:
         """Set the given fields, and the other fields to their defaults."""
         cls = type(self)
+        created = _created[cls] = _created.get(cls, 0) + 1
+        if created <= OBJECTS_WITHOUT_CONSTRUCTOR and _assign(self, values):
+            return
+        _created.pop(cls, None)
         cls.__init__ = _compile_init(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
 
@@ -185,6 +194,21 @@ def _length(value: object) -> int:
     if isinstance(value, list | tuple):
         return sum(len(part) for part in value)
     return len(cast("bytes", value))
+
+
+def _assign(struct: Struct, values: Mapping[str, object]) -> bool:
+    """Do what `__init__` does; return False for arguments that `__init__` refuses."""
+    given = 0
+    for field in struct.__fields__:
+        if field.name in values:
+            given += 1
+            setattr(struct, field.name, values[field.name])
+        else:
+            setattr(struct, field.name, field.make_default())
+    if "unknown_tags" in values:
+        given += 1
+    struct.unknown_tags = cast("Mapping[int, bytes]", values.get("unknown_tags", NO_TAGS))
+    return given == len(values)
 
 
 def _compile_init(cls: StructType) -> Callable[..., None]:
