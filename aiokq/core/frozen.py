@@ -48,6 +48,7 @@ def frozen(cls: type[T]) -> type[T]:
     namespace.update(
         __slots__=tuple(own),
         __frozen_fields__=own,
+        __match_args__=tuple({**_defaults(cls), **own}),
         __dataclass_fields__=_Fields(),
         __init__=_first_init,
         __repr__=_first_repr,
@@ -61,7 +62,6 @@ def frozen(cls: type[T]) -> type[T]:
     metaclass: Any = type(cls)  # such as ABCMeta
     made = metaclass(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
-    made.__match_args__ = tuple(_defaults(made))
     result: type[T] = made
     return result
 
