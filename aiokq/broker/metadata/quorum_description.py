@@ -1,4 +1,4 @@
-"""What clients are told about the metadata quorum and the features of the cluster."""
+"""Values of responses about the metadata quorum and the features of the cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FinalizedFeatures(NamedTuple):
     """The levels of features that apply to the cluster.
 
     Attributes:
-        levels: levels of the features that work here and are on, by name.
+        levels: levels above 0 of the features that this broker implements, by name.
         epoch: offset of the last record of the metadata that is in effect, so it grows with each
             change of a level.
     """

@@ -21,7 +21,7 @@ __all__ = ["clear_elr_records", "elr_is_on"]
 
 
 def elr_is_on(image: MetadataImage) -> bool:
-    """Tell whether eligible leader replicas are on."""
+    """Whether the feature ``eligible.leader.replicas.version`` is on."""
     return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
 
 

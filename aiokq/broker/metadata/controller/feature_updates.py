@@ -81,8 +81,8 @@ def update_features(
         kraft_version: the level of ``kraft.version``, which the image does not hold.
         voters: the voters to record in the log if ``kraft.version`` becomes 1; None if this node
             has no listener for controllers.
-        min_insync_replicas: setting of this node, which becomes the setting of all brokers if
-            eligible leader replicas are turned on and there is none yet.
+        min_insync_replicas: setting of this node, which becomes the dynamic setting of all brokers
+            if eligible leader replicas are turned on and there is no such dynamic setting yet.
 
     Raises:
         InvalidUpdateVersion: a level cannot be set; the message says which, and why.
@@ -138,7 +138,7 @@ def _check_direction(
 def _not_supported(update: FeatureUpdate, image: MetadataImage, node_id: int) -> str | None:
     """Return why a node does not support a level; None if every node supports it.
 
-    A feature that does not work in this broker cannot be turned off either, unlike in Kafka: the
+    Unlike in Kafka, a feature that this broker does not implement cannot be turned off either: the
     level that Kafka has set is kept.
     """
     own = supported_ranges().get(update.name)
@@ -203,7 +203,7 @@ def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord | None) -> list[M
             "This node has no listener for controllers, which the log would name: set "
             "controller.listener.names, and give that listener an address in listeners.",
         )
-    # As in Kafka, whose controller waits for the offset of this NoOpRecord.
+    # The NoOpRecord is written as in Kafka, whose controller waits for its offset.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 
 

@@ -25,7 +25,7 @@ RECOVERING: Final = 1
 """The recovery state of a partition whose leader was elected uncleanly."""
 
 LOST: Final = uuid.UUID(int=2)
-"""The directory of a replica whose directory does not exist any more."""
+"""The directory.id of a replica whose log directory does not exist any more."""
 
 
 class ElectionRules(NamedTuple):
@@ -50,7 +50,7 @@ class ElectionRules(NamedTuple):
 
 
 def may_lead(image: MetadataImage, partition: PartitionImage, node_id: int) -> bool:
-    """Tell whether a replica is alive: its broker is active, and its log directory is online."""
+    """Whether a replica is alive: its broker is active, and its log directory is online."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced or broker.in_controlled_shutdown:
         return False

@@ -80,7 +80,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that applies to the whole cluster while eligible leader replicas are on."""
 
 LOST: Final = uuid.UUID(int=2)
-"""The directory.id of a replica whose directory does not exist any more."""
+"""The directory.id of a replica whose log directory does not exist any more."""
 
 _OURS: Final = b"aiokq"
 """First bytes of the incarnation ids of aiokq's brokers; those of Apache Kafka are random."""
@@ -167,7 +167,7 @@ def may_be_written_by_kafka(incarnation: uuid.UUID) -> bool:
 
 
 def lacks_registration(image: MetadataImage, node_id: int) -> bool:
-    """Tell whether the registration of a node lacks something that metadata.version allows.
+    """Whether the registration of a node lacks something that metadata.version allows.
 
     At low levels, controllers cannot be registered, and brokers are registered without the ids of
     their log directories.

@@ -103,7 +103,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
         try:
             metadata, sound = read_private_file(data, path)
         except KafkaStorage as error:
-            if files.exists(path + MIGRATED):  # a migration's line was here, and is damaged
+            if files.exists(path + MIGRATED):  # the line of a migration is damaged
                 logger.warning("damaged line is written again file=%s", path)
                 kept.append(path)
                 is_moved = True
@@ -196,7 +196,8 @@ class Migration:
         """Write a metadata log with the metadata of the file, and the features of a new directory.
 
         Args:
-            min_insync_replicas: setting of the node, which becomes that of the cluster.
+            min_insync_replicas: setting of the node, which becomes the dynamic setting of all
+                brokers if eligible leader replicas are on.
             voter: the endpoint of the only voter, if the voters are to be in the log.
 
         Raises:
@@ -364,7 +365,7 @@ class Migration:
             yield from config_records(GROUP_CONFIG, group_id, present, wanted)
 
     def _take_back(self, topic: PrivateTopic) -> None:
-        """Rename the logs of a topic that Kafka set aside because it did not know the topic."""
+        """Restore the logs of a topic that Kafka set aside because it did not know the topic."""
         for directory in self._directories.online:
             for (topic_id, index), path in directory.strays.find().items():
                 partition = TopicPartition(topic.name, index)

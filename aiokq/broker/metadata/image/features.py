@@ -142,14 +142,14 @@ SUPPORTED_LEVELS: Final[Mapping[str, int]] = {
     GROUP_VERSION: 1,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
 }
-"""The highest level of each feature that works in this broker, besides metadata.version.
+"""The highest level of each feature that this broker implements, besides metadata.version.
 
 Levels of other features, which Kafka may have set, are kept and have no effect.
 """
 
 
 def supported_ranges() -> dict[str, tuple[int, int]]:
-    """Return the lowest and the highest level of each feature that works here, sorted by name."""
+    """Return the lowest and highest level of each feature that this broker implements, by name."""
     ranges = {name: (0, most) for name, most in SUPPORTED_LEVELS.items()}
     ranges[METADATA_VERSION] = MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION
     return dict(sorted(ranges.items()))
@@ -158,9 +158,10 @@ def supported_ranges() -> dict[str, tuple[int, int]]:
 def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, int]:
     """Return the levels, by name, of the features that are on by default in a new directory.
 
-    These are the features that work in this broker and that the metadata.version allows. Kafka
-    also turns on features that do not work in this broker, but turns on eligible leader replicas
-    only from 4.1 on. ``kraft.version`` is left out, because it depends on the kind of quorum.
+    These are the features that this broker implements and that the metadata.version allows. Kafka
+    also turns on features that this broker does not implement, but turns on eligible leader
+    replicas only from 4.1 on. ``kraft.version`` is left out, because it depends on the kind of
+    quorum.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:
@@ -177,7 +178,7 @@ def metadata_version_text(level: int) -> str:
 
 
 def metadata_changed(first: int, second: int) -> bool:
-    """Tell whether records or fields differ between two known levels of metadata.version.
+    """Whether records or fields differ between two known levels of metadata.version.
 
     Kafka refuses a downgrade for which this is true, because it would lose metadata.
     """

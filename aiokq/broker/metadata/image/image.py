@@ -171,7 +171,7 @@ class MetadataImage:
         topic = self.topic(record.topic_id)
         del self.topics[topic.name], self.topics_by_id[topic.topic_id]
         self.configs.pop((TOPIC_CONFIG, topic.name), None)
-        if len(self.topics) > len(self.topics_by_id):  # two topics have one id
+        if len(self.topics) > len(self.topics_by_id):  # two topics had the same id
             self.topics_by_id = {each.topic_id: each for each in self.topics.values()}
 
     def _replay_partition(self, record: PartitionRecord) -> None:

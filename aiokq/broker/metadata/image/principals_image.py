@@ -103,7 +103,8 @@ class PrincipalsImage:
         if not values:
             del self.quotas[entity]
 
-    # In Kafka's order, the record of producer ids is between quotas and the other records here.
+    # In Kafka's snapshots, the record of producer ids comes between those of the quotas and the
+    # other records of this image. Therefore there are two methods.
 
     def quota_records(self) -> Iterator[Message]:
         """Yield a record for each value of a quota."""

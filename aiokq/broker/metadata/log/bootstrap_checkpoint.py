@@ -50,7 +50,7 @@ def write_bootstrap_checkpoint(
 
     Raises:
         UnsupportedVersion: a record does not exist in the metadata.version.
-        OSError: the disk failed; the old file, if there was one, is left.
+        OSError: the disk failed; an old file is unchanged.
     """
     first, *others = records
     assert isinstance(first, FeatureLevelRecord)

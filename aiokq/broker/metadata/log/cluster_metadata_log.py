@@ -85,7 +85,7 @@ class LogLimits:
             (``metadata.log.max.record.bytes.between.snapshots``).
         closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
         segment_bytes: size of the largest segment (``metadata.log.segment.bytes``).
-        kept_snapshots: number of snapshots that are kept. When there are as many, the log begins
+        kept_snapshots: number of snapshots that are kept. Once there are this many, the log begins
             at the oldest of them.
     """
 
@@ -170,7 +170,7 @@ class ClusterMetadataLog:
                 end where ``state`` ends.
             OSError: the disk failed.
         """
-        known = read_quorum_state(files, directory)  # may raise, so before anything is changed
+        known = read_quorum_state(files, directory)  # first, because it may raise
         epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
         if epoch > INT_MAX:
             raise KafkaStorage(

@@ -74,12 +74,12 @@ class TornTail:
 
 
 class MetadataState:
-    """What a metadata log says.
+    """The content of a metadata log.
 
     Attributes:
         image: the state after all records.
-        start_offset: offset of the first record of the log; the end of the newest snapshot if the
-            log has no record before it.
+        start_offset: offset of the first record of the log; the end offset of the newest snapshot
+            if the log has no record before that offset.
         end_offset: offset after the last record.
         data_end_offset: offset after the last record that had an effect on the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
@@ -88,7 +88,7 @@ class MetadataState:
         kraft_version: level of ``kraft.version``.
         voters: the voters of the quorum with ``kraft.version`` 1; None with ``kraft.version`` 0.
         leader_voters: ids of the voters in the last ``LeaderChangeMessage``; None if there is none.
-        in_transaction: whether the last metadata transaction has no end.
+        in_transaction: whether the log ends inside a metadata transaction.
         bytes_after_snapshot: bytes of the log after the newest snapshot.
         torn: the torn tail; None if the log ends with a whole batch.
     """
@@ -127,7 +127,7 @@ class MetadataDamaged(KafkaStorage):
 
     Attributes:
         reason: what is wrong with the bad part.
-        state: what the log says before the bad part.
+        state: the content of the log before the bad part.
         snapshot: the bad snapshot; None if the bad part is in a segment.
         base: base offset of the bad segment.
         position: byte position in the segment where the bad part begins.
@@ -363,7 +363,7 @@ class MetadataReader:
         header: BatchHeader | None,
         epoch: int,
     ) -> bool:
-        """Whether a kill or a power cut during one append can have left the bytes from a position.
+        """Whether a kill or power cut during one append can have left the bytes from `position` on.
 
         The first append of an epoch has two batches, written in one call. After a power cut, a
         sector of the first batch may be missing from the disk, and have zeros, although later

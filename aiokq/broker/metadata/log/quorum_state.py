@@ -37,7 +37,7 @@ NOBODY: Final = -1
 
 @frozen
 class QuorumState:
-    """What a node remembers of its quorum.
+    """The content of ``quorum-state``.
 
     Attributes:
         epoch: the newest epoch that the node knows of.

@@ -49,7 +49,7 @@ V = TypeVar("V")
 
 NO_EPOCH: Final = -1
 TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for name in row.server)
-"""The broker's settings that topics' settings default to."""
+"""The broker settings that are the defaults of topic settings."""
 
 PARTITIONS_PER_TURN: Final = 32
 """Number of logs opened or deleted before control returns to the loop."""
@@ -188,7 +188,7 @@ class MetadataPublisher:
     def _epoch_of(self, partition: Partition) -> int:
         """Return the epoch in which this node leads a partition; -1 if this node is not the leader.
 
-        Context: any thread.
+        Any thread may call this.
         """
         topic = partition.topic
         assert isinstance(topic, Topic)

@@ -109,7 +109,7 @@ class TopicRegistry:
         """Remove a topic, so that requests do not find it."""
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
-        if len(self._topics) > len(self._by_id):  # two topics have one id
+        if len(self._topics) > len(self._by_id):  # two topics had the same id
             self._by_id = {each.topic_id: each for each in self._topics.values()}
 
     def notify(self, topic: Topic) -> None:

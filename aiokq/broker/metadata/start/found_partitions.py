@@ -46,7 +46,7 @@ PRODUCER_ID_BITS: Final = 48
 """Producer ids of the node begin at a random multiple of two to this power."""
 
 MOST_PARTITIONS: Final = 100_000
-"""Limit of partition numbers; no broker created a directory with this number or a higher one."""
+"""The limit of partition numbers: directories with this number or a higher one are ignored."""
 
 
 def found_partition_records(
@@ -92,8 +92,8 @@ def found_partition_records(
                     leader_epoch=max(read_latest_epoch(files, place), 0),
                 )
             )
-    # The logs have producer ids that were issued before. A new producer with one of them could have
-    # its records taken for duplicates.
+    # The logs contain producer ids that were issued before. If one of these ids were issued again,
+    # records of the new producer could be taken for duplicates.
     first_id = random.randrange(1, 2**15) << PRODUCER_ID_BITS
     records.append(ProducerIdsRecord(broker_id=node_id, next_producer_id=first_id))
     logger.warning(

@@ -68,7 +68,7 @@ logger = logging.getLogger("aiokq.broker")
 
 @frozen
 class NodeRegistration:
-    """How the node presents itself to the cluster.
+    """What the node registers in the metadata.
 
     Attributes:
         endpoints: the addresses that clients of each listener connect to.
@@ -201,7 +201,7 @@ class MetadataStart:
             return
         try:
             write_node_file(self._files, self._directories.metadata.path, paths)
-        except OSError as error:  # the node can do without the file
+        except OSError as error:  # the node works without the file
             logger.warning(
                 "node file not written path=%s error=%s", self._directories.metadata.path, error
             )

@@ -1,9 +1,8 @@
-"""``aiokq-node.json``: facts about this node that only messages need; a loss does no harm.
+"""``aiokq-node.json``: the paths of the node's log directories, for messages about missing ones.
 
-The file is in the log directory that has the metadata log. It has the paths of the log directories,
-for messages about missing directories. Everything that must not be lost is in the metadata log.
-
-The file is not synced. If it is missing or damaged, the paths are unknown.
+The file is in the log directory that has the metadata log. It is not synced, because the node works
+without it: if the file is missing or damaged, the messages have directory ids in place of paths.
+Everything that must not be lost is in the metadata log.
 
 Tests: ``tests/unit/broker/metadata/start/test_node_file.py``.
 """

@@ -1,21 +1,22 @@
 """Adoption: makes this node the only voter of a metadata log whose quorum had several voters.
 
 A node with other voters must not append to the log, because they would not have the appended
-records (`sole_voter`). Adoption is for a quorum whose other voters are lost or given up. If the
-other voters still run, they continue the old log, and the two logs differ from then on.
+records (`sole_voter`). Adoption is for a quorum whose other voters are lost or will never be
+started again. If the other voters still run, they continue the old log, and the two logs differ
+from then on.
 
 The new log consists of one snapshot, which has the image of the old log and an offset after the end
 of the old log. Apache Kafka and this broker ignore log records before such a snapshot.
 
 1. The old log is copied to a stray directory, which no broker uses.
-2. The snapshot is written. With ``kraft.version`` 1 the snapshot names the voters, so the log is
-   adopted from here on.
+2. The snapshot is written. With ``kraft.version`` 1 the snapshot names the voters, so this step
+   completes the adoption.
 3. ``quorum-state`` gets the new epoch and, with ``kraft.version`` 0, the voters; with that version
-   the log is adopted from here on.
-4. The files of the old log are removed. The next start does not use those that a kill left.
+   this step completes the adoption.
+4. The files of the old log are removed. The next start ignores files that remain after a kill.
 
-After a kill before the log is adopted, the broker still refuses the directory. Another call repeats
-all steps, but reuses a complete copy of the old log.
+After a kill before the adoption is complete, the broker still refuses the directory. Another call
+repeats all steps, but reuses a complete copy of the old log.
 
 Source: KIP-595, KIP-630, KIP-853.
 Tests: ``tests/unit/broker/metadata/stopped_broker/test_adoption.py``.
@@ -315,7 +316,8 @@ def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
 def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> VotersRecord:
     known = state.voters.voters if state.voters is not None else []
     endpoints = [one.endpoints for one in known if one.voter_id == node_id and one.endpoints]
-    default = VotersRecordEndpoint(**DEFAULT_CONTROLLER._asdict())  # of a node that was no voter
+    # A node that was not a voter has no endpoints in the log.
+    default = VotersRecordEndpoint(**DEFAULT_CONTROLLER._asdict())
     return only_voter(node_id, directory_id, endpoints[0] if endpoints else [default])
 
 

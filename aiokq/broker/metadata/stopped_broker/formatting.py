@@ -78,7 +78,8 @@ class FormatOptions:
             ``controller.quorum.voters`` or on other nodes.
         metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
             None for a random id.
-        without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are elsewhere.
+        without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are other
+            nodes.
         release: value of ``--release-version``; None for the default.
         features: the levels given by ``--feature``, by name; other features get their default.
         scram: the values of ``--add-scram``.
@@ -131,7 +132,7 @@ def format_levels(
 
     Args:
         release: value of ``--release-version``.
-        features: levels that are asked for; the others get their default (``new_levels``).
+        features: the requested levels, by name; other features get their default (``new_levels``).
         dynamic: whether the voters of the quorum are in the log, not in the configuration.
 
     Raises:

@@ -119,8 +119,8 @@ class _Plan(MetadataReader):
 
     Attributes:
         dropped: snapshots that are set aside.
-        rest: the log begins with this part of a segment, and earlier segments are set aside; None
-            if it begins as it does now.
+        rest: the part of a segment with which the log begins; earlier segments are set aside. None
+            if the beginning of the log stays as it is.
         cut: base offset of a segment, and the position where it is cut; later segments are set
             aside. None for no cut.
         damages: what was found, in order.
@@ -284,8 +284,8 @@ def repair_log(
     Args:
         path: the log directory with ``__cluster_metadata-0``.
         execute: False to return the result without changing anything.
-        others_lost: repair the log even if its quorum has other voters, which must be lost for
-            good: a voter that has forgotten records could help to elect a leader that lacks them.
+        others_lost: repair the log even if its quorum has other voters. They must be lost for good:
+            a voter that has lost records could help to elect a leader without these records.
 
     Raises:
         ConfigError: ``path`` is not a log directory with a metadata log.

@@ -3,7 +3,7 @@
     SCRAM-SHA-256=[name=alice,password=alice-secret]
     SCRAM-SHA-512=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]
 
-No error message has a part of a value that may be secret.
+Error messages contain no part of a value that may be secret.
 
 Source: Kafka ``ScramParser.java``, ``ScramFormatter.java``, RFC 5802.
 Tests: ``tests/unit/broker/metadata/stopped_broker/test_scram_argument.py``.

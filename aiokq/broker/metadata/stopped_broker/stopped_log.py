@@ -37,7 +37,7 @@ class StoppedLog:
     Attributes:
         log_directory: path of the log directory that has the metadata log.
         properties: the ids of that directory.
-        state: what the log says.
+        state: the content of the log.
     """
 
     log_directory: str
