@@ -11,7 +11,8 @@ from aiokq.cli.options import AsJson
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
-    from aiokq.broker.metadata.stopped_broker.log_repair import LostRecord, Repair
+    from aiokq.broker.metadata.stopped_broker.log_repair import Repair
+    from aiokq.broker.metadata.stopped_broker.repair_plan import LostRecord
 
 __all__ = ["repair"]
 

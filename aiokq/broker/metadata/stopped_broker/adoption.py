@@ -24,23 +24,16 @@ Tests: ``tests/unit/broker/metadata/stopped_broker/test_adoption.py``.
 
 from __future__ import annotations
 
-import copy
 import uuid
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.config.roles import DEFAULT_CONTROLLER
 from aiokq.broker.log import file_names
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.meta_properties import adopt_meta_properties, random_id
-from aiokq.broker.log.partition_metadata import write_partition_metadata
-from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
-from aiokq.broker.metadata.image.topic_image import NO_LEADER, PartitionImage
-from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_TOPIC_ID
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.broker.metadata.log.quorum_state import (
-    QUORUM_STATE,
     QuorumState,
     read_quorum_state,
     write_quorum_state,
@@ -53,6 +46,9 @@ from aiokq.broker.metadata.log.snapshot_file import (
 )
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids
 from aiokq.broker.metadata.log.voters import only_voter
+from aiokq.broker.metadata.stopped_broker.adopted_image import drop_other_nodes, take_partitions
+from aiokq.broker.metadata.stopped_broker.old_log import keep_old_log, remove_old_log
+from aiokq.broker.metadata.stopped_broker.stopped_log import check_log_exists
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
@@ -61,23 +57,11 @@ from aiokq.wire.quorum_records import VotersRecord, VotersRecordEndpoint
 if TYPE_CHECKING:
     from random import Random
 
-    from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.broker.metadata.log.metadata_reader import MetadataState
     from aiokq.core.files import Files
     from aiokq.records.header import Checksum
 
 __all__ = ["Adoption", "adopt"]
-
-ASIDE: Final = ".before-adoption"
-"""Part of the name of the old log's copy, before the suffix of a stray directory."""
-
-CHECKPOINT: Final = ".checkpoint"
-"""Suffix of the file name of a snapshot."""
-
-COPIED_BYTES: Final = 1024 * 1024
-
-RECOVERING: Final = 1
-"""Leader recovery state of a partition whose leader was not in sync when it was elected."""
 
 
 @frozen
@@ -138,73 +122,41 @@ def adopt(
             or the disk failed; the message says what to do.
     """
     with locked_directories(files, [path]) as (properties,):
-        directory = f"{path}/{file_names.CLUSTER_METADATA}"
-        reader = MetadataReader(files, directory, crc32c)
-        if not reader.exists():
-            raise ConfigError(
-                f"{path} has no metadata log ({file_names.CLUSTER_METADATA}): name the directory "
-                "in metadata.log.dir, by default the first one in log.dirs"
-            )
+        reader = MetadataReader(files, f"{path}/{file_names.CLUSTER_METADATA}", crc32c)
+        check_log_exists(reader, path)
         state = reader.read()
-        quorum = read_quorum_state(files, directory)
+        quorum = read_quorum_state(files, reader.directory)
         if execute and properties.directory_id is None:  # written before Kafka 3.7
             properties = adopt_meta_properties(files, path, None, None, random)
-        directory_id = (
-            random_id(random)
-            if properties.directory_id is None
-            else parse_uuid(properties.directory_id)
-        )
-        node_id = properties.node_id
-        _check_other_voters(state, quorum, directory, node_id, directory_id)
-        level = state.image.metadata_version
-        if level is None:
+        node_id, directory_id = properties.node_id, properties.directory_uuid or random_id(random)
+        _check_other_voters(state, quorum, reader.directory, node_id, directory_id)
+        if state.image.metadata_version is None:
             raise ConfigError(
-                f"{directory} has no metadata yet: remove the directory, and format {path} for "
-                "this node alone (aiokq storage format)"
+                f"{reader.directory} has no metadata yet: remove the directory, and format {path} "
+                "for this node alone (aiokq storage format)"
             )
         voters = tuple(sorted(voter_ids(state, quorum)))
-        result = _take_part(state.image, node_id, unclean)
-        unregistered = _drop_others(state.image, node_id)
+        partitions = take_partitions(state.image, node_id, unclean)
+        unregistered = drop_other_nodes(state.image, node_id)
         epoch = max(state.epoch, quorum.epoch if quorum is not None else 0) + 1
-        snapshot = SnapshotId(state.end_offset + 1, epoch)
+        begin = SnapshotId(state.end_offset + 1, epoch)
         kept = ""
         if execute:
-            remove_unfinished_snapshots(files, directory)
-            kept = _keep_aside(files, path, directory, random)
-            dynamic = state.kraft_version >= 1
-            old = files.listdir(directory)
-            write_snapshot(
-                files,
-                snapshot_path(directory, snapshot),
-                (
-                    encode_metadata_record(record, record_version(record, level))
-                    for record in state.image.records()
-                ),
-                epoch=epoch,
-                timestamp_ms=timestamp_ms,
-                last_contained_ms=state.timestamp_ms,
-                crc32c=crc32c,
-                voters=_only_voter(state, node_id, directory_id) if dynamic else None,
-            )
-            write_quorum_state(
-                files,
-                directory,
-                QuorumState(
-                    epoch=epoch,
-                    voters=() if dynamic else (node_id,),
-                    data_version=int(dynamic),
-                ),
-            )
-            _remove_old(files, directory, old)
+            remove_unfinished_snapshots(files, reader.directory)
+            kept = keep_old_log(files, path, reader.directory, random)
+            old = files.listdir(reader.directory)
+            voter = _only_voter(state, node_id, directory_id)
+            _write_new_log(files, reader.directory, state, begin, voter, timestamp_ms, crc32c)
+            remove_old_log(files, reader.directory, old)
         return Adoption(
             node_id=node_id,
             voters=voters,
-            end_offset=snapshot.end_offset,
+            end_offset=begin.end_offset,
             epoch=epoch,
             kept=kept,
-            led=result.led,
-            elsewhere=tuple(result.elsewhere),
-            behind=tuple(result.behind),
+            led=partitions.led,
+            elsewhere=tuple(partitions.elsewhere),
+            behind=tuple(partitions.behind),
             unregistered=unregistered,
         )
 
@@ -229,90 +181,6 @@ def _check_other_voters(
     )
 
 
-# --- the image
-
-
-class _Result:
-    """The attributes of `Adoption` that describe partitions."""
-
-    def __init__(self) -> None:
-        self.led = 0
-        self.elsewhere: list[TopicPartition] = []
-        self.behind: list[TopicPartition] = []
-
-
-def _take_part(image: MetadataImage, node_id: int, unclean: bool) -> _Result:
-    """Make the node the only replica of partitions it may lead; the others get no leader."""
-    result = _Result()
-    for topic in image.topics.values():
-        for index, partition in enumerate(topic.partitions):
-            is_here = node_id in partition.replicas
-            in_sync = is_here and _in_sync(partition, node_id)
-            if in_sync or (is_here and unclean):
-                changed = _alone(partition, node_id, clean=in_sync)
-                result.led += 1
-            elif partition.leader == NO_LEADER:
-                changed = partition
-            else:
-                changed = partition._replace(
-                    leader=NO_LEADER,
-                    leader_epoch=partition.leader_epoch + 1,
-                    partition_epoch=partition.partition_epoch + 1,
-                )
-            topic.set_partition(index, image.share(changed))
-            if not is_here:
-                result.elsewhere.append(TopicPartition(topic.name, index))
-            elif not in_sync:
-                result.behind.append(TopicPartition(topic.name, index))
-    return result
-
-
-def _in_sync(partition: PartitionImage, node_id: int) -> bool:
-    """Whether a node's replica has all acknowledged records, according to the metadata."""
-    if partition.isr or partition.elr:
-        return node_id in partition.isr or node_id in partition.elr
-    return partition.last_known_elr == (node_id,)
-
-
-def _alone(partition: PartitionImage, node_id: int, *, clean: bool) -> PartitionImage:
-    """Return the partition with the node as its only replica and leader, in a new leader epoch.
-
-    A partition that is already in this state is returned unchanged.
-    """
-    if partition.replicas == partition.isr == (node_id,) and partition.leader == node_id:
-        return partition
-    directories: tuple[uuid.UUID, ...] = ()
-    if len(partition.directories) == len(partition.replicas):
-        directories = (partition.directories[partition.replicas.index(node_id)],)
-    return PartitionImage(
-        replicas=(node_id,),
-        isr=(node_id,),
-        leader=node_id,
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
-        directories=directories,
-        leader_recovery_state=partition.leader_recovery_state if clean else RECOVERING,
-    )
-
-
-def _drop_others(image: MetadataImage, node_id: int) -> tuple[int, ...]:
-    """Drop the registrations of other nodes, and fence this node; return the others' ids.
-
-    Kafka has no record that removes the registration of a controller, so a controller that stays
-    registered could never be removed. Kafka would also place new replicas on other brokers that
-    stay registered.
-    """
-    others = {*image.brokers, *image.controllers} - {node_id}
-    image.brokers = {one: broker for one, broker in image.brokers.items() if one == node_id}
-    image.controllers = {one: each for one, each in image.controllers.items() if one == node_id}
-    own = image.brokers.get(node_id)
-    if own is not None:
-        own = copy.copy(own)  # other images may share it
-        own.fenced, own.in_controlled_shutdown = True, False
-        image.brokers[node_id] = own
-    return tuple(sorted(others))
-
-
 def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> VotersRecord:
     known = state.voters.voters if state.voters is not None else []
     endpoints = [one.endpoints for one in known if one.voter_id == node_id and one.endpoints]
@@ -321,92 +189,37 @@ def _only_voter(state: MetadataState, node_id: int, directory_id: uuid.UUID) -> 
     return only_voter(node_id, directory_id, endpoints[0] if endpoints else [default])
 
 
-# --- the files
+def _write_new_log(
+    files: Files,
+    directory: str,
+    state: MetadataState,
+    begin: SnapshotId,
+    voter: VotersRecord,
+    timestamp_ms: int,
+    crc32c: Checksum,
+) -> None:
+    """Write the snapshot that the new log begins with, then ``quorum-state`` with its epoch.
 
-
-def _keep_aside(files: Files, path: str, directory: str, random: Random) -> str:
-    """Copy the old log; return the path of the copy, which is complete and durable.
-
-    A complete copy that an interrupted call left is reused.
+    Args:
+        state: the state after the old log, with the image of the new one.
+        voter: this node, named in the snapshot (``kraft.version`` 1) or else in ``quorum-state``.
     """
-    for name in files.listdir(path):  # unfinished copies
-        if name.startswith(f"{file_names.CLUSTER_METADATA}.") and name.endswith(
-            file_names.DELETED_DIRECTORY
-        ):
-            files.remove_tree(f"{path}/{name}")
-    number = 1
-    while True:
-        text = "" if number == 1 else f"-{number}"
-        kept = f"{directory}{ASIDE}{text}{file_names.STRAY_DIRECTORY}"
-        if not files.exists(kept):
-            break
-        if _is_copy(files, directory, kept):
-            files.sync_dir(path)
-            return kept
-        number += 1
-    temporary = f"{directory}.{random_id(random).hex}{file_names.DELETED_DIRECTORY}"
-    files.mkdirs(temporary)
-    try:
-        for name in files.listdir(directory):
-            _copy(files, f"{directory}/{name}", f"{temporary}/{name}")
-        files.sync_dir(temporary)
-        files.rename(temporary, kept)
-    except OSError:
-        with suppress(OSError):
-            files.remove_tree(temporary)
-        raise
-    files.sync_dir(path)
-    return kept
-
-
-def _is_copy(files: Files, directory: str, kept: str) -> bool:
-    """Whether the directory ``kept`` is a copy of the old log in ``directory``.
-
-    Since the copy was made, an interrupted call may have added a snapshot to ``directory`` and
-    written ``quorum-state``; these files are not compared.
-    """
-    names, now = (
-        {name for name in files.listdir(path) if not name.startswith(QUORUM_STATE)}
-        for path in (kept, directory)
+    level = state.image.metadata_version
+    assert level is not None
+    dynamic = state.kraft_version >= 1
+    write_snapshot(
+        files,
+        snapshot_path(directory, begin),
+        (
+            encode_metadata_record(record, record_version(record, level))
+            for record in state.image.records()
+        ),
+        epoch=begin.epoch,
+        timestamp_ms=timestamp_ms,
+        last_contained_ms=state.timestamp_ms,
+        crc32c=crc32c,
+        voters=voter if dynamic else None,
     )
-    if not names or not all(name.endswith(CHECKPOINT) for name in now - names):
-        return False
-    return names <= now and all(
-        _is_equal(files, f"{directory}/{name}", f"{kept}/{name}") for name in names
-    )
-
-
-def _is_equal(files: Files, path: str, other: str) -> bool:
-    size = files.stat_size(path)
-    if size != files.stat_size(other):
-        return False
-    first, second = files.open(path, writable=False), files.open(other, writable=False)
-    try:
-        return all(
-            first.pread(COPIED_BYTES, position) == second.pread(COPIED_BYTES, position)
-            for position in range(0, size, COPIED_BYTES)
-        )
-    finally:
-        first.close()
-        second.close()
-
-
-def _copy(files: Files, path: str, other: str) -> None:
-    source, target = files.open(path, writable=False), files.open(other, exclusive=True)
-    try:
-        for position in range(0, source.size(), COPIED_BYTES):
-            target.pwritev([source.pread(COPIED_BYTES, position)], position)
-        target.sync()
-    finally:
-        source.close()
-        target.close()
-
-
-def _remove_old(files: Files, directory: str, names: list[str]) -> None:
-    """Remove the files of the old log."""
-    for name in names:
-        if not name.startswith(QUORUM_STATE) and name != file_names.PARTITION_METADATA:
-            files.remove(f"{directory}/{name}")
-    if file_names.PARTITION_METADATA not in names:
-        write_partition_metadata(files, directory, METADATA_TOPIC_ID)
-    files.sync_dir(directory)
+    voters = () if dynamic else tuple(one.voter_id for one in voter.voters)
+    quorum = QuorumState(epoch=begin.epoch, voters=voters, data_version=int(dynamic))
+    write_quorum_state(files, directory, quorum)

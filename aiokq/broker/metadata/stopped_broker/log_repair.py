@@ -1,7 +1,8 @@
 """Repairs a damaged metadata log: keeps the sound part, and saves the removed bytes in files.
 
 The broker refuses to start with a log that has a bad byte before its end, because the acknowledged
-records after that byte would be lost unnoticed. This module finds what can be kept:
+records after that byte would be lost unnoticed. `repair_plan` finds what can be kept, and this
+module carries out the plan:
 
 - A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
 - A segment is cut at its bad batch, and later segments are set aside. The records of the removed
@@ -20,54 +21,33 @@ Tests: ``tests/unit/broker/metadata/stopped_broker/test_log_repair.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
-from aiokq.broker.log.corruption import Damage, batches_behind, keep_aside, unused_name
+from aiokq.broker.log.corruption import Damage, keep_aside, unused_name
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
-from aiokq.broker.log.uuid_text import parse_uuid
-from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord, decode_metadata_record
 from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_PARTITION
 from aiokq.broker.metadata.log.covered_segments import damaged_segments
-from aiokq.broker.metadata.log.metadata_reader import MetadataDamaged, MetadataReader
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
-from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path
+from aiokq.broker.metadata.log.snapshot_file import snapshot_path
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids
+from aiokq.broker.metadata.stopped_broker.repair_plan import LostRecord, RepairPlan, Rest
+from aiokq.broker.metadata.stopped_broker.stopped_log import check_log_exists
 from aiokq.core.errors import (
-    ConfigError,
-    CorruptRecord,
     KafkaStorage,
-    RecordTooLarge,
-    UnsupportedCompressionType,
 )
 from aiokq.core.frozen import frozen
-from aiokq.records.quorum_control import read_quorum_controls
-from aiokq.records.record import iter_values
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.log.metadata_reader import MetadataState
     from aiokq.core.files import Files
-    from aiokq.records.header import BatchHeader, Checksum
-    from aiokq.wire.struct import Message
+    from aiokq.records.header import Checksum
 
-__all__ = ["LostRecord", "Repair", "repair_log"]
+__all__ = ["Repair", "repair_log"]
 
 COPIED_BYTES: Final = 1024 * 1024
-
-
-@frozen
-class LostRecord:
-    """A sound record in the part that is cut off.
-
-    Attributes:
-        record: None if it cannot be decoded.
-    """
-
-    offset: int
-    record: Message | None
 
 
 @frozen
@@ -99,178 +79,6 @@ class Repair:
     kept: tuple[str, ...] = ()
 
 
-@frozen
-class _Rest:
-    """The rest of a segment after a bad batch; the rest continues the newest snapshot.
-
-    Attributes:
-        base: base offset of the segment.
-        offset: offset of the first record of the rest.
-        position: byte position of the rest in the segment.
-    """
-
-    base: int
-    offset: int
-    position: int
-
-
-class _Plan(MetadataReader):
-    """Reads the log as it would be after a repair.
-
-    Attributes:
-        dropped: snapshots that are set aside.
-        rest: the part of a segment with which the log begins; earlier segments are set aside. None
-            if the beginning of the log stays as it is.
-        cut: base offset of a segment, and the position where it is cut; later segments are set
-            aside. None for no cut.
-        damages: what was found, in order.
-    """
-
-    def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
-        super().__init__(files, directory, crc32c)
-        self.dropped: set[SnapshotId] = set()
-        self.rest: _Rest | None = None
-        self.cut: tuple[int, int] | None = None
-        self.damages: list[MetadataDamaged] = []
-
-    def path(self, base: int) -> str:
-        """Return the path of a segment."""
-        return file_names.segment_file(self.directory, base, file_names.LOG)
-
-    def later(self) -> list[int]:
-        """Return the base offsets of the segments after the cut that are set aside whole."""
-        if self.cut is None:
-            return []
-        base, position = self.cut
-        return [one for one in super()._bases() if one > base or (one == base and not position)]
-
-    def earlier(self) -> list[int]:
-        """Return the base offsets of the segment with the rest, and of the segments before it."""
-        if self.rest is None:
-            return []
-        return [one for one in super()._bases() if one <= self.rest.base]
-
-    def shortened(self) -> tuple[str, int] | None:
-        """Return path and new size of the segment that is cut and stays; None if there is none."""
-        if self.cut is None or not self.cut[1]:
-            return None
-        base, position = self.cut
-        is_replaced = self.rest is not None and self.rest.base == base
-        return None if is_replaced else (self.path(base), position)
-
-    def newest(self) -> str | None:
-        """Return the path of the newest segment; None if there is none."""
-        bases = self._bases()
-        return self.path(bases[-1]) if bases else None
-
-    def extent(self, rest: _Rest) -> tuple[str, int, int | None]:
-        """Return the path of the segment with a rest, and where the rest begins and ends in it."""
-        return self._extent(rest.offset)
-
-    def make(self) -> MetadataState:
-        """Find the part of the log that can be kept; return its state.
-
-        Raises:
-            KafkaStorage, OSError: see ``read``.
-        """
-        while True:
-            try:
-                return self.read()
-            except MetadataDamaged as damage:
-                self.damages.append(damage)
-                self._avoid(damage)
-
-    def _snapshots(self) -> list[SnapshotId]:
-        return [one for one in super()._snapshots() if one not in self.dropped]
-
-    def _bases(self) -> list[int]:
-        removed = {*self.later(), *self.earlier()}
-        bases = [one for one in super()._bases() if one not in removed]
-        return bases if self.rest is None else [self.rest.offset, *bases]
-
-    def _extent(self, base: int) -> tuple[str, int, int | None]:
-        rest, start = self.rest, 0
-        if rest is not None and base == rest.offset:
-            base, start = rest.base, rest.position
-        end = self.cut[1] if self.cut is not None and self.cut[0] == base else None
-        return self.path(base), start, end
-
-    def _avoid(self, damage: MetadataDamaged) -> None:
-        """Change the plan so that a damaged part is left out; each call leaves out more."""
-        if damage.snapshot is not None:
-            self.dropped.add(damage.snapshot)
-            self.cut = self.rest = None
-            return
-        snapshot, rest, base = damage.state.snapshot, self.rest, damage.base
-        if (
-            snapshot is not None
-            and damage.offset < snapshot.end_offset
-            and self.cut is None
-            and rest is None
-        ):
-            self.rest = self._behind(damage, snapshot.end_offset)
-            if self.rest is not None:
-                return
-        if rest is not None and base == rest.offset:
-            base = rest.base
-            if damage.position == rest.position:
-                self.rest, self.cut = None, (base, 0)
-                return
-        self.cut = base, damage.position
-
-    def _behind(self, damage: MetadataDamaged, end_offset: int) -> _Rest | None:
-        """Return the part of a damaged segment that continues the snapshot, or None.
-
-        Args:
-            damage: a bad batch before ``end_offset``.
-            end_offset: end offset of the snapshot.
-        """
-        file = self._files.open(self.path(damage.base), writable=False)
-        try:
-            for position, header in batches_behind(
-                file, damage.position + 1, file.size(), damage.offset, self._crc32c
-            ):
-                if header.next_offset > end_offset:
-                    continues = header.base_offset <= end_offset
-                    return _Rest(damage.base, header.base_offset, position) if continues else None
-        finally:
-            file.close()
-        return None
-
-    def cut_records(self, end_offset: int) -> Iterator[LostRecord]:
-        """Yield the sound records that are cut off, from offset ``end_offset`` on."""
-        if self.cut is None:
-            return
-        base, position = self.cut
-        places = [(base, position)] if position else []
-        for base, start in (*places, *((one, 0) for one in self.later())):
-            file = self._files.open(self.path(base), writable=False)
-            try:
-                for at, header in batches_behind(file, start, file.size(), base, self._crc32c):
-                    for one in _records(file.pread(header.size, at), header):
-                        if one.offset >= end_offset:
-                            yield one
-            finally:
-                file.close()
-
-
-def _records(data: bytes, header: BatchHeader) -> Iterator[LostRecord]:
-    try:
-        if header.is_control:
-            for offset, control in enumerate(
-                read_quorum_controls(data, header), header.base_offset
-            ):
-                yield LostRecord(offset, control)
-            return
-        for offset, value in enumerate(iter_values(data, header), header.base_offset):
-            try:
-                yield LostRecord(offset, decode_metadata_record(value))
-            except (CorruptRecord, UnknownMetadataRecord):
-                yield LostRecord(offset, None)
-    except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType):
-        yield LostRecord(header.base_offset, None)
-
-
 def repair_log(
     files: Files,
     path: str,
@@ -295,12 +103,8 @@ def repair_log(
     """
     with locked_directories(files, [path]) as (properties,):
         directory = f"{path}/{file_names.CLUSTER_METADATA}"
-        plan = _Plan(files, directory, crc32c)
-        if not plan.exists():
-            raise ConfigError(
-                f"{path} has no metadata log ({file_names.CLUSTER_METADATA}): name the directory "
-                "in metadata.log.dir, by default the first one in log.dirs"
-            )
+        plan = RepairPlan(files, directory, crc32c)
+        check_log_exists(plan, path)
         state = plan.make()
         if not plan.damages:
             return _replaced(files, plan, state, crc32c, execute=execute)
@@ -311,8 +115,7 @@ def repair_log(
                 f"bytes ({damage.reason}): restore it from a copy"
             )
         if not others_lost:
-            text = properties.directory_id
-            directory_id = ZERO_UUID if text is None else parse_uuid(text)
+            directory_id = properties.directory_uuid or ZERO_UUID
             _check_voters(files, state, directory, properties.node_id, directory_id)
         lost = tuple(plan.cut_records(state.end_offset))
         loses = any(one.snapshot is None and one.offset >= state.end_offset for one in plan.damages)
@@ -334,7 +137,7 @@ def repair_log(
 
 
 def _replaced(
-    files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum, *, execute: bool
+    files: Files, plan: RepairPlan, state: MetadataState, crc32c: Checksum, *, execute: bool
 ) -> Repair:
     """Set aside damaged segments that the newest snapshot has replaced, if there are any."""
     directory = plan.directory
@@ -383,7 +186,9 @@ def _check_voters(
 # --- execution
 
 
-def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) -> tuple[str, ...]:
+def _execute(
+    files: Files, plan: RepairPlan, state: MetadataState, crc32c: Checksum
+) -> tuple[str, ...]:
     """Carry out a plan; return the paths of the files with the removed bytes.
 
     The steps that need disk space come first, because they fail if the disk is full.
@@ -420,7 +225,7 @@ def _execute(files: Files, plan: _Plan, state: MetadataState, crc32c: Checksum) 
     return _kept(files, directory, before)
 
 
-def _sync(files: Files, plan: _Plan) -> None:
+def _sync(files: Files, plan: RepairPlan) -> None:
     """Make the newest segment and the names in the directory durable."""
     newest = plan.newest()
     if newest is not None:
@@ -458,7 +263,7 @@ def _keep_whole(files: Files, path: str) -> None:
             file.close()
 
 
-def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+def _write_rest(files: Files, plan: RepairPlan, rest: Rest) -> None:
     """Write the rest of a segment to a temporary file, which later becomes a segment."""
     source, start, end = plan.extent(rest)
     temporary = plan.path(rest.offset) + file_names.TEMPORARY
@@ -475,7 +280,7 @@ def _write_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
         copy.close()
 
 
-def _begin_with_rest(files: Files, plan: _Plan, rest: _Rest) -> None:
+def _begin_with_rest(files: Files, plan: RepairPlan, rest: Rest) -> None:
     """Make the log begin with the rest: give the rest its name, then remove earlier segments."""
     path = plan.path(rest.offset)
     earlier = plan.earlier()

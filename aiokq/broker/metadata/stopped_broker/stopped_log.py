@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiokq.broker.log.meta_properties import MetaProperties
     from aiokq.core.files import Files
 
-__all__ = ["StoppedLog", "open_stopped_log", "read_stopped_log"]
+__all__ = ["StoppedLog", "check_log_exists", "open_stopped_log", "read_stopped_log"]
 
 
 @frozen
@@ -53,6 +53,15 @@ class StoppedLog:
     def directory(self) -> str:
         """Path of ``__cluster_metadata-0``."""
         return f"{self.log_directory}/{file_names.CLUSTER_METADATA}"
+
+
+def check_log_exists(reader: MetadataReader, path: str) -> None:
+    """Raise ConfigError if a log directory, ``path``, has no metadata log."""
+    if not reader.exists():
+        raise ConfigError(
+            f"{path} has no metadata log ({file_names.CLUSTER_METADATA}): name the directory "
+            "in metadata.log.dir, by default the first one in log.dirs"
+        )
 
 
 def read_stopped_log(
