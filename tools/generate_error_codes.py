@@ -96,7 +96,7 @@ class ErrorCode(NamedTuple):
 NONE: Final = 0
 """Kafka's code for success."""
 
-# Flags that are set; `_` is a flag that is not.
+# Flags that are set; `_` is a flag that is not set.
 _, RETRIABLE, METADATA, FATAL, WRITTEN = False, True, True, True, True
 
 # fmt: off

@@ -72,9 +72,9 @@ class Registry:
     ========================================  ===================================================
 
     Contents are as Kafka 0.8 to 3.x wrote them, mostly JSON. Fields that a client cannot know
-    (``timestamp``, ``jmx_port``, ``controller_epoch``) are -1. A ``/`` in the id of a group or
-    member is written ``%2F``. Each call sends new requests, and fails after ``timeout`` seconds, by
-    default ``default_api_timeout_ms``.
+    (``timestamp``, ``jmx_port``, ``controller_epoch``) are -1. In the id of a group or member,
+    ``/`` is written ``%2F`` and ``%`` is written ``%25``. Each call sends new requests, and fails
+    after ``timeout`` seconds, by default ``default_api_timeout_ms``.
 
     Source: the ZooKeeper directories of Kafka's documentation, section 5.6.
     """

@@ -1,4 +1,4 @@
-"""Merges the arguments of a client's constructor (settings, keywords, addresses) into one value."""
+"""Merges a client's constructor arguments (settings, keywords, addresses) into its settings."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Coordinators:
             self._fail(name, error)
 
     async def _look_up(self, kind: CoordinatorKind) -> None:
-        """Look up the keys of a kind until none of them has waiters."""
+        """Look up all keys of a kind that have waiters; end when no key of that kind has any."""
         backoff = Backoff(
             self._settings.retry_backoff_ms / 1000,
             self._settings.retry_backoff_max_ms / 1000,

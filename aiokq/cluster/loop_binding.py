@@ -25,7 +25,7 @@ class LoopBinding:
         on_fork: called in a forked child, see `forks.Inherited`.
 
     Attributes:
-        guard: does the same as `check`, for the native core, at the cost of one comparison.
+        guard: checks for the compiled core what `check` checks, usually by one comparison.
     """
 
     __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")

@@ -93,7 +93,7 @@ class MetadataSource:
     async def ask(self, ask: MetadataAsk) -> MetadataReceived:
         """Ask the known brokers, then the bootstrap addresses.
 
-        The known brokers are skipped if the bootstrap addresses are due (KIP-1102). With
+        The known brokers are skipped if the client has to rebootstrap (KIP-1102). With
         ``metadata_recovery_strategy`` "none", the bootstrap addresses are asked only while no
         broker is known. If no broker is known, and no address can be expected to answer, waiters
         for metadata fail immediately with BootstrapFailed.

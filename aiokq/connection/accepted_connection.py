@@ -46,13 +46,11 @@ block stays in use until the last of these requests is answered.
 """
 
 ANSWER_COST: Final = 16
-"""Number of bytes that one byte of an answer counts as in a connection's share of a turn.
+"""Weight of a byte of a response in a connection's share of a turn; a byte of a request has 1.
 
-A byte of a request counts as one byte.
-
-Encoding a large answer takes longer than appending as many bytes: a Metadata answer of 80 KB takes
-12 ms, a Produce request of 512 KB less than 1 ms. Small answers, such as those to Produce, count
-for little.
+Encoding a large response takes longer than appending as many bytes: a Metadata response of 80 KB
+takes 12 ms, a Produce request of 512 KB less than 1 ms. Small responses, such as those to Produce,
+use little of the share.
 """
 
 

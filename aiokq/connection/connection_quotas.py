@@ -106,7 +106,7 @@ class ConnectionQuotas:
         return len(self._leaving)
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the loop's time since which the connection at a position in `idle` has been idle.
+        """Return the loop's time at which the connection at a position in `idle` became idle.
 
         Return None if `idle` has no such position.
 

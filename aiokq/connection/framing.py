@@ -80,7 +80,8 @@ class FrameReader:
             allocates at most 2 MiB.
         scratch: receive buffer that readers of one loop share, so that an idle connection holds no
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
-            `buffer_updated` without returning to the loop, as all but Windows' proactor do.
+            `buffer_updated` without returning to the loop. Only those of Windows' proactor loop do
+            not.
         pool: source of the memory of large frames; may be shared under the same condition.
         spare: the memory budget. While it is ample, the read after a large frame receives one or
             more frames of the same size into memory that is taken without asking the budget. Only

@@ -131,7 +131,7 @@ class TcpListener:
         self._reserve.add(self._acceptor)
 
     def close(self) -> None:
-        """Stop accepting, and close connections without a transport. May be called twice."""
+        """Stop accepting, and close connections that have no transport yet. May be called twice."""
         if self._closed:
             return
         self._closed = True

@@ -180,7 +180,7 @@ class ClientProtocol:
 
 
 def _refused_api_versions(frame: memoryview) -> ApiVersionsResponse:
-    """Return an error response; unless the frame is in version 0, the response has no versions."""
+    """Return the error response; it lists no versions if the frame is not in version 0."""
     try:
         return decode_response(ApiVersionsResponse, frame, 0)[1]
     except ProtocolError:  # librdkafka's mock cluster mixes the encodings of versions 0 and 3

@@ -250,14 +250,18 @@ class ResponseWriter:
                 buffers[0] = buffers[0][n:]
 
     async def _wait_writable(self, descriptor: int) -> None:
-        """Wait until the socket is writable, with a duplicate of the loop's own descriptor."""
+        """Wait until the socket is writable.
+
+        The loop watches a duplicate, because asyncio refuses `add_writer` for the descriptor of a
+        transport.
+        """
         loop = asyncio.get_running_loop()
         duplicate = os.dup(descriptor)
         try:
             while True:
                 before = self._unsent()
                 self._writable = loop.create_future()
-                loop.add_writer(duplicate, self.lost)  # lost() wakes up the wait in either case
+                loop.add_writer(duplicate, self.lost)  # `lost` only wakes up the wait
                 try:
                     async with asyncio.timeout(self._stall):
                         await self._writable

@@ -246,7 +246,7 @@ class Server:
         return self._quotas.leaving
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the loop's time since which one idle connection has been idle.
+        """Return the loop's time at which one idle connection became idle.
 
         See `ConnectionQuotas.idle_since`.
 

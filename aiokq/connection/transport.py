@@ -27,8 +27,8 @@ __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
-# A Produce request of several batches fits, so that the peer limits the rate of a sender, and not
-# this buffer.
+# A Produce request of several batches fits, so that the peer, and not this buffer, limits the rate
+# of a sender.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 

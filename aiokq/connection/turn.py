@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 REQUESTS_PER_TURN: Final = 64
-"""Requests that a node begins in one iteration of the event loop."""
+"""Maximum number of requests that a node begins in one iteration of the event loop."""
 
 BATCHES_PER_REQUEST: Final = 16
 """Number of appended batches that count as one more request.
@@ -93,7 +93,7 @@ class Turn:
         return Share(self, nbytes)
 
     def _begin(self) -> None:
-        """Begin an iteration with the requests that were granted, and grant those of the next."""
+        """Begin an iteration with the granted requests, and grant requests of the next one."""
         if self._reserved:  # scheduled before the tasks that continue in the next iteration
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved

@@ -1,4 +1,4 @@
-"""Checks of arguments that hold several items, with errors that name the argument.
+"""Type checks of mapping, list and str arguments, with errors that name the argument.
 
 Without these checks a wrong argument would fail later, where it is first used, with an error such
 as "'int' object is not iterable".
@@ -46,7 +46,7 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
         try:
             items = iter(value)
         except TypeError:
-            pass  # raised below, because an error raised here would have this one as context
+            pass  # TypeError is raised below, where it does not have this error as its context
     if items is None:
         raise TypeError(
             f"{argument} must be a list or another iterable, as in {example}, not "

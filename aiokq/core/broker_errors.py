@@ -1,8 +1,8 @@
 """Exception classes of Kafka's error codes, made from the table in codes.py on first use.
 
-A process uses a few of the 130 classes, and creating all of them would take a fortieth of the time
-in which a broker starts. Type checkers read broker_errors.pyi. RequestTimeout (7) is in errors.py,
-because a client raises it for its own deadline too.
+A process uses few of the 133 classes, and creating all of them would lengthen a broker's start by a
+fortieth. Type checkers read broker_errors.pyi. RequestTimeout (7) is in errors.py, because a client
+raises it for its own deadline too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Clock`, the interface to wall-clock and monotonic time; timers are the event loop's."""
+"""`Clock`, the interface to wall-clock and monotonic time; the event loop provides the timers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Source of the current time; a simulation has a clock of its own."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start; never decreases. Equals the loop's `time()`."""
+        """Return seconds since an arbitrary start, as the loop's `time()` does; never decreases."""
         ...
 
     def timestamp_ms(self) -> int:

@@ -97,9 +97,9 @@ class HistogramBy(dict[str, Histogram]):
 
 
 class Gauge:
-    """A level: `value`, which its owner sets, plus the current values of all sources.
+    """A gauge: `value`, which its owner sets, plus the current values of all sources.
 
-    Each producer of a Cluster adds a source; the sum is exported.
+    Each producer of a Cluster, for example, is a source of `buffered_bytes`.
     """
 
     __slots__ = ("_sources", "value")
@@ -109,7 +109,7 @@ class Gauge:
         self._sources: dict[object, Callable[[], int]] = {}
 
     def add_source(self, source: Callable[[], int]) -> Callable[[], None]:
-        """Add `source()` to the level at every export; return a function that removes the source.
+        """Add `source()` to the gauge at every export; return a function that removes the source.
 
         Context: the source is called in the exporter's thread, so it must only read.
         """
@@ -142,7 +142,7 @@ class Total(Gauge):
 
 
 class GaugeBy:
-    """A level for each combination of label values; all values come from sources."""
+    """A gauge with labels: one value per combination of label values, all from sources."""
 
     __slots__ = ("_sources",)
 
@@ -171,7 +171,7 @@ class _Counters:
     name: str
 
     def __init__(self, name: str | None = None) -> None:
-        """Set all counters to zero. (Letting `dataclass` generate it would delay the import.)"""
+        """Set all counters to zero; written by hand, because generated code delays the import."""
         for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
             factory = each.default_factory
             value = each.default if factory is MISSING else factory()
@@ -415,4 +415,3 @@ TABLES: Final[Mapping[type[_Counters], tuple[Metric, ...]]] = {
 }
 
 METRICS: Final[tuple[Metric, ...]] = tuple(row for table in TABLES.values() for row in table)
-"""All metrics."""

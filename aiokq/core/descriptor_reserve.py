@@ -1,4 +1,4 @@
-"""Freeing of descriptors when few are available: first of a log file, then of an idle connection.
+"""Frees descriptors when few are available: by closing a log file, else an idle connection.
 
 The limit is per process, so files and connections are chosen from the whole process. If a server
 has no idle connection, another server closes one, possibly on another loop. An aborted connection
@@ -30,12 +30,12 @@ class DescriptorHolder(Protocol):
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the time since which one idle connection has been idle, on the monotonic clock.
+        """Return the time at which one idle connection became idle, on the monotonic clock.
 
         Context: any thread.
 
         Args:
-            behind: selects the connection by the number of connections that have been idle longer.
+            behind: number of connections that have been idle longer than the selected one.
 
         Returns:
             None if at most `behind` connections are idle.
@@ -81,7 +81,7 @@ class DescriptorReserve:
 
     def forget(self) -> None:
         """Remove all holders and caches."""
-        # Reentrant: garbage collection may end a holder in the thread that has the lock.
+        # Reentrant: a holder may be garbage-collected in the thread that holds the lock.
         self._guard = threading.RLock()
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()

@@ -72,7 +72,7 @@ class SocketOptions:
 
 
 class Listener(Protocol):
-    """Bound sockets with one port, which accept connections from `start_serving` on."""
+    """Bound sockets with one port; they accept connections after `start_serving`."""
 
     @property
     def port(self) -> int:

@@ -1,4 +1,4 @@
-"""Files of the operating system that are never synced, for data that is removed at close.
+"""Files of the operating system that are never synced, for brokers that keep no data.
 
 Nobody needs such data after a power failure, so syncing each change would only take time.
 """

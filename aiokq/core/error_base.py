@@ -37,7 +37,7 @@ class KafkaError(Exception):
         node: broker id, or "host:port" before the id is known.
         topic_partition: the partition, or the topic's name, that the error is about.
         api: Kafka's name of the request, as in "Produce".
-        attempt: number of attempts made when the error was raised, from 1.
+        attempt: number of attempts made when the error was raised; the first is 1.
     """
 
     retriable: bool = False

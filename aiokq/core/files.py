@@ -26,11 +26,12 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
 """Distance in bytes between the samples of `OsFile.cached`.
 
-It is Linux's default read-ahead, because ranges that are not cached are rarely smaller.
+It equals Linux's default read-ahead: an uncached range is rarely smaller, so that a sample usually
+falls into it.
 """
 
 _WHOLE_BYTES = 16 * 1024
-"""Size in bytes up to which `OsFile.cached` reads the complete range: faster than two samples."""
+"""Size in bytes up to which `OsFile.cached` reads the whole range; two samples take longer."""
 
 _LOAD_BYTES = 256 * 1024
 
@@ -269,7 +270,7 @@ class OsFile:
         except BlockingIOError:
             return b""
         except OSError as error:
-            # EOPNOTSUPP: unsupported by this file system; for other errors `pread` raises the cause
+            # EOPNOTSUPP: this file system does not support RWF_NOWAIT. `pread` raises other errors.
             self._tells = error.errno != errno.EOPNOTSUPP
             return self.pread(length, position)
         if got < length:
@@ -324,7 +325,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        # fdatasync does not write times, but it writes the size, which is all that a log needs.
+        # fdatasync writes data and size, but not the times, which a log does not need.
         getattr(os, "fdatasync", os.fsync)(self._fd)
 
     def size(self) -> int:

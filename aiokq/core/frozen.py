@@ -1,8 +1,8 @@
 """`frozen`, the decorator of value classes: frozen dataclasses with slots, compiled when needed.
 
 `dataclass(frozen=True, slots=True)` compiles eight functions per class, which takes half a
-millisecond. A client has about a hundred such classes, of which a process uses a few, and most of
-these it neither compares nor prints. So `__init__` is compiled when a class has several objects,
+millisecond. The client has about a hundred such classes. A process creates objects of a few of
+them, and compares or prints even fewer. So `__init__` is compiled when a class has several objects,
 and the other functions when one of them is called.
 """
 
@@ -152,7 +152,7 @@ def _complete(cls: Any) -> None:
 def _pattern(cls: Any, **options: bool) -> Any:
     """Return a new dataclass with the fields of `cls`, from which `cls` can copy the methods."""
     annotations: dict[str, object] = {}
-    # With a docstring, `dataclass` does not compute the signature for one.
+    # `dataclass` computes the signature, which takes time, for a class without a docstring.
     namespace: dict[str, Any] = {
         "__module__": cls.__module__,
         "__doc__": cls.__doc__ or cls.__name__,

@@ -21,7 +21,8 @@ class _Held:
     """The files that this process has locked, as (device, inode)."""
 
     def __init__(self) -> None:
-        self.guard = threading.RLock()  # reentrant: its holder may garbage-collect a FileLock
+        # Reentrant: a FileLock may be garbage-collected in the thread that holds this lock.
+        self.guard = threading.RLock()
         self.files: set[tuple[int, int]] = set()
         forks.watch(self)
 

@@ -25,11 +25,11 @@ _created: Final[dict[type, int]] = {}
 """Number of objects of each class without a constructor."""
 
 _getter: Final = getattr(collections, "_tuplegetter")  # noqa: B009 - unknown to type checkers
-"""Descriptor of a field, the one that `collections.namedtuple` uses."""
+"""The descriptor class that `collections.namedtuple` uses for fields."""
 
 
 class _Fields(tuple[Any, ...]):
-    """Base of the classes, with the methods that `collections.namedtuple` defines for each."""
+    """Base of all created classes, with the methods that `collections.namedtuple` gives a class."""
 
     __slots__ = ()
 

@@ -15,9 +15,9 @@ _SEPARATORS = str.maketrans("", "", "._- ")
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name with the smallest edit distance to `name`, if that distance is small.
 
-    Case and separators (`.`, `_`, `-`, space) are ignored. One edit is allowed in names of 3 to 5
-    letters, two up to 11 letters, three in longer names; an edit inserts, deletes or replaces a
-    letter, or swaps two neighbouring letters.
+    Case and separators (`.`, `_`, `-`, space) are ignored. The distance may be 1 for names of 3 to
+    5 letters, 2 for names of 6 to 11 letters, and 3 for longer names. It is the number of edits: an
+    edit inserts, deletes or replaces a letter, or swaps two neighbouring letters.
 
     Returns:
         The name as spelt in `known`, the first of several at the same distance; None if no name is
@@ -75,8 +75,8 @@ def _alike(a: str, b: str, most: int) -> int:
 def _distance(a: str, b: str, limit: int) -> int:
     """Return the optimal string alignment distance.
 
-    If the distance is above `limit`, any number above `limit` is returned. Cells further than
-    `limit` from the diagonal are left out, because they hold more than `limit`.
+    If the distance is above `limit`, any number above `limit` is returned. Cells of the matrix that
+    are further than `limit` from its diagonal are not computed, because they exceed `limit`.
     """
     far = limit + 1
     above: list[int] = []

@@ -27,7 +27,7 @@ class Option(NamedTuple):
     help: str
     metavar: str | None
     panel: str | None
-    """Heading in the help under which the option stands."""
+    """Heading under which the help lists the option."""
     minimum: float | None
     show_default: bool
     typed: Any

@@ -31,7 +31,7 @@ def cause_of(error: KafkaError) -> str:
 
 
 class _Run:
-    """One cause of failures at one place, since its first failure.
+    """The failures of one operation at one place with one cause, since the first of them.
 
     All times are in seconds on a monotonic clock.
 
@@ -44,7 +44,7 @@ class _Run:
         times: number of failures.
         records: number of failed records, for failures that count them.
         lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
-        told: whether the latest line says that the failure lasts.
+        told: whether the latest line reports the failure as lasting, so that its end is logged too.
         members: failed members, such as partitions. The run is over when all have recovered.
     """
 
@@ -96,9 +96,10 @@ class _Run:
 class Outages:
     """The lasting failures of one client, and their log lines.
 
-    Each cause at each place gets one line when it begins, one line a minute while it lasts, and one
-    line when it is over. A cause that comes and goes gets at most four lines a minute; the failures
-    in between are counted. Lines are warnings, or errors if records are lost. The last line is a
+    A place is what an operation concerns, such as a node, a group or a topic. Each cause of
+    failures at a place gets one line when it begins, one line a minute while it lasts, and one line
+    when it is over. A cause that comes and goes gets at most four lines a minute; the failures in
+    between are counted. Lines are warnings, or errors if records are lost. The last line is a
     warning too, so that a log of warnings shows that the failure is over. Consequences of an
     unreachable broker are logged at DEBUG.
 

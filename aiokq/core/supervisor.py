@@ -30,7 +30,7 @@ STILL_RUNNING_SECONDS: Final = 0.1
 
 
 class State(Enum):
-    """States of a Supervisor; transitions go down this list only."""
+    """States of a Supervisor; a state is followed only by a later state of this list."""
 
     NEW = auto()
     """Created, not bound to a loop."""

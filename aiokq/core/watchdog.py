@@ -80,7 +80,7 @@ class _Threads:
         forks.watch(self)
 
     def forget(self) -> None:
-        """Replace threads and lock in a forked child: a missing thread may hold the lock."""
+        """Replace threads and lock in a forked child: a thread of the parent may hold the lock."""
         self.lock = threading.Lock()
         self.of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread] = (
             weakref.WeakKeyDictionary()

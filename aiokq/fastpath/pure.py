@@ -99,7 +99,7 @@ def _octets(data: Buffer) -> memoryview:
 
 
 def crc32c_table(data: Buffer, value: int = 0) -> int:
-    """Compute the CRC-32C byte by byte in Python, hundreds of times slower than the packages."""
+    """Compute the CRC-32C byte by byte, hundreds of times slower than a package written in C."""
     crc = value ^ 0xFFFFFFFF
     table = _CRC_TABLE
     for byte in _octets(data):
@@ -127,7 +127,7 @@ def _times(matrix: Sequence[int], vector: int) -> int:
 
 def _zeros(length: int) -> list[int]:
     """Return the matrix that advances a CRC over `length` zero bytes."""
-    power = [0x82F63B78] + [1 << n for n in range(31)]  # one bit
+    power = [0x82F63B78] + [1 << n for n in range(31)]  # the matrix for one zero bit
     for _ in range(3):
         power = [_times(power, row) for row in power]
     out = [1 << n for n in range(32)]
@@ -150,7 +150,7 @@ def crc32c_cramjam() -> Checksum:
     shift = [[_times(over_block, n << 8 * byte) for n in range(256)] for byte in range(4)]
 
     def of_block(block: Buffer) -> int:
-        # A frame begins with a 10-byte identifier; then type, 24-bit length, CRC.
+        # A frame begins with a 10-byte identifier, a chunk type, a 24-bit length and a masked CRC.
         frame = bytes(snappy.compress(bytes(block)))
         crc = int.from_bytes(frame[14:18], "little") - 0xA282EAD8 & 0xFFFFFFFF
         return (crc << 15 | crc >> 17) & 0xFFFFFFFF

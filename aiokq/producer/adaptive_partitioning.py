@@ -1,6 +1,6 @@
-"""AdaptivePartitioning: the next partition for records without a key.
+"""AdaptivePartitioning: chooses the next partition for records without a key.
 
-The native core calls `choose` for the first record without a key, and whenever it has appended
+The `Accumulator` calls `choose` for the first record without a key, and whenever it has appended
 batch_size bytes of such records to one partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AdaptivePartitioning"]
 
 UNIFORM = -1
-"""Result of `choose` that leaves the choice, with equal weights, to the native core."""
+"""Result of `choose` that leaves the choice, with equal weights, to the `Accumulator`."""
 
 
 class AdaptivePartitioning:
@@ -30,8 +30,8 @@ class AdaptivePartitioning:
 
     Args:
         queues_of: returns the queues of a topic by partition.
-        stalled: returns the seconds for which a broker has been sent nothing although batches wait
-            for it.
+        stalled: returns for how many seconds nothing was sent to a broker although batches wait for
+            it.
         availability_timeout: seconds after which the partitions of a stalled broker are not
             chosen; 0 means that they may always be chosen.
     """
@@ -49,7 +49,7 @@ class AdaptivePartitioning:
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
-        """Return the partition for the next records; -1 leaves the choice to the native core."""
+        """Return the partition for the next records; -1 leaves the choice to the `Accumulator`."""
         timeout = self._availability_timeout
         queues = self._queues_of(topic)
         partitions: list[int] = []

@@ -20,7 +20,7 @@ HEADER_SIZE = 61
 
 
 class BatchSealer:
-    """Compresses and seals batches.
+    """Compresses and seals batches. A sealed batch is complete, except for the batch header.
 
     A batch is compressed with the codec set for its topic, or else with the producer's codec.
     Small batches are compressed on the event loop, large batches in the executor of `offload`.

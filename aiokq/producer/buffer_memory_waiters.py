@@ -1,4 +1,4 @@
-"""BufferMemoryWaiters: the calls that wait for buffer memory. The native core counts the memory."""
+"""BufferMemoryWaiters: the calls that wait for buffer memory, which the `Accumulator` counts."""
 
 from __future__ import annotations
 

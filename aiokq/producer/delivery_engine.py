@@ -51,7 +51,7 @@ class DeliveryEngine:
         guard: refuses appends on another event loop or in a forked child.
 
     Attributes:
-        accumulator: the native core, which has the open batches, buffer memory and Deliveries.
+        accumulator: has the open batches, the buffer memory and the Deliveries.
         appender: appends records to `accumulator`.
         completion: counts delivered and failed records, and has the unobserved failures.
         supervisor: owns all tasks of the producer.
@@ -243,7 +243,7 @@ class DeliveryEngine:
         )
         return ProducerIdSource(self._cluster, backoff)
 
-    # -- called by the native core
+    # -- called by the accumulator
 
     def _unknown_topic(self, topic: str) -> None:
         self.appender.metadata.unknown(topic)

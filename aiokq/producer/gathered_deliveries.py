@@ -1,4 +1,4 @@
-"""GatheredDeliveries: Deliveries that were created one by one, not by a native bulk append."""
+"""GatheredDeliveries: the Deliveries of records that were appended one by one or by `new_batch`."""
 
 from __future__ import annotations
 

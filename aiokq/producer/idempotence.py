@@ -212,7 +212,7 @@ class Sequences:
     def acknowledged(self, stamp: Stamp, count: int) -> None:
         """Record that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
-            return  # the stamp has an earlier epoch
+            return  # the stamp has an earlier epoch or another producer id
         self._expected = advance(stamp.base_sequence, count)
         if self.state is Numbering.FRESH:
             self._move(Numbering.RUNNING)

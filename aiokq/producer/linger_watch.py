@@ -25,8 +25,8 @@ class LingerWatch:
     one. When all records of the producer are awaited and no batch is in flight, lingering delays
     every caller (as Nagle's algorithm does). In this state, the open batches are closed and sent
     after one turn of the event loop without a new record. While a record is not awaited, or a batch
-    is in flight, batches linger as configured. Awaiting the Deliveries of a native bulk append
-    awaits each of its records; GatheredDeliveries await one record at a time.
+    is in flight, batches linger as configured. Awaiting the Deliveries of `append_many` or
+    `append_columns` awaits all of their records; GatheredDeliveries await one record at a time.
 
     A check is scheduled when a batch was opened or finished, never per record. Before `start`,
     changes are ignored.

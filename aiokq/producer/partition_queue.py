@@ -74,7 +74,7 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.slot: Slot | None = None
-        """The partition's slot in the native core; None until the core has created the slot."""
+        """The partition's slot in the accumulator; None until the accumulator has created it."""
         self.leader = -1
         self.leader_epoch = -1
         self.retry_at = 0.0
@@ -125,7 +125,7 @@ class PartitionQueue:
         window = self._window
         return len(window.batches) - window.in_flight + (self._open() is not None)
 
-    # -- new batches; the native slot calls batch_opened and batch_full, once per batch
+    # -- new batches; the Accumulator calls batch_opened and batch_full, once per batch
 
     def batch_opened(self, batch: Batch) -> None:
         """Register a new open batch and schedule the end of its linger.

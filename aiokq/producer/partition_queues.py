@@ -187,7 +187,7 @@ class PartitionQueues:
         return [queued for queue in self._all() for queued in queue.take_all()]
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch that the native core refused; remove it from its queue if it is in one."""
+        """Fail a batch that the accumulator refused; if it is in a queue, remove it from there."""
         queue = self._queues.get(batch.topic, {}).get(batch.partition)
         if queue is not None:
             queue.forget(batch)

@@ -1,4 +1,4 @@
-"""Partitioner: the protocol of custom partitioners; the native core has the default partitioner."""
+"""Partitioner: the protocol of custom partitioners; `Accumulator` has the default partitioner."""
 
 from __future__ import annotations
 

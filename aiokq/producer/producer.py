@@ -60,8 +60,8 @@ class Producer:
 
     Attributes:
         send_nowait: accepts a record without waiting, see `SendNowait`. Once the producer is
-            started, it is the native append itself, unless interceptors, serializers or a custom
-            partitioner are set.
+            started, it is the method `Accumulator.append` itself, unless interceptors, serializers
+            or a custom partitioner are set.
 
     Raises:
         ConfigError: a setting is unknown, out of range, or contradicts another.
@@ -101,7 +101,9 @@ class Producer:
         return self._settings.settings
 
     async def start(self) -> None:
-        """Bind to the running loop; a producer without a Cluster also waits for the first metadata.
+        """Bind to the running loop.
+
+        A producer that was not made by a Cluster also waits for the first metadata.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms, or every

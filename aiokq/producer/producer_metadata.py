@@ -1,6 +1,6 @@
-"""ProducerMetadata: passes the metadata of a producer's topics to the native core and the queues.
+"""ProducerMetadata: passes the metadata of a producer's topics to the accumulator and the queues.
 
-Records of a topic without metadata wait in the native core. A task looks the topic up for at most
+Records of a topic without metadata wait in the accumulator. A task looks the topic up for at most
 max_block_ms, or delivery_timeout_ms if that is shorter. Records of other topics do not wait.
 """
 
@@ -98,7 +98,7 @@ class ProducerMetadata:
         self._refusal: KafkaError | None = None
         self._closing = False
         self._followed: dict[str, TopicInfo | None] = {}
-        """The metadata that the queues were given, by watched topic.
+        """The metadata that was passed to the queues, by watched topic.
 
         None if the topic was deleted, or while its metadata is being passed to the queues.
         """
@@ -136,7 +136,7 @@ class ProducerMetadata:
         self._followed.clear()
 
     def unknown(self, topic: str) -> None:
-        """Start to look up a topic without metadata; called by the native core during an append."""
+        """Start to look up a topic without metadata; called by the accumulator during an append."""
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())
             # Spawn after the entry is stored: an eager task may end, and remove the entry, before

@@ -26,17 +26,17 @@ class QueueOwner(Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether batches do not linger, because a flush, a close or a wait for memory goes on."""
+        """Whether batches do not linger: a flush, a close or a wait for memory is in progress."""
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch; on a KafkaError, the batch's first record is refused."""
+        """Register a new open batch; if this raises a KafkaError, its first record is refused."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and seal a batch; return False if this goes on in the executor, or failed."""
+        """Compress and seal a batch; return False if this failed or continues in the executor."""
         ...
 
     def producer_id_needed(self) -> None:

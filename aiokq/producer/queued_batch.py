@@ -17,7 +17,7 @@ class QueuedBatch:
     """A closed batch and the state of its delivery.
 
     Attributes:
-        batch: the native batch with its Deliveries.
+        batch: the batch of the accumulator, with its records and Deliveries.
         deadline: monotonic seconds at which the batch fails if it is not acknowledged.
         sealed: whether the batch is ready to be sent: it is compressed, or has no codec.
         sealing: whether the batch is being compressed outside of the event loop.

@@ -94,7 +94,7 @@ class SendNowait(Protocol):
 
 
 class RecordAppender:
-    """Appends records to the native core; waits for memory and metadata if necessary.
+    """Appends records to the accumulator; waits for memory and metadata if necessary.
 
     Args:
         spawn: starts a task that belongs to the producer.
@@ -129,12 +129,12 @@ class RecordAppender:
 
     @property
     def send_nowait(self) -> SendNowait:
-        """The function that accepts a record without waiting; without hooks, the native append."""
+        """The function that accepts a record without waiting; without hooks, `append`."""
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
     def memory_freed(self) -> None:
-        """Grant the memory that the native core has freed to waiting calls."""
+        """Grant the memory that the accumulator has freed to waiting calls."""
         self._memory_waiters.freed()
 
     def close(self, error: KafkaError) -> None:
@@ -167,7 +167,7 @@ class RecordAppender:
         elif hooks is not None:
             record = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
         else:
-            # No check here: the native core raises TypeError for a value that is not bytes-like.
+            # No check here: the accumulator raises TypeError for a value that is not bytes-like.
             data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
             record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
         if hooks is not None:

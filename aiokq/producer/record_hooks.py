@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PreparedRecord(NamedTuple):
-    """The arguments of the native append, in the order of its parameters."""
+    """The arguments of `Accumulator.append`, in the order of its parameters."""
 
     topic: str
     value: Buffer | None
@@ -144,7 +144,7 @@ class RecordHooks:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> PreparedRecord:
-        """Run the interceptors and serializers; return the arguments of the native append.
+        """Run the interceptors and serializers; return the arguments of `Accumulator.append`.
 
         The partition is not chosen yet; `place` does that.
 
@@ -166,7 +166,7 @@ class RecordHooks:
             if (raised := passable(error, "a serializer")) is error:
                 raise
             raise raised from error
-        # No check here: the native core raises TypeError for a value that is not bytes-like.
+        # No check here: the accumulator raises TypeError for a value that is not bytes-like.
         return PreparedRecord(topic, value, key, partition, timestamp_ms, headers)  # type: ignore[arg-type]
 
     def place(self, record: PreparedRecord) -> PreparedRecord:

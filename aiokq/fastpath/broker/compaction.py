@@ -366,7 +366,10 @@ class KeptBatches:
             return True
 
     def stays_empty(self, producer_id, last_offset):
-        """Return whether the batch that ends with `last_offset` is kept without any record."""
+        """Return whether the batch that ends with `last_offset` is kept even if it has no records.
+
+        This holds for the batch before `upper_offset` and for the last batch of an active producer.
+        """
         if cython.compiled:
             return bool(aiokq_stays_empty(cython.address(self.keeping), producer_id, last_offset))
         else:

@@ -331,7 +331,7 @@ class Cursor:
 
     @property
     def exhausted(self):
-        """Whether a request for a record has reached the end."""
+        """Whether the cursor has reached the end of the data or the stop offset."""
         return self.ended
 
     @property

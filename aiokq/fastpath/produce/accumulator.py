@@ -863,8 +863,8 @@ def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> objec
     created = batch.created
     refused = {}
     targets = []
-    # The batch's memory is lent to its records while they take memory in other batches, so that it
-    # is never counted twice; the end of the batch frees it.
+    # The batch's memory is not counted while its records take memory in other batches, so that no
+    # record is counted twice. The end of the batch frees this memory.
     lent = batch.reserved
     accumulator.used -= lent
     try:
@@ -931,7 +931,8 @@ def _put(
 ) -> Batch:
     """Encode a record into the slot's open batch, or into a new batch if the open one is full.
 
-    `keyless` is the Route if `slot` is its sticky partition, which may change first; else None.
+    `keyless` is None, or the Route whose sticky partition is `slot`. In that case the sticky
+    partition may change before the record is encoded.
     """
     batch: Batch
     rest: cython.Py_ssize_t
@@ -1150,7 +1151,8 @@ def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ss
 def _headers_size(headers: object) -> cython.Py_ssize_t:
     """Return the encoded size of headers; -1 if they are not (str, bytes or None) tuples in a list.
 
-    A tuple serves as well as a list. The pure core raises an error instead of returning -1.
+    A tuple serves as well as a list. The pure core never returns -1: it converts other headers, or
+    raises an error.
     """
     if cython.compiled:
         size: cython.Py_ssize_t

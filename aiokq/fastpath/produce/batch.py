@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def data(self):
-        """The read-only result of the last stamp(); empty before it, and when the batch is done."""
+        """The result of the last stamp(); empty before the first, and when the batch is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
@@ -303,7 +303,7 @@ class Batch:
         return True
 
     def forward(self, targets):
-        """Redirect each Delivery to the one in `targets` at its index, because the records moved.
+        """Redirect each Delivery to the Delivery in `targets` at its index: the records moved.
 
         Raises:
             ValueError: the number of targets is not the number of records.
@@ -582,8 +582,9 @@ def report_bug(accumulator: Accumulator, where: object, error: object) -> object
 def refused_by(batch: Batch, where: object, error: object) -> object:
     """End a batch of one record, because a callback raised `error` for it.
 
-    A KafkaError refuses the record and is raised, as is an exception like KeyboardInterrupt, which
-    is no Exception. Any other exception is a bug: the record is accepted and fails.
+    A KafkaError refuses the record and is raised again. So is an exception that does not derive
+    from Exception, such as KeyboardInterrupt. Any other exception is a bug: the record is accepted
+    and fails.
     """
     if isinstance(error, KafkaError) or not isinstance(error, Exception):
         batch.fail(error)
