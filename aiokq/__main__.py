@@ -11,8 +11,8 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["broker"]:
         # `aiokq broker` starts without Typer and Rich, because importing them takes longer than the
-        # broker may take to start. Garbage collection during imports finds nothing; the broker
-        # enables it when it accepts connections.
+        # broker may take to start. Garbage collection during imports would find no garbage; the
+        # broker enables it when it accepts connections.
         gc.disable()
         from aiokq.broker.process import main as broker
 

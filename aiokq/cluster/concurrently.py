@@ -42,8 +42,8 @@ async def concurrently(
     except BaseException:
         for task in tasks:
             task.cancel()
-        # Close coroutines that never started, or Python warns that they were never awaited. Started
-        # coroutines end with the cancellation of their tasks.
+        # Close coroutines that never started; otherwise Python would warn that they were never
+        # awaited. Started coroutines end with the cancellation of their tasks.
         for call in calls:
             if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
                 call.close()

@@ -21,7 +21,7 @@ class EventStream:
     The stream is subscribed when it is created. It queues at most ``limit`` events. When the queue
     is full, the oldest event is dropped and counted in ``dropped``. When the stream or its cluster
     is closed, the iteration ends after the queued events. If several tasks iterate one stream, each
-    event goes to one of the tasks.
+    event is delivered to only one of the tasks.
 
     Raises:
         ValueError, TypeError: the limit is not an integer of at least 1.
@@ -92,7 +92,7 @@ class EventStream:
         return None
 
     def close(self) -> None:
-        """End the stream; queued events can still be taken. May be called more than once.
+        """End the stream; queued events can still be read. May be called more than once.
 
         In a forked child it does nothing.
 

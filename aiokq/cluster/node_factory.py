@@ -28,7 +28,7 @@ class NodeFactory:
 
     Args:
         supervisor: parent of the tasks that connect.
-        store: gets the state of connections and throttling.
+        store: receives changes of the state of brokers, and throttling.
         outages: logs brokers that do not answer.
         lost: called with the id of a broker that stopped answering, after the store was updated.
     """

@@ -42,7 +42,7 @@ logger = logging.getLogger("aiokq.connection")
 R = TypeVar("R", bound="Response")
 
 _CLOSE_TIMEOUT: Final = 1.0
-"""Maximum seconds that a closing connection takes to send what was written."""
+"""Maximum seconds that a closing connection takes to send its pending output."""
 
 # Seconds between the deadline of a request and its failure. After a long iteration the loop runs
 # timers before it reads responses that are already in the socket. With the delay, the loop reads

@@ -141,7 +141,7 @@ class FrameReader:
         # Memory of the partial frame. The view is kept between two reads: without a view, the pool
         # would consider the buffer free.
         self._frame: memoryview | None = None
-        self._room = 0  # bytes of `_frame` allocated so far for the frame
+        self._room = 0  # bytes of `_frame` that may be filled before more memory is allocated
         self._frame_size = 0
         self._allocated = 0  # bytes of the block that `_frame` keeps in use
         self._filled = 0

@@ -67,7 +67,7 @@ def str_argument(value: str, argument: str) -> str:
 
 
 def str_list_argument(value: str | Iterable[str], argument: str, example: str) -> list[str]:
-    """Return the distinct strings of an iterable, in order; a single str gives a list of one.
+    """Return the distinct strings of an iterable, in order; a single str counts as one item.
 
     Raises:
         TypeError: `value` is neither a str nor an iterable of str.

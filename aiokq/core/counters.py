@@ -164,7 +164,7 @@ class GaugeBy:
 
 
 class _Counters:
-    """Base of the counters of clients and brokers: registration for export, and samples."""
+    """Base of the counters of clients and brokers; registers them for export, yields samples."""
 
     __slots__ = ()
 

@@ -93,7 +93,7 @@ class Descriptors:
         reserve = min(RESERVE, limit // _LIMIT_SHARE)
         missing = reserve - (limit - self.used())
         if missing > 0 and self._opened and (now := self._now()) >= self._affordable_at:
-            # List again: many short connections may have come and gone since the last listing.
+            # List again: many counted descriptors may have been closed since the last listing.
             self._list(now)
             missing = reserve - (limit - self._listed)
         return max(0, missing)

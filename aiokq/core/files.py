@@ -145,7 +145,7 @@ class Files(Protocol):
         ...
 
     def link(self, src: Path, dst: Path) -> None:
-        """Give a file a second name. Raises OSError if that is impossible, as across disks."""
+        """Create `dst` as a hard link to `src`. Raises OSError, for example across file systems."""
         ...
 
     def sync_dir(self, path: Path) -> None:
@@ -278,7 +278,7 @@ class OsFile:
         return buffer
 
     def cached(self, length: int, position: int) -> bool:
-        # hot: benchmarks/raw_load.py; a preadv of one byte takes 0.6 µs, of 16 KiB 1.1 µs
+        # hot: benchmarks/raw_load.py; a preadv of 1 byte takes 0.6 µs, one of 16 KiB takes 1.1 µs
         if not length or not self._tells:
             return True
         fd, buffer = self._fd, (bytearray(1),)

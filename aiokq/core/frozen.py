@@ -23,7 +23,7 @@ _COMPILED: Final = ("__init__", "__repr__", "__eq__", "__hash__")
 """Methods that a class may not define itself."""
 
 _created: Final[dict[type, int]] = {}
-"""Number of objects of each class without a compiled `__init__`."""
+"""Number of objects created so far, for each class whose `__init__` is not compiled yet."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))

@@ -22,7 +22,7 @@ only one object in a process.
 """
 
 _created: Final[dict[type, int]] = {}
-"""Number of objects of each class without a constructor."""
+"""Number of objects created so far, for each class whose constructor is not compiled yet."""
 
 _getter: Final = getattr(collections, "_tuplegetter")  # noqa: B009 - unknown to type checkers
 """The descriptor class that `collections.namedtuple` uses for fields."""
@@ -33,7 +33,7 @@ class _Fields(tuple[Any, ...]):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # at runtime, these would be type hints of every subclass
+    if TYPE_CHECKING:  # at runtime, these annotations would be type hints of every subclass
         _fields: tuple[str, ...]
         _field_defaults: dict[str, object]
 

@@ -2,7 +2,7 @@
 
 Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core:
 
-- A new subscriber first receives the latest value of every key, unless it asked for no replay.
+- A new subscriber first receives the latest value of every key, unless `replay` is False.
 - A value equal to the latest is suppressed.
 - Values emitted while subscribers are being called are queued until all have been called (run to
   completion).

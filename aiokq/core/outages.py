@@ -98,7 +98,7 @@ class Outages:
 
     A place is what an operation concerns, such as a node, a group or a topic. Each cause of
     failures at a place gets one line when it begins, one line a minute while it lasts, and one line
-    when it is over. A cause that comes and goes gets at most four lines a minute; the failures in
+    when it is over. A cause that ends and recurs gets at most four lines a minute; the failures in
     between are counted. Lines are warnings, or errors if records are lost. The last line is a
     warning too, so that a log of warnings shows that the failure is over. Consequences of an
     unreachable broker are logged at DEBUG.

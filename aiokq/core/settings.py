@@ -1,4 +1,4 @@
-"""Base class of all client settings: Kafka's names, errors for unknown names, environment, files.
+"""Base class of all client settings, from keywords, environment variables and property files.
 
 Subclasses are in cluster, producer, consumer and admin. The broker's settings are a plain
 dataclass, because importing pydantic would delay its start by 90 ms. Tests:
@@ -254,7 +254,10 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """Wrapper of a bool given for a number: pydantic refuses the wrapper; errors show the bool."""
+    """Wrapper of a bool that was passed as a number.
+
+    Pydantic refuses the wrapper, and shows the bool in the error.
+    """
 
     def __init__(self, value: bool) -> None:
         self._value = value

@@ -345,7 +345,7 @@ def unwrap(
     The public API raises no ExceptionGroup.
 
     Args:
-        first: the exception that was raised first, if known; it is the one returned.
+        first: the exception that was raised first, if known; the call returns it.
     """
     # `__context__` is set with BaseException's own method, because a foreign class may forbid
     # setting attributes.

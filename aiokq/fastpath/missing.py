@@ -54,7 +54,7 @@ def _built(package: Path, name: str) -> bool:
 def _packages(distribution: Distribution) -> Iterator[Path]:
     """Yield the possible directories of a package: beside its metadata, or in its source tree.
 
-    The latter is the place of an editable installation.
+    The package of an editable installation is in the source tree.
     """
     yield Path(str(distribution.locate_file("aiokq"))).resolve()
     origin = distribution.read_text("direct_url.json")

@@ -17,7 +17,7 @@ import sys
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
+except ImportError:  # never raised; the Cython compiler requires `import cython`
     import cython
 
 if cython.compiled:

@@ -15,8 +15,8 @@ __all__ = ["final_error", "timed_out"]
 NO_SUCH_TOPIC = (3, 100)
 """UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID.
 
-A batch that expires after one of these errors fails with that error instead of a timeout, because a
-timeout would tell the user less.
+A batch that expires after one of these errors fails with that error instead of a timeout, because
+that error names the cause.
 """
 
 

@@ -70,7 +70,7 @@ class Interceptor:
     """
 
     def on_enqueue(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send, this one or another; called before serialization."""
+        """Return the record to send: `record` or another one. Called before serialization."""
         return record
 
     def on_batch(self, batch: BatchInfo) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders"]
 
 NEVER: Final = float("inf")
-"""A time that never comes."""
+"""A time that is never reached."""
 
 
 class QueueOwner(Protocol):

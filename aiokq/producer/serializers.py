@@ -18,7 +18,7 @@ Serialize: TypeAlias = Callable[[str, Headers | None, object], "Buffer | None"]
 
 @runtime_checkable
 class Serializer(Protocol):
-    """A serializer that is given the topic and the headers, like Kafka's own interface."""
+    """A serializer that also receives the topic and the headers, as Kafka's own serializers do."""
 
     def serialize(self, topic: str, headers: Headers | None, data: object) -> Buffer | None:
         """Return the bytes of `data`, which is not None; return None to write a null.

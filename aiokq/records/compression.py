@@ -364,7 +364,7 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
     The third item is whether the bound is the exact size.
 
     The library reports the same error for a truncated frame and for content larger than the limit.
-    The headers of the frame's blocks tell the two cases apart. Source: RFC 8878 section 3.1.1.
+    The headers of the frame's blocks distinguish the two cases. Source: RFC 8878 section 3.1.1.
     """
     import zstandard
 

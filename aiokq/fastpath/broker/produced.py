@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
+except ImportError:  # never raised; the Cython compiler requires `import cython`
     import cython
 
 if cython.compiled:

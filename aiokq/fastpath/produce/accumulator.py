@@ -24,7 +24,7 @@ from aiokq.fastpath.produce.refusals import bad_record, check_topic, no_partitio
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
+except ImportError:  # never raised; the Cython compiler requires `import cython`
     import cython
 
 if cython.compiled:

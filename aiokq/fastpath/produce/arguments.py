@@ -13,7 +13,7 @@ from aiokq.fastpath.produce.refusals import bad_headers, bad_partition, bad_time
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
+except ImportError:  # never raised; the Cython compiler requires `import cython`
     import cython
 
 if cython.compiled:

@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the compiler needs the name `cython` and finds it here
+except ImportError:  # never raised; the Cython compiler requires `import cython`
     import cython
 
 if cython.compiled:
@@ -464,7 +464,7 @@ def _wait_step(wait: Wait) -> object:
 
 @cython.cfunc
 def _wake_soon(wait: Wait) -> object:
-    """Let the loop call the callback of a wait that is not suspended, which wakes its task."""
+    """Schedule the callback of a wait that is not suspended; the callback wakes the task."""
     fn = wait.callback
     wait.callback = None
     if fn is not None:
