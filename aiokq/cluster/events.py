@@ -120,7 +120,7 @@ class TopicRemoved(_TopicEvent):
 
 @frozen
 class TopicRecreated(_TopicEvent):
-    """A topic was deleted and created again: its name is the same, its id and records are not."""
+    """A topic was deleted and created again under the same name, with a new id and new records."""
 
     previous_id: UUID
     topic_id: UUID

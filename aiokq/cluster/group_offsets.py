@@ -1,4 +1,4 @@
-"""Building of OffsetCommit and OffsetFetch requests and parsing of their responses.
+"""Builds OffsetCommit and OffsetFetch requests, and parses their responses.
 
 Shared by group members and the admin client, which route the requests and retry them.
 """

@@ -25,7 +25,7 @@ class LoopBinding:
         on_fork: called in a forked child, see `forks.Inherited`.
 
     Attributes:
-        guard: checks for the compiled core what `check` checks, usually by one comparison.
+        guard: makes the same check as `check` for `aiokq.fastpath`, usually with one comparison.
     """
 
     __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")

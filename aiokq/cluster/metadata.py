@@ -49,7 +49,7 @@ class BrokerInfo:
 
     @property
     def address(self) -> str:
-        """``host:port``, an IPv6 host in brackets."""
+        """``host:port``, with an IPv6 host in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 

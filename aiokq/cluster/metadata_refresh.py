@@ -101,7 +101,7 @@ class MetadataRefresher:
         """Loop times of the responses that reported each topic in use as missing.
 
         The tuple of a topic has the times of the first and the latest response in an uninterrupted
-        series with a code of `RETRIED_CODES`.
+        series of responses with a code of `RETRIED_CODES`.
         """
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []

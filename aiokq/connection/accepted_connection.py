@@ -68,7 +68,7 @@ class _Pause:
     MUTED: Final = 4
     """The client is throttled."""
     INVALID: Final = 8
-    """The client has sent bytes that are no requests; this reason remains."""
+    """The client has sent bytes that are not a request; reading never resumes."""
 
 
 class AcceptedConnection:

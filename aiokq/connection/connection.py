@@ -267,7 +267,7 @@ class Connection:
     def shut(self, reason: str) -> None:
         """Start to close the connection without waiting; requests in flight fail immediately.
 
-        Pending output is sent first. After a second, the connection is aborted.
+        Pending output is sent first. If this takes more than a second, the connection is aborted.
         """
         if self.error is None and not self.transport.closing:
             self.transport.close(Closed(reason))

@@ -33,7 +33,7 @@ A client that connects in a loop must not fill the disk.
 """
 
 LOOKED_AT: Final = 16
-"""Idle connections examined per call, so that no call takes long.
+"""Maximum number of idle connections that a call of `make_room` examines, to limit its duration.
 
 Connections with unsent output, or with an unread request in the socket, are not closed. They move
 to the end of `idle`, so that the next call examines other connections.

@@ -80,8 +80,8 @@ class FrameReader:
             allocates at most 2 MiB.
         scratch: receive buffer that readers of one loop share, so that an idle connection holds no
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
-            `buffer_updated` without returning to the loop. Only those of Windows' proactor loop do
-            not.
+            `buffer_updated` without returning to the loop. All transports do so, except those of
+            Windows' proactor loop.
         pool: source of the memory of large frames; may be shared under the same condition.
         spare: the memory budget. While it is ample, the read after a large frame receives one or
             more frames of the same size into memory that is taken without asking the budget. Only
@@ -356,8 +356,8 @@ class FrameReader:
 def foreign_protocol(start: bytes) -> str | None:
     """Return advice if the first 4 bytes suggest another protocol; `None` if they may be Kafka.
 
-    As the size of a frame, the bytes that suggest another protocol would mean at least 320 MiB. No
-    first frame is that large.
+    Interpreted as the size of a frame, the bytes that suggest another protocol mean at least 320
+    MiB. No first frame is that large.
     """
     if start[0] in _TLS_RECORD_TYPES and start[1] == 3 and start[2] <= 4:
         return (

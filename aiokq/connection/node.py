@@ -143,7 +143,7 @@ class Node:
         self._retry_at = 0.0
         self._outages = outages
         self._introduced = False
-        """Whether the log says that the node is up."""
+        """Whether the log reports the node as up."""
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
@@ -417,7 +417,7 @@ class Node:
             raise failure
         where = f"{host}:{port}"
         raise ConnectionLost(
-            # The error of each address, without repeated texts.
+            # The error of each address; an address that equals `where` is not repeated.
             f"cannot connect to {where}: "
             + "; ".join(r.removeprefix(f"{where}: ") for r in reasons),
             node=self.name,

@@ -305,7 +305,7 @@ class ResponseWriter:
             try:
                 answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, b"\0\0\0\0")
                 queued = int.from_bytes(answer, sys.byteorder)
-            except OSError:  # no such ioctl here: only the transport's own buffer counts
+            except OSError:  # no such ioctl: only the transport's own buffer is counted
                 queued = 0
         return self._transport.unsent, queued
 

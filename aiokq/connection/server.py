@@ -295,7 +295,7 @@ class Server:
     # -- inside
 
     async def _sweep(self) -> None:
-        """Periodically close idle and stalled connections, and log the counts of refused ones."""
+        """Periodically close idle and stalled connections, and log how many were refused."""
         limits = self.limits
         durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
         interval = min(max(min(durations) / 4, 0.05), 30.0)

@@ -45,9 +45,9 @@ class FrameReceiver(Protocol):
         """Handle the receipt of bytes that completed no frame."""
 
     def invalid_received(self, error: KafkaError) -> None:
-        """Handle bytes that are no frames, after all frames before them.
+        """Handle bytes that are not a frame. All frames before these bytes were reported.
 
-        No later bytes are reported. The receiver closes the connection, or lets it fail.
+        Later bytes are not reported. The receiver closes the connection, or lets it fail.
         """
 
     def lost(self, error: KafkaError) -> None:
@@ -126,7 +126,7 @@ class FrameTransport(asyncio.BufferedProtocol):
                 # A forked child closes its copy of the socket. An open copy would keep the
                 # connection open for the peer after this process has closed it.
                 self._descriptor = forks.Descriptor(sock.fileno())
-            except OSError as error:  # already reset; connection_lost follows
+            except OSError as error:  # the connection was reset; connection_lost will be called
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
         if self._ended:  # perhaps closed during the TLS handshake
             self._transport.abort()

@@ -23,7 +23,7 @@ Labels: TypeAlias = tuple[str, ...]
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds in seconds; one more bucket counts larger values."""
+"""Upper bounds of a latency histogram's buckets, in seconds; one more bucket has larger values."""
 
 
 class Metric(NamedTuple):

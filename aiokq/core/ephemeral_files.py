@@ -1,6 +1,6 @@
-"""Files of the operating system that are never synced, for brokers that keep no data.
+"""Files of the operating system that are never synced, for brokers whose data is not kept.
 
-Nobody needs such data after a power failure, so syncing each change would only take time.
+Nobody needs this data after a power failure, so syncing each change would only take time.
 """
 
 from __future__ import annotations

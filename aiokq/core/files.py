@@ -182,7 +182,7 @@ class Files(Protocol):
         ...
 
     def chmod(self, path: Path, mode: int) -> None:
-        """Set the permissions of a file, such as 0o400: nobody but root may write to it."""
+        """Set the permissions of a file. With 0o400, for example, only root may write to it."""
         ...
 
     def set_modified_ms(self, path: Path, timestamp_ms: int) -> None:

@@ -128,7 +128,7 @@ class Outages:
         """Record a failure of an operation that will be retried.
 
         Args:
-            what: one or two words with which the lines begin.
+            what: the operation that failed, in the words with which the lines begin.
             key: the place of the failure, as passed to `ended`.
             where: the place as the log lines show it, as names and values. The lines of a lasting
                 failure show the place of its first failure.

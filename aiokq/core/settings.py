@@ -295,7 +295,7 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    # Messages by setting: pydantic returns one for each branch of a union; they become one line.
+    # Messages by setting. For a union, pydantic returns one message per branch; they are joined.
     expected: dict[str, list[str]] = {}
     items = error.errors(include_url=False, include_context=True, include_input=True)
     for item in items:

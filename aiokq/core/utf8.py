@@ -1,4 +1,4 @@
-"""Checks that Kafka's protocol can hold a text: as UTF-8, with a length that fits into 16 bits."""
+"""Checks that a text fits Kafka's protocol: as UTF-8, with a length that fits into 16 bits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Client settings as frozen values without pydantic, and the tables that check them.
 
 Constructor keywords are checked here, because importing pydantic would delay the start by 100 ms.
-The tables accept values of the setting's own type, an int for a float, and text for a list. All
+The tables accept values of the setting's own type, an int for a float, and a str for a list. All
 other values are passed to the settings model, which converts them or raises the error, so that all
 other conversions and all error texts exist only there. `tools/generate_settings.py` generates the
 tables from the models.
@@ -45,7 +45,7 @@ class Row:
         choices: the allowed values.
         types: classes of which the value, or each of its items, is an instance.
         takes_callables: whether callables are allowed too.
-        splits: whether text is a comma-separated list.
+        splits: whether a str is a comma-separated list.
         before, after: functions of the model that convert the value before and after `kind`.
     """
 

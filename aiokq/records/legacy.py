@@ -117,7 +117,7 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
                 f"message of magic {header.magic}, codec {header.codec} inside a compressed one"
                 f" of magic {magic}"
             )
-        # Unlike in Kafka, inner checksums are not verified: the wrapper's checksum covers the bytes.
+        # Unlike in Kafka, inner checksums are not verified: the wrapper's checksum covers them.
         entry = content[position : position + header.size]
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
