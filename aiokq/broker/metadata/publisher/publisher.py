@@ -24,6 +24,7 @@ from aiokq.broker.metadata.configs.group_configs import GroupConfigs
 from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS, log_config, served_configs
 from aiokq.broker.metadata.image.metadata_delta import TopicState
 from aiokq.broker.metadata.publisher.opening import LogOpening
+from aiokq.broker.metadata.publisher.pace import Pace
 from aiokq.broker.metadata.publisher.topics import Topic, TopicRegistry
 from aiokq.broker.replica.partition import Partition
 from aiokq.core.errors import Closed, KafkaStorage
@@ -50,9 +51,6 @@ V = TypeVar("V")
 NO_EPOCH: Final = -1
 TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for name in row.server)
 """The broker settings that are the defaults of topic settings."""
-
-PARTITIONS_PER_TURN: Final = 32
-"""Number of logs opened or deleted before control returns to the loop."""
 
 
 class MetadataPublisher:
@@ -281,16 +279,13 @@ class MetadataPublisher:
         if not changed & TOPIC_DEFAULTS:
             return
         known: dict[tuple[tuple[str, str], ...], LogConfig] = {}  # most topics have equal settings
-        count = 0
+        pace = Pace(self._clock)
         for topic in list(self._applied):
             key = tuple(topic.configs.items())
             if key not in known:
                 known[key] = log_config(topic.configs, settings.current)
             self._configure(topic, topic.configs, known[key])
-            count += len(topic.partitions)
-            if count >= PARTITIONS_PER_TURN:
-                count = 0
-                await asyncio.sleep(0)
+            await pace.handled(len(topic.partitions))
 
     @staticmethod
     def _configure(topic: Topic, configs: Mapping[str, str], config: LogConfig) -> None:
@@ -351,6 +346,7 @@ class MetadataPublisher:
     async def _add_partitions(self, topic: Topic, state: TopicState) -> KafkaStorage | None:
         """Open the logs of new partitions; let other tasks run after every few logs."""
         failure: KafkaStorage | None = None
+        pace = Pace(self._clock)
         self._applied[topic] = state.partitions
         for index in range(len(topic.partitions), len(state.partitions)):
             image = state.partitions[index]
@@ -358,8 +354,7 @@ class MetadataPublisher:
             topic.partitions.append(partition)
             if self._node_id in image.replicas:
                 failure = self._open(partition) or failure
-            if index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
-                await asyncio.sleep(0)
+            await pace.handled()
         return failure
 
     def _open(self, partition: Partition) -> KafkaStorage | None:
@@ -422,12 +417,12 @@ class MetadataPublisher:
         self._applied.pop(topic, None)
         await self._opening.abandon(topic.partitions)
         failure: KafkaStorage | None = None
+        pace = Pace(self._clock)
         for partition in topic.partitions:
             changed.add(self._directories.directory_of(partition.name))
             partition.delete()
             failure = self._delete_log(partition) or failure
-            if partition.index % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
-                await asyncio.sleep(0)
+            await pace.handled()
         return failure
 
     def _delete_log(self, partition: Partition) -> KafkaStorage | None:

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from aiokq import wire
-from aiokq.broker.metadata.publisher.publisher import PARTITIONS_PER_TURN
+from aiokq.broker.metadata.publisher.pace import PARTITIONS_PER_TURN
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import Broker, batch, offsets, until
 
