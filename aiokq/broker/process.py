@@ -5,7 +5,6 @@ Exit codes: 0 stopped by a signal, 1 the node could not start or failed, 2 bad a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import errno
@@ -19,7 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.listeners import (
     HOST,
@@ -33,14 +32,14 @@ from aiokq.broker.config.listeners import (
     is_wildcard,
 )
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
-from aiokq.broker.config.setting import INT_MAX, shortened
+from aiokq.broker.config.setting import shortened
 from aiokq.broker.config.settings import (
-    PROFILES,
     BrokerSettings,
     broker_settings,
     log_directories,
     setting_name,
 )
+from aiokq.broker.options import Options, read_options
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import PORT_MAX, parse_number
@@ -76,7 +75,7 @@ def _run(arguments: Sequence[str]) -> int:
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     try:
         choice = _settings(options)
         settings = choice.settings
@@ -84,7 +83,7 @@ def _run(arguments: Sequence[str]) -> int:
         listeners = _listeners(settings, options)
         node_id = configured_node_id(settings) if options.node_id is None else options.node_id
         check_quorum(settings, listeners, node_id)
-        directories = options.data_dirs or log_directories(settings)
+        directories = list(options.data_dirs) or log_directories(settings)
         if "" in directories:
             raise ConfigError(
                 "--data-dir: the path is empty; name a directory, or omit it to keep nothing"
@@ -134,123 +133,17 @@ class Choice(NamedTuple):
     reason: str | None
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line, without the usage."""
+def _options(arguments: Sequence[str]) -> Options:
+    """Return the options of a command line; end the process if they have an error."""
+    options = read_options(arguments)
+    if options is None:
+        from aiokq.broker.option_parser import parse_options
 
-    def error(self, message: str) -> NoReturn:
-        # Users of kafka-server-start may pass a properties file and --override NAME=VALUE.
-        if "--override" in message:
-            message += ": use --set NAME=VALUE"
-        elif message.endswith(".properties"):
-            message += ": use --config FILE"
-        sys.exit(_complain(f"{message} (see {self.prog} --help)", BAD_ARGUMENTS))
+        options = parse_options(arguments, lambda message: _complain(message, BAD_ARGUMENTS))
+    return options
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="aiokq broker",
-        description="Run an embedded Kafka broker as a process; any Kafka client works with it.",
-        formatter_class=_formatter,
-    )
-    add = parser.add_argument
-    add(
-        "--host",
-        help=(
-            "address of the first listener (default: that in the setting listeners, else 127.0.0.1)"
-        ),
-    )
-    add(
-        "--port",
-        type=_port,
-        help=(
-            "port of the first listener, 0 for a free one (default: that in the setting listeners, "
-            "else 9092)"
-        ),
-    )
-    add(
-        "--advertise",
-        metavar="HOST[:PORT]",
-        help=(
-            "address that clients of the first listener connect to (default: that in the setting "
-            "advertised.listeners, else the listener's own address)"
-        ),
-    )
-    add(
-        "--data-dir",
-        action="append",
-        metavar="DIR",
-        dest="data_dirs",
-        help="log directory in Kafka's format; may be repeated; without it, nothing is kept",
-    )
-    add(
-        "--node-id",
-        type=_node_id,
-        metavar="N",
-        help=(
-            "id of this node (default: node.id of the settings, else the id stored in the log "
-            "directory, else 0)"
-        ),
-    )
-    add(
-        "--profile",
-        choices=tuple(PROFILES),
-        help=(
-            "defaults of the settings: `kafka` has Kafka's defaults, `dev` has short waits "
-            "(default: `kafka` with --config; else `dev` if nothing is kept, or if the broker "
-            "runs at a terminal with a new data directory; else `kafka`)"
-        ),
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        dest="assignments",
-        help="set a broker setting by Kafka's name, for example num.partitions=4; may be repeated",
-    )
-    add(
-        "--config",
-        metavar="FILE",
-        help="properties file with broker settings; --set takes precedence",
-    )
-    add(
-        "--metrics-port",
-        type=_port,
-        metavar="PORT",
-        help="port on which Prometheus metrics are served",
-    )
-    add("--json", action="store_true", help="print the address line as JSON")
-    return parser
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Return a formatter as wide as the terminal, without the slow import of `shutil`."""
-    try:
-        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        columns = 80
-    return argparse.HelpFormatter(prog, width=columns - 2)
-
-
-def _port(text: str) -> int:
-    try:
-        return parse_number(text, PORT_MAX)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"the port must be 0 to {PORT_MAX}, not {shortened(repr(text))}"
-        ) from None
-
-
-def _node_id(text: str) -> int:
-    try:
-        return parse_number(text, INT_MAX)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"the node id must be 0 to {INT_MAX}, not {shortened(repr(text))}"
-        ) from None
-
-
-def _settings(options: argparse.Namespace) -> Choice:
+def _settings(options: Options) -> Choice:
     given: dict[str, object] = {}
     if options.config is not None:
         given.update(_properties(options.config))
@@ -292,7 +185,7 @@ def _properties(path: str) -> dict[str, str]:
         ) from None
 
 
-def _default_profile(options: argparse.Namespace, directories: Sequence[str]) -> tuple[str, str]:
+def _default_profile(options: Options, directories: Sequence[str]) -> tuple[str, str]:
     """Return the profile to use if --profile is not given, and the reason for it."""
     if options.config is not None:
         return "kafka", "--config is given"
@@ -305,7 +198,7 @@ def _default_profile(options: argparse.Namespace, directories: Sequence[str]) ->
     return "kafka", "the broker does not run at a terminal"
 
 
-def _listeners(settings: BrokerSettings, options: argparse.Namespace) -> Listeners:
+def _listeners(settings: BrokerSettings, options: Options) -> Listeners:
     """Return the listeners that settings and flags describe.
 
     Raises:
@@ -409,7 +302,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    options: argparse.Namespace,
+    options: Options,
     choice: Choice,
     place: Place,
     listeners: Listeners,
@@ -512,7 +405,7 @@ def _unused_line(settings: BrokerSettings, listeners: Listeners) -> str:
 
 def _address_line(
     node: BrokerNode,
-    options: argparse.Namespace,
+    options: Options,
     choice: Choice,
     place: Place,
     listeners: Listeners,

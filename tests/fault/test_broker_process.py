@@ -27,7 +27,9 @@ HUGE = "9" * 5000  # `int` refuses more than 4300 digits
 OVERRIDES = "max.connections.per.ip.overrides"
 VOTERS = "controller.quorum.voters"
 SERVERS = "controller.quorum.bootstrap.servers"
-FORBIDDEN = ("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click")
+FORBIDDEN = (
+    *("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click", "argparse", "gettext"),
+)
 
 
 def run(*arguments: str, timeout: float = 20, **options) -> subprocess.CompletedProcess[str]:

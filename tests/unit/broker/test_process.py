@@ -43,9 +43,7 @@ def test_an_empty_data_dir_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 def test_set_takes_precedence_in_any_spelling(tmp_path: Path) -> None:
     """A name may have `_` in one place and `.` in the other."""
     (tmp_path / "config").write_text("num.partitions=2\nbroker.rack=r\n")
-    options = process._parser().parse_args(
-        ["--config", str(tmp_path / "config"), "--set", "num_partitions=3"]
-    )
+    options = process._options(["--config", str(tmp_path / "config"), "--set", "num_partitions=3"])
     settings = process._settings(options).settings
     assert (settings.num_partitions, settings.broker_rack) == (3, "r")
 

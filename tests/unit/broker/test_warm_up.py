@@ -25,6 +25,8 @@ from tests.sim.harness.simulation import Simulation, run
 NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.embedded",  # imported already where it is used
     "aiokq.broker.loop_thread",
+    "aiokq.broker.option_parser",
+    "aiokq.broker.options",
     "aiokq.broker.process",
     "aiokq.broker.config.roles",
     "aiokq.broker.inspection",  # for `aiokq log`
