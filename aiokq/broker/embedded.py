@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import functools
+import importlib
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
+from aiokq import fastpath
 from aiokq.broker.config.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
 from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
@@ -434,10 +436,15 @@ class EmbeddedCluster:
             OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
             KafkaStorage: the directory is in use, it has an I/O error, or its data is damaged.
             WrongLoop: this process was forked from the cluster's process.
+            ImportError: aiokq's compiled core is not of one build; the error says what to do.
         """
         self._refuse_forked()
         if self._pid:
             raise ConfigError("this embedded cluster is already running")
+        if fastpath.COMPILED:
+            # Otherwise the node would import it after its start; an error would end the node, and
+            # its clients would only see lost connections. It takes 2 ms.
+            importlib.import_module("aiokq.fastpath.broker")
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files
         if self._data_dir is not None:

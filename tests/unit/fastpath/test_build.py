@@ -264,6 +264,29 @@ def test_a_broker_of_two_builds_ends_with_one_line(copy: Path) -> None:
     assert doctor.returncode == 1
 
 
+@built
+@pytest.mark.parametrize("entry", ["async with", "with"])
+def test_an_embedded_cluster_of_two_builds_does_not_start(copy: Path, entry: str) -> None:
+    """Regression: it started, logged the error, and then its clients' requests timed out."""
+    file = file_of("aiokq.fastpath.broker._compaction", copy)
+    ours = str(load("", True)["SOURCE_HASH"]).encode()
+    file.write_bytes(file.read_bytes().replace(ours, b"0" * len(ours)))
+    code = f"""
+import asyncio, aiokq
+async def main():
+    {entry} aiokq.EmbeddedCluster():
+        print("started")
+asyncio.run(main())
+"""
+    done = run(code, cwd=copy.parent)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ImportError: aiokq's compiled core is not of one build: ")
+    assert "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1" in line
+    assert run(code, cwd=copy.parent, AIOKQ_PURE="1").stdout == "started\n"
+
+
 LOADED = "print(*sorted(name for name in sys.modules if name.startswith('aiokq.fastpath')))"
 
 
