@@ -2,12 +2,13 @@
 
     python tools/generate_messages.py DescribeLogDirs              # aiokq/wire/describe_log_dirs.py
     python tools/generate_messages.py --module group_records OffsetCommitKey OffsetCommitValue
-    python tools/generate_messages.py --exports [--check]          # lists of the existing messages
+    python tools/generate_messages.py --exports [--check]          # lists and headlines
 
 An API is named without `Request` or `Response`; both are written to one file. With `--module` the
 names are schemas that are not requests (contents of records, the consumer protocol). `--exports`
 writes `aiokq/wire/__init__.pyi` and the tables between the markers in `catalog.py` from the
-existing files; with `--check` it writes nothing, and the exit code is 1 if a file is out of date.
+existing files, and the headlines of those files from `api_purposes.py`; with `--check` it writes
+nothing, and the exit code is 1 if a file is out of date.
 
 The definitions are read from `.cache/kafka`, which `make kafka` fills. An existing file is
 overwritten only with `--force`: drafts are committed and then maintained by hand, and
@@ -32,6 +33,7 @@ from collections import Counter
 from pathlib import Path
 
 from tools import kafka_schema
+from tools.api_purposes import headline_of
 from tools.kafka_schema import Definition, snake_case, versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -351,8 +353,12 @@ STUB_HEAD = '''\
 
 
 def exports() -> dict[Path, str]:
-    """Return the texts of `aiokq/wire/__init__.pyi` and `catalog.py` for the files that exist."""
+    """Return the texts of `__init__.pyi`, `catalog.py` and the message files in `aiokq/wire`.
+
+    Of a message file, only the headline is replaced.
+    """
     modules = exported()
+    headlines = {}
     rows = []
     for module, names in modules.items():
         lines = textwrap.wrap(" ".join(names), 80)
@@ -360,16 +366,19 @@ def exports() -> dict[Path, str]:
         rows.append(f'    "{module}": (\n{quoted}    ),')
     apis = []
     for module in modules:
-        text = (WIRE / f"{module}.py").read_text()
+        file = WIRE / f"{module}.py"
+        text = file.read_text()
         for request, key, name in re.findall(
             r'class (\w+)\(Request\[.*?API_KEY = (\d+)\s+NAME = "(\w+)"', text, re.DOTALL
         ):
             apis.append((int(key), f'    {key}: ("{name}", "{module}", "{request}"),'))
+            rest = text.partition("\n")[2]
+            headlines[file] = f'"""{headline_of(name, int(key))}"""\n{rest}'
     path = WIRE / "catalog.py"
     catalog = _replaced(path.read_text(), "modules", rows)
     catalog = _replaced(catalog, "apis", [row for _, row in sorted(apis)])
     texts = {path: catalog, WIRE / "__init__.pyi": _stub(modules)}
-    return {path: _formatted(text, path) for path, text in texts.items()}
+    return {path: _formatted(text, path) for path, text in texts.items()} | headlines
 
 
 def _stub(modules: dict[str, list[str]]) -> str:
@@ -460,7 +469,7 @@ def main() -> None:
         if options.module:
             headline = f"Schemas of the {module.replace('_', ' ')}, all versions."
         else:
-            headline = f"The {_base(names[0])} API (key {messages[0]['apiKey']}), all versions."
+            headline = headline_of(_base(names[0]), messages[0]["apiKey"])
         draft = Draft(messages, class_names(messages, taken))
         path.write_text(draft.source(headline))
         subprocess.run(["ruff", "format", "-q", str(path)], check=True)

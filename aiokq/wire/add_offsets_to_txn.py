@@ -1,4 +1,4 @@
-"""The AddOffsetsToTxn API (key 25), all versions."""
+"""AddOffsetsToTxn (API key 25): add a group's commits of offsets to a transaction."""
 
 from __future__ import annotations
 

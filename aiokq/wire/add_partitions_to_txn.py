@@ -1,4 +1,4 @@
-"""The AddPartitionsToTxn API (key 24), all versions."""
+"""AddPartitionsToTxn (API key 24): add partitions to a transaction, before their first record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AlterClientQuotas API (key 49), all versions."""
+"""AlterClientQuotas (API key 49): change the quotas of users, client ids and addresses."""
 
 from __future__ import annotations
 

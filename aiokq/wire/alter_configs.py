@@ -1,4 +1,4 @@
-"""The AlterConfigs API (key 33), all versions."""
+"""AlterConfigs (API key 33): replace all configs of topics, brokers or groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AlterPartitionReassignments API (key 45), all versions."""
+"""AlterPartitionReassignments (API key 45): move replicas of partitions to other brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AlterUserScramCredentials API (key 51), all versions."""
+"""AlterUserScramCredentials (API key 51): set or delete the SCRAM credentials of users."""
 
 from __future__ import annotations
 

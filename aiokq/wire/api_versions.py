@@ -1,4 +1,4 @@
-"""The ApiVersions API (key 18), all versions."""
+"""ApiVersions (API key 18): return the APIs and versions that a broker serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ConsumerGroupDescribe API (key 69), all versions."""
+"""ConsumerGroupDescribe (API key 69): describe groups of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 

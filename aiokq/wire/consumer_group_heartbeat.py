@@ -1,4 +1,4 @@
-"""The ConsumerGroupHeartbeat API (key 68), all versions."""
+"""ConsumerGroupHeartbeat (API key 68): join, stay in or leave a group of the consumer protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CreateAcls API (key 30), all versions."""
+"""CreateAcls (API key 30): create access control lists (ACLs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CreatePartitions API (key 37), all versions."""
+"""CreatePartitions (API key 37): add partitions to topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CreateTopics API (key 19), all versions."""
+"""CreateTopics (API key 19): create topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DeleteAcls API (key 31), all versions."""
+"""DeleteAcls (API key 31): delete the access control lists (ACLs) that match filters."""
 
 from __future__ import annotations
 

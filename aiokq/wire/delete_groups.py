@@ -1,4 +1,4 @@
-"""The DeleteGroups API (key 42), all versions."""
+"""DeleteGroups (API key 42): delete groups and their committed offsets."""
 
 from __future__ import annotations
 

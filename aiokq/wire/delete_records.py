@@ -1,4 +1,4 @@
-"""The DeleteRecords API (key 21), all versions."""
+"""DeleteRecords (API key 21): delete the records of partitions before given offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DeleteTopics API (key 20), all versions."""
+"""DeleteTopics (API key 20): delete topics."""
 
 from __future__ import annotations
 

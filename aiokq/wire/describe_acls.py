@@ -1,4 +1,4 @@
-"""The DescribeAcls API (key 29), all versions."""
+"""DescribeAcls (API key 29): list the access control lists (ACLs) that match a filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DescribeClientQuotas API (key 48), all versions."""
+"""DescribeClientQuotas (API key 48): list the quotas of users, client ids and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DescribeCluster API (key 60), all versions."""
+"""DescribeCluster (API key 60): describe the brokers, the controller and the id of the cluster."""
 
 from __future__ import annotations
 

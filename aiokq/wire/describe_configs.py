@@ -1,4 +1,4 @@
-"""The DescribeConfigs API (key 32), all versions."""
+"""DescribeConfigs (API key 32): describe the configs of topics, brokers or groups."""
 
 from __future__ import annotations
 

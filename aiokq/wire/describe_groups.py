@@ -1,4 +1,4 @@
-"""The DescribeGroups API (key 15), all versions."""
+"""DescribeGroups (API key 15): describe groups of the classic protocol and their members."""
 
 from __future__ import annotations
 

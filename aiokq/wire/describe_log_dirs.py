@@ -1,4 +1,4 @@
-"""The DescribeLogDirs API (key 35), all versions."""
+"""DescribeLogDirs (API key 35): describe the log directories and replicas of a broker."""
 
 from __future__ import annotations
 

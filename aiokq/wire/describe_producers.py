@@ -1,4 +1,4 @@
-"""The DescribeProducers API (key 61), all versions."""
+"""DescribeProducers (API key 61): describe the active producers of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DescribeQuorum API (key 55), all versions."""
+"""DescribeQuorum (API key 55): describe the KRaft quorum of the metadata log."""
 
 from __future__ import annotations
 

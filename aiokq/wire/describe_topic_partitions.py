@@ -1,4 +1,4 @@
-"""The DescribeTopicPartitions API (key 75), all versions."""
+"""DescribeTopicPartitions (API key 75): describe the partitions of topics, page by page."""
 
 from __future__ import annotations
 

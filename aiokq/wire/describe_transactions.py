@@ -1,4 +1,4 @@
-"""The DescribeTransactions API (key 65), all versions."""
+"""DescribeTransactions (API key 65): describe transactions by transactional id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DescribeUserScramCredentials API (key 50), all versions."""
+"""DescribeUserScramCredentials (API key 50): list the SCRAM mechanisms of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ElectLeaders API (key 43), all versions."""
+"""ElectLeaders (API key 43): elect the leaders of partitions."""
 
 from __future__ import annotations
 

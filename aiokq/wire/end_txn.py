@@ -1,4 +1,4 @@
-"""The EndTxn API (key 26), all versions."""
+"""EndTxn (API key 26): commit or abort a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Fetch API (key 1), all versions."""
+"""Fetch (API key 1): read batches of records from partitions."""
 
 from __future__ import annotations
 

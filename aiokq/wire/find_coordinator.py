@@ -1,4 +1,4 @@
-"""The FindCoordinator API (key 10), all versions."""
+"""FindCoordinator (API key 10): find the broker that coordinates a group or transactional id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Heartbeat API (key 12), all versions."""
+"""Heartbeat (API key 12): keep a member of a classic group alive, and learn of rebalances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The IncrementalAlterConfigs API (key 44), all versions."""
+"""IncrementalAlterConfigs (API key 44): change single configs of topics, brokers or groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The InitProducerId API (key 22), all versions."""
+"""InitProducerId (API key 22): obtain a producer id and epoch, and fence older producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JoinGroup API (key 11), all versions."""
+"""JoinGroup (API key 11): join a classic group, and take part in its next generation."""
 
 from __future__ import annotations
 

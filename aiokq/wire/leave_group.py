@@ -1,4 +1,4 @@
-"""The LeaveGroup API (key 13), all versions."""
+"""LeaveGroup (API key 13): remove members from a classic group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ListConfigResources API (key 74), all versions."""
+"""ListConfigResources (API key 74): list the resources that have configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ListGroups API (key 16), all versions."""
+"""ListGroups (API key 16): list the groups that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ListOffsets API (key 2), all versions."""
+"""ListOffsets (API key 2): find offsets of partitions by timestamp, or their first or last offset."""
 
 from __future__ import annotations
 

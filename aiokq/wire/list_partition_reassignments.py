@@ -1,4 +1,4 @@
-"""The ListPartitionReassignments API (key 46), all versions."""
+"""ListPartitionReassignments (API key 46): list the reassignments in progress."""
 
 from __future__ import annotations
 

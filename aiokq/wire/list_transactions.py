@@ -1,4 +1,4 @@
-"""The ListTransactions API (key 66), all versions."""
+"""ListTransactions (API key 66): list the transactions that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Metadata API (key 3), all versions."""
+"""Metadata (API key 3): describe brokers, topics, and the leaders of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OffsetCommit API (key 8), all versions."""
+"""OffsetCommit (API key 8): commit offsets of a group."""
 
 from __future__ import annotations
 

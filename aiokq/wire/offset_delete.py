@@ -1,4 +1,4 @@
-"""The OffsetDelete API (key 47), all versions."""
+"""OffsetDelete (API key 47): delete committed offsets of a group."""
 
 from __future__ import annotations
 

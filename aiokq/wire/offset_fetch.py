@@ -1,4 +1,4 @@
-"""The OffsetFetch API (key 9), all versions."""
+"""OffsetFetch (API key 9): return the committed offsets of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OffsetForLeaderEpoch API (key 23), all versions."""
+"""OffsetForLeaderEpoch (API key 23): return the end offset of a leader epoch in partitions."""
 
 from __future__ import annotations
 

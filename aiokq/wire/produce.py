@@ -1,4 +1,4 @@
-"""The Produce API (key 0), all versions."""
+"""Produce (API key 0): append batches of records to partitions."""
 
 from __future__ import annotations
 

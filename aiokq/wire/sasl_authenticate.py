@@ -1,4 +1,4 @@
-"""The SaslAuthenticate API (key 36), all versions."""
+"""SaslAuthenticate (API key 36): send one message of a SASL exchange."""
 
 from __future__ import annotations
 

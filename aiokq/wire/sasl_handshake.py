@@ -1,4 +1,4 @@
-"""The SaslHandshake API (key 17), all versions."""
+"""SaslHandshake (API key 17): choose the SASL mechanism of a connection."""
 
 from __future__ import annotations
 

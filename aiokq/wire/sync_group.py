@@ -1,4 +1,4 @@
-"""The SyncGroup API (key 14), all versions."""
+"""SyncGroup (API key 14): receive a member's assignment; the leader sends all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TxnOffsetCommit API (key 28), all versions."""
+"""TxnOffsetCommit (API key 28): commit offsets of a group as part of a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The UnregisterBroker API (key 64), all versions."""
+"""UnregisterBroker (API key 64): remove the registration of a broker."""
 
 from __future__ import annotations
 

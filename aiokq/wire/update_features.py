@@ -1,4 +1,4 @@
-"""The UpdateFeatures API (key 57), all versions."""
+"""UpdateFeatures (API key 57): change the levels of the cluster's features."""
 
 from __future__ import annotations
 

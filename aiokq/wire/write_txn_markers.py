@@ -1,4 +1,4 @@
-"""The WriteTxnMarkers API (key 27), all versions."""
+"""WriteTxnMarkers (API key 27): write the end of transactions to partitions (between brokers)."""
 
 from __future__ import annotations
 

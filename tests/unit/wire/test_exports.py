@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from aiokq import wire
 from aiokq.wire.catalog import API_NAMES, APIS, MODULES
 from aiokq.wire.struct import Struct
 from tools import generate_messages
+from tools.api_purposes import PURPOSES, headline_of
 
 
 def test_all_names_can_be_imported_and_are_what_they_say() -> None:
@@ -30,6 +32,15 @@ def test_the_generated_lists_are_current() -> None:
     assert [name for name in wire.__all__ if isinstance_struct(name)] == names
     for path, text in generate_messages.exports().items():
         assert path.read_text() == text
+
+
+def test_each_api_has_a_purpose_in_its_headline() -> None:
+    """Readers of a module learn what its requests do."""
+    assert {name for name, _, _ in APIS.values()} == PURPOSES.keys()
+    for key, (name, module, _) in APIS.items():
+        document = importlib.import_module(f"aiokq.wire.{module}").__doc__
+        assert document == f"{name} (API key {key}): {PURPOSES[name]}."
+    assert headline_of("New", 99) == "New (API key 99): its request and its response."
 
 
 def isinstance_struct(name: str) -> bool:
