@@ -49,7 +49,7 @@ PURPOSES: Final = {
     "LeaveGroup": "remove members from a classic group",
     "ListConfigResources": "list the resources that have configs",
     "ListGroups": "list the groups that a broker coordinates",
-    "ListOffsets": "find offsets of partitions by timestamp, or their first or last offset",
+    "ListOffsets": "find offsets of partitions by timestamp, or the first or last one",
     "ListPartitionReassignments": "list the reassignments in progress",
     "ListTransactions": "list the transactions that a broker coordinates",
     "Metadata": "describe brokers, topics, and the leaders of partitions",

@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2): find offsets of partitions by timestamp, or their first or last offset."""
+"""ListOffsets (API key 2): find offsets of partitions by timestamp, or the first or last one."""
 
 from __future__ import annotations
 
