@@ -20,33 +20,27 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.log.config import INT_MAX, LogConfig
-from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.log.recovery import open_log
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
-from aiokq.broker.metadata.image.records import METADATA_VERSION, TRANSACTION_MARKERS
-from aiokq.broker.metadata.log.covered_segments import set_damaged_aside
-from aiokq.broker.metadata.log.quorum_state import (
-    QuorumState,
-    read_quorum_state,
-    write_quorum_state,
+from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
+from aiokq.broker.metadata.log.log_opening import (
+    METADATA_PARTITION,
+    next_epoch,
+    open_log_files,
+    write_epoch,
 )
+from aiokq.broker.metadata.log.metadata_batches import encode_metadata_batches
+from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import (
-    MAX_BATCH_BYTES,
     SnapshotId,
     list_snapshots,
-    remove_unfinished_snapshots,
     snapshot_path,
     write_snapshot,
 )
-from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage, RecordTooLarge
+from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.core.frozen import frozen
-from aiokq.core.types import TopicPartition
-from aiokq.records.header import HEADER_SIZE, Checksum, read_header
+from aiokq.records.header import Checksum, read_header
 from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
-from aiokq.records.record import RawRecord, encode_batch
-from aiokq.wire.cluster_metadata_records import FeatureLevelRecord
 from aiokq.wire.quorum_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -59,21 +53,15 @@ if TYPE_CHECKING:
     from aiokq.broker.log.open_files import OpenFiles
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.broker.metadata.image.image import MetadataImage
-    from aiokq.broker.metadata.log.metadata_reader import MetadataState, TornTail
+    from aiokq.broker.metadata.log.metadata_reader import MetadataState
     from aiokq.core.files import Files
     from aiokq.wire.struct import Message
 
-__all__ = ["METADATA_PARTITION", "METADATA_TOPIC_ID", "ClusterMetadataLog", "LogLimits"]
+__all__ = ["ClusterMetadataLog", "LogLimits"]
 
 logger = logging.getLogger("aiokq.broker")
 
-METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
-METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
-
 _CONTROLS: Final = (KRaftVersionRecord, VotersRecord)
-
-RECORD_OVERHEAD: Final = 16
-"""Largest number of bytes that a record without a key needs in addition to its value."""
 
 
 @frozen
@@ -170,43 +158,23 @@ class ClusterMetadataLog:
                 end where ``state`` ends.
             OSError: the disk failed.
         """
-        known = read_quorum_state(files, directory)  # first, because it may raise
-        epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
-        if epoch > INT_MAX:
-            raise KafkaStorage(
-                f"{directory} is in the last epoch of a quorum, {INT_MAX}: no leader can follow. "
-                "Restore quorum-state and the log from a copy"
-            )
-        files.mkdirs(directory)
-        if state.torn is not None:
-            _cut_off(files, state.torn)
-        remove_unfinished_snapshots(files, directory)
-        if state.snapshot is not None and not clean:
-            end_offset = state.snapshot.end_offset
-            set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
-        _write_topic_id(files, directory)
-        log = open_log(
+        known = read_quorum_state(files, directory)  # may raise, so before anything is changed
+        epoch = next_epoch(directory, state, known)
+        log = open_log_files(
             files,
             directory,
-            METADATA_PARTITION,
-            config=LogConfig(segment_bytes=limits.segment_bytes, retention_ms=-1),
-            crc32c=crc32c,
-            now_ms=now_ms(),
+            state,
             disk=disk,
             open_files=open_files,
-            clean=clean and state.torn is None,
-            log_start_offset=state.start_offset,
-            high_watermark=state.end_offset,
+            clean=clean,
+            segment_bytes=limits.segment_bytes,
+            now_ms=now_ms(),
+            crc32c=crc32c,
         )
         try:
-            if log.log_end_offset != state.end_offset:
-                raise KafkaStorage(
-                    f"{directory} ends at offset {log.log_end_offset}, but its records at "
-                    f"{state.end_offset}: another process may use the directory"
-                )
             if known is None:  # the name of the directory may not be durable yet
                 files.sync_dir(directory.rpartition("/")[0] or "/")
-            _write_epoch(files, directory, state, node_id, epoch)
+            write_epoch(files, directory, state, node_id, epoch)
         except BaseException:
             log.close(clean=False)
             raise
@@ -330,38 +298,13 @@ class ClusterMetadataLog:
             return end_offset
 
     def _encode(self, records: Iterable[Message], now_ms: int) -> list[bytes]:
-        """Encode records into batches; offsets begin at 0 in each batch."""
-        level = self.image.metadata_version
-        batches: list[bytes] = []
-        some: list[RawRecord] = []
-        size = HEADER_SIZE
-
-        def finish() -> None:
-            if some:
-                batch = encode_batch(
-                    some, crc32c=self._crc32c, base_offset=0, leader_epoch=self.epoch
-                )
-                batches.append(batch)
-
-        for record in records:
-            if (
-                level is None
-                and isinstance(record, FeatureLevelRecord)
-                and record.name == METADATA_VERSION
-            ):
-                level = record.feature_level  # the first records of a new log
-            version = record.MAX_VERSION if level is None else record_version(record, level)
-            value = encode_metadata_record(record, version)
-            needed = len(value) + RECORD_OVERHEAD
-            if HEADER_SIZE + needed > MAX_BATCH_BYTES:
-                raise RecordTooLarge(f"a metadata record of {len(value)} bytes fits in no batch")
-            if size + needed > MAX_BATCH_BYTES:
-                finish()
-                some, size = [], HEADER_SIZE
-            some.append(RawRecord(len(some), now_ms, None, value))
-            size += needed
-        finish()
-        return batches
+        return encode_metadata_batches(
+            records,
+            level=self.image.metadata_version,
+            leader_epoch=self.epoch,
+            timestamp_ms=now_ms,
+            crc32c=self._crc32c,
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -532,42 +475,3 @@ class ClusterMetadataLog:
             finally:
                 self._closed = True
                 self._log.close(clean)
-
-
-def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata``, which other programs read, unless there is a valid one."""
-    try:
-        known = read_partition_metadata(files, directory)
-    except CorruptRecord:  # a power cut may leave a part of the file
-        known = None
-    if known is None:
-        write_partition_metadata(files, directory, METADATA_TOPIC_ID)
-
-
-def _cut_off(files: Files, torn: TornTail) -> None:
-    """Cut the torn tail off the newest segment, durably."""
-    logger.warning(
-        "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
-        "reason=%r",
-        torn.path,
-        torn.position,
-        torn.size,
-        torn.offset,
-        torn.reason,
-    )
-    file = files.open(torn.path)
-    try:
-        file.truncate(torn.position)
-        file.sync()
-    finally:
-        file.close()
-
-
-def _write_epoch(
-    files: Files, directory: str, state: MetadataState, node_id: int, epoch: int
-) -> None:
-    """Write to ``quorum-state`` that this node leads a new epoch."""
-    dynamic = state.kraft_version >= 1
-    voters = () if dynamic else (node_id,)
-    new = QuorumState(epoch=epoch, leader_id=node_id, voters=voters, data_version=int(dynamic))
-    write_quorum_state(files, directory, new)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aiokq.broker.log import file_names
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
-from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
+from aiokq.broker.metadata.log.log_opening import METADATA_PARTITION, METADATA_TOPIC_ID
 from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 

@@ -27,8 +27,8 @@ from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import Damage, keep_aside, unused_name
 from aiokq.broker.log.locked_directories import locked_directories
 from aiokq.broker.log.producer_snapshot import remove_snapshots_behind
-from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_PARTITION
 from aiokq.broker.metadata.log.covered_segments import damaged_segments
+from aiokq.broker.metadata.log.log_opening import METADATA_PARTITION
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import snapshot_path
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.log import file_names
 from aiokq.broker.log.meta_properties import random_id
 from aiokq.broker.log.partition_metadata import write_partition_metadata
-from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_TOPIC_ID
+from aiokq.broker.metadata.log.log_opening import METADATA_TOPIC_ID
 from aiokq.broker.metadata.log.quorum_state import QUORUM_STATE
 
 if TYPE_CHECKING:

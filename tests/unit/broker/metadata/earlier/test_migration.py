@@ -15,7 +15,7 @@ from aiokq.broker.metadata.controller.registration import may_be_written_by_kafk
 from aiokq.broker.metadata.earlier.private_file import MIGRATED, MIGRATED_LINE, PRIVATE_FILE
 from aiokq.broker.metadata.image.features import new_levels
 from aiokq.broker.metadata.image.records import TOPIC_CONFIG, config_records, partition_record
-from aiokq.broker.metadata.log import cluster_metadata_log
+from aiokq.broker.metadata.log import metadata_batches
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.core.errors import KafkaError, KafkaStorage
 from aiokq.fastpath import crc32c
@@ -347,7 +347,7 @@ def test_differences_of_several_batches_are_appended_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A power cut may keep only the first batches of an append, which change nothing then."""
-    monkeypatch.setattr(cluster_metadata_log, "MAX_BATCH_BYTES", 512)
+    monkeypatch.setattr(metadata_batches, "MAX_BATCH_BYTES", 512)
     segment = f"{LOG}/{0:020d}.log"
     files = beside_kafka()
     before = files.read_bytes(segment)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from aiokq.broker.metadata.image.records import TOPIC_CONFIG
-from aiokq.broker.metadata.log import cluster_metadata_log
+from aiokq.broker.metadata.log import metadata_batches
 from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.log.quorum_state import QuorumState, read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import list_snapshots, snapshot_path
@@ -482,7 +482,7 @@ def test_a_power_cut_during_an_append_of_several_batches_leaves_the_first_ones(
     Args:
         ends_at: the sync during which the power fails; None for a cut after the append.
     """
-    monkeypatch.setattr(cluster_metadata_log, "MAX_BATCH_BYTES", 70_000)
+    monkeypatch.setattr(metadata_batches, "MAX_BATCH_BYTES", 70_000)
     found = set()
     for seed in range(20):
         files = memory()

@@ -15,7 +15,7 @@ from aiokq.broker.log.directories import LogDirectories
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.recovery import RecoveryProgress
 from aiokq.broker.maintenance import jobs
-from aiokq.broker.metadata.log.cluster_metadata_log import METADATA_PARTITION
+from aiokq.broker.metadata.log.log_opening import METADATA_PARTITION
 from aiokq.broker.metadata.publisher import opening
 from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment

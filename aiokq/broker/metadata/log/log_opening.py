@@ -1,0 +1,152 @@
+"""Opening of the metadata log's files: their repair after a kill, and the epoch that begins.
+
+`cluster_metadata_log` appends to the log that is opened here.
+
+Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.log.config import INT_MAX, LogConfig
+from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
+from aiokq.broker.log.recovery import open_log
+from aiokq.broker.metadata.log.covered_segments import set_damaged_aside
+from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
+from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
+from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokq.broker.log.disk_trouble import DiskTrouble
+    from aiokq.broker.log.open_files import OpenFiles
+    from aiokq.broker.log.partition_log import PartitionLog
+    from aiokq.broker.metadata.log.metadata_reader import MetadataState, TornTail
+    from aiokq.core.files import Files
+    from aiokq.records.header import Checksum
+
+__all__ = [
+    "METADATA_PARTITION",
+    "METADATA_TOPIC_ID",
+    "next_epoch",
+    "open_log_files",
+    "write_epoch",
+]
+
+logger = logging.getLogger("aiokq.broker")
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
+
+
+def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) -> int:
+    """Return the epoch that begins after those in the log and in ``quorum-state``.
+
+    Args:
+        known: the content of ``quorum-state``; None if the file is missing.
+
+    Raises:
+        KafkaStorage: no epoch is left.
+    """
+    epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
+    if epoch > INT_MAX:
+        raise KafkaStorage(
+            f"{directory} is in the last epoch of a quorum, {INT_MAX}: no leader can follow. "
+            "Restore quorum-state and the log from a copy"
+        )
+    return epoch
+
+
+def open_log_files(
+    files: Files,
+    directory: str,
+    state: MetadataState,
+    *,
+    disk: DiskTrouble,
+    open_files: OpenFiles,
+    clean: bool,
+    segment_bytes: int,
+    now_ms: int,
+    crc32c: Checksum,
+) -> PartitionLog:
+    """Remove what a kill left, and open the log; create it if it does not exist.
+
+    Args:
+        state: what was read from the directory; its torn tail is cut off.
+        clean: whether the last shutdown was clean, so that the indexes need no check.
+
+    Raises:
+        KafkaStorage: the log does not end where ``state`` ends.
+        OSError: the disk failed.
+    """
+    files.mkdirs(directory)
+    if state.torn is not None:
+        _cut_off(files, state.torn)
+    remove_unfinished_snapshots(files, directory)
+    if state.snapshot is not None and not clean:
+        end_offset = state.snapshot.end_offset
+        set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
+    _write_topic_id(files, directory)
+    log = open_log(
+        files,
+        directory,
+        METADATA_PARTITION,
+        config=LogConfig(segment_bytes=segment_bytes, retention_ms=-1),
+        crc32c=crc32c,
+        now_ms=now_ms,
+        disk=disk,
+        open_files=open_files,
+        clean=clean and state.torn is None,
+        log_start_offset=state.start_offset,
+        high_watermark=state.end_offset,
+    )
+    end_offset = log.log_end_offset
+    if end_offset != state.end_offset:
+        log.close(clean=False)
+        raise KafkaStorage(
+            f"{directory} ends at offset {end_offset}, but its records at "
+            f"{state.end_offset}: another process may use the directory"
+        )
+    return log
+
+
+def _write_topic_id(files: Files, directory: str) -> None:
+    """Write ``partition.metadata``, which other programs read, unless there is a valid one."""
+    try:
+        known = read_partition_metadata(files, directory)
+    except CorruptRecord:  # a power cut may leave a part of the file
+        known = None
+    if known is None:
+        write_partition_metadata(files, directory, METADATA_TOPIC_ID)
+
+
+def _cut_off(files: Files, torn: TornTail) -> None:
+    """Cut the torn tail off the newest segment, durably."""
+    logger.warning(
+        "incomplete end of the metadata log cut off file=%s position=%d bytes=%d offset=%d "
+        "reason=%r",
+        torn.path,
+        torn.position,
+        torn.size,
+        torn.offset,
+        torn.reason,
+    )
+    file = files.open(torn.path)
+    try:
+        file.truncate(torn.position)
+        file.sync()
+    finally:
+        file.close()
+
+
+def write_epoch(
+    files: Files, directory: str, state: MetadataState, node_id: int, epoch: int
+) -> None:
+    """Write to ``quorum-state`` that this node leads a new epoch."""
+    dynamic = state.kraft_version >= 1
+    voters = () if dynamic else (node_id,)
+    new = QuorumState(epoch=epoch, leader_id=node_id, voters=voters, data_version=int(dynamic))
+    write_quorum_state(files, directory, new)
