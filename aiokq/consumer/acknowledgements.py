@@ -33,11 +33,11 @@ class _OpenBatch(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """The unacknowledged items of one partition, in the order of their delivery."""
+    """The unacknowledged records and batches of one partition, in the order of their delivery."""
 
     topic_id: UUID
     items: dict[int, int | _OpenBatch]
-    """By offset: the timestamp of a record, or the batch with this base offset."""
+    """Maps the offset of a record to its timestamp, or the base offset of a batch to the batch."""
 
 
 class Acknowledgements:
@@ -56,7 +56,6 @@ class Acknowledgements:
     ) -> None:
         self._changed = changed
         self._topic_id = topic_id
-        # The offset of each partition's first item limits the offset that may be committed.
         self._open: dict[TopicPartition, _Work] = {}
         # Items that were unacknowledged when their partition was last forgotten (revoked, or its
         # position changed). They are kept in case the topic is deleted and recreated under the same

@@ -170,7 +170,7 @@ class BatchProgress:
         self._newest = iteration
 
     def _relevant_iterations(self) -> list[Cursor]:
-        """Return the furthest iteration, and those that have raised or are still referenced.
+        """Return the furthest iteration, and those that raised an error or are still referenced.
 
         An iteration can advance only through a reference from outside, which its reference count
         shows. An unrelated reference only keeps the cursor in the list for longer.

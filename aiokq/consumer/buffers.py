@@ -40,7 +40,10 @@ class Extent(NamedTuple):
     """The end of fetched batches, according to the header of the last complete batch."""
 
     end_offset: int
-    """The offset after the last complete batch; -1 without one, or if the batch is too short."""
+    """The offset after the last complete batch.
+
+    -1 if there is no complete batch, or if the last one is shorter than a batch header.
+    """
     leader_epoch: int
     """The leader epoch of that batch; -1 if unknown."""
 

@@ -1,4 +1,4 @@
-"""ClusterQueries: queries about topics, partitions and offsets, whether they are read or not."""
+"""ClusterQueries: queries about topics, partitions and offsets, even if they are not subscribed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ClusterQueries:
     async def times(
         self, timestamps: Mapping[P, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset and timestamp of each partition's first record at or after its time.
+        """Return the offset and timestamp of each partition's first record at or after a timestamp.
 
         The value is None if there is no such record; see `Consumer.offsets_for_times`.
         """

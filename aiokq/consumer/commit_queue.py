@@ -12,7 +12,7 @@ __all__ = ["CommitTurn", "CommitQueue"]
 
 
 class CommitQueue:
-    """A FIFO queue whose places are assigned in the order of the calls to `join`."""
+    """A FIFO queue of turns, in the order of the calls to `join`."""
 
     __slots__ = ("_last",)
 
@@ -20,7 +20,7 @@ class CommitQueue:
         self._last: asyncio.Future[None] | None = None
 
     def join(self) -> CommitTurn:
-        """Add a place at the end of the queue and return it; the caller must end the place."""
+        """Add a turn at the end of the queue and return it; the caller must call its `end`."""
         last = self._last
         turn = CommitTurn(None if last is None or last.done() else last)
         self._last = turn.ended
@@ -28,10 +28,10 @@ class CommitQueue:
 
 
 class CommitTurn:
-    """One place in the queue.
+    """The turn of one commit.
 
     Attributes:
-        ended: a future that is done when this place and all places before it have ended.
+        ended: a future that is done when this turn and all earlier turns have ended.
     """
 
     __slots__ = ("_before", "ended")
@@ -41,7 +41,7 @@ class CommitTurn:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, seconds: float, overdue: Callable[[float], KafkaError]) -> float:
-        """Wait until all earlier places have ended; return the remaining seconds.
+        """Wait until all earlier turns have ended; return the rest of `seconds`.
 
         Args:
             overdue: returns the error to raise after `seconds`.
@@ -55,7 +55,7 @@ class CommitTurn:
         return max(0.0, deadline - now())
 
     def end(self) -> None:
-        """End this place; the next place follows when all earlier places have ended. Idempotent."""
+        """End this turn. The next turn begins when all earlier turns have ended. Idempotent."""
         if self._before is None or self._before.done():
             self._end()
         else:

@@ -67,7 +67,7 @@ class Commits:
 
     Args:
         stored: the group's offsets.
-        acks: the unacknowledged records; None if records are not acknowledged.
+        acks: the unacknowledged records; None unless ``ack_mode="explicit"``.
         allowed: returns whether a commit can succeed now; if not, no automatic commit is sent.
         topic_id: returns the id of the topic to which a partition's offsets belong.
         spawn: starts a task of the consumer.
@@ -313,7 +313,7 @@ class Commits:
         return topic_replaced(tp) if self._is_replaced(tp, claim) else None
 
     def _is_replaced(self, tp: TopicPartition, claim: _Claim) -> bool:
-        """Whether the partition is still read, but another topic has taken its name."""
+        """Whether the partition is still read, but its topic was deleted and created again."""
         state = self._positions.get(tp)
         return state is not None and state is claim.owner and state.incarnation != claim.incarnation
 

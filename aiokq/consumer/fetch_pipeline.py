@@ -50,14 +50,14 @@ class FetchPipeline:
         supervisor: the consumer's supervisor, the parent of all tasks.
         binding: binds the consumer to its event loop.
         stored: the committed offsets of the group; None without a group.
-        acks: is notified of delivered records; None if records are not acknowledged.
+        acks: is notified of delivered records; None unless ``ack_mode="explicit"``.
 
     Attributes:
         positions: the states of all assigned partitions.
         sources: the record sources that deliver the records.
         committed_at: called with a partition and the committed offset that was found for it.
-        replaced: called before the state of a partition is discarded because another topic has
-            taken its name.
+        replaced: called before the position of a partition is discarded because its topic was
+            deleted and created again.
         starved: called when the first reader of a source begins to wait for records.
     """
 

@@ -175,7 +175,7 @@ class Fetcher:
                 state.validate()
         self.update(state)
 
-    # -- what the loops ask (FetchOwner)
+    # -- called by the fetch loops (FetchOwner)
 
     # hot: per partition and fetch, benchmarks/micro/consumer.py
     def want(self, state: PartitionState, node_id: int, now: float) -> Want:

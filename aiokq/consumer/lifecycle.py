@@ -30,7 +30,7 @@ CLOSE_TIMEOUT: Final = 5.0
 """Seconds in which a consumer's tasks must end after their cancellation."""
 
 CLOSE_WITHIN: Final = 30.0
-"""Seconds for finishing records, committing and leaving the group, as in Java."""
+"""The default timeout of `Consumer.close` in seconds, as in Java."""
 
 
 class ConsumerLifecycle:

@@ -214,7 +214,7 @@ class Member:
     # -- called by the driver (Owner)
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read these partitions from their committed offsets, after on_assigned."""
+        """Call on_assigned, and then read these partitions from their committed offsets."""
         pipeline = self._pipeline
         for tp in sorted(partitions):
             known = pipeline.positions.get(tp)
@@ -231,7 +231,7 @@ class Member:
                 pipeline.release(state)
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these partitions; commits are accepted until this returns."""
+        """Stop reading these partitions; their offsets can be committed until the call returns."""
         states = self._states(partitions)
         self._stopped.difference_update(states)
         for state in states:

@@ -56,8 +56,8 @@ class PartitionDiscovery:
         assigned: called with a partition to add and its `Start`; returns the state of the
             partition.
         removed: called with a partition that is not read any more.
-        recreated: called with a partition and its new `Start`, when another topic has taken the
-            name of the partition's topic.
+        recreated: called with a partition and its new `Start` when the partition's topic was
+            deleted and created again.
         moved: called when a partition's leader may have changed.
         topics: called with the subscribed topics when they change, and with None when the
             subscription ends. If there is no group, `topics` is None.

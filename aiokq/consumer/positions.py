@@ -58,7 +58,7 @@ class PartitionState:
             generation are ignored.
         topic_id: id of the topic to which the position and the delivered records belong; zeros
             while unknown.
-        incarnation: incremented when another topic takes the name of the partition's topic; offsets
+        incarnation: incremented when the partition's topic was deleted and created again; offsets
             of an older incarnation must not be committed.
         fetch_offset: offset of the next record to fetch; -1 without a position.
         fetch_epoch: leader epoch of the record before `fetch_offset`; -1 if unknown.

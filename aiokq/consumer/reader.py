@@ -24,7 +24,7 @@ __all__ = ["AckedStream", "BatchStream", "DeserializedStream", "Reader"]
 
 
 class DeserializedStream:
-    """The records of a native stream, each deserialized when it is delivered."""
+    """The records of a stream, each deserialized when it is delivered."""
 
     def __init__(self, stream: AsyncIterator[Record], deserialize: Deserialize) -> None:
         self._stream = stream
@@ -81,7 +81,7 @@ class Reader:
 
     Args:
         deserializer: makes the deserializer of the records; None to deliver records as received.
-        acks: is notified of delivered records; None if records are not acknowledged.
+        acks: is notified of delivered records; None unless ``ack_mode="explicit"``.
         check: raises WrongLoop if it is called outside the consumer's event loop.
     """
 

@@ -330,7 +330,7 @@ class RecordSource:
         return self._errors.take_all()
 
     def add_error(self, about: Subject, error: BaseException) -> None:
-        """Add an undelivered error of another source."""
+        """Raise `error` to the reader, without replacing any undelivered error."""
         self._errors.append(about, error)
         self.wake()
 

@@ -12,7 +12,7 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 
 
 class SingleReaderGuard:
-    """The tasks that run `async for` over a source; the latest loop continues, earlier loops raise.
+    """The tasks that run `async for` over a record source; only the latest loop may continue.
 
     A task that has left its loop looks the same as a task whose loop body takes long. The two
     differ only once another task has begun a loop: a task that then continues its own loop had not
@@ -59,7 +59,7 @@ class SingleReaderGuard:
             still be in its loop.
 
         Raises:
-            RuntimeError: another task has begun a loop since this one began its own.
+            RuntimeError: another task has begun a loop since the running task began its own.
         """
         task = asyncio.current_task()
         if task is None:

@@ -60,7 +60,7 @@ class Owner(Protocol):
     """
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read these partitions from their committed offsets, after on_assigned."""
+        """Call on_assigned, and then read these partitions from their committed offsets."""
         ...
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
