@@ -64,7 +64,8 @@ class Admin(GroupCalls, PlacementCalls, ControllerCalls):
     unless ``raise_errors`` is given or `Results.raise_for_errors` is called; an exception concerns
     the whole call.
 
-    All calls take ``timeout``, in seconds, retries included; default ``default_api_timeout_ms``.
+    All calls take ``timeout``: the seconds for the call with all its retries; default
+    ``default_api_timeout_ms``.
     They retry after errors that may be temporary (another controller, leader changes, lost
     connections) and raise:
 

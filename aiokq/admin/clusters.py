@@ -73,7 +73,7 @@ async def describe_cluster(
 
 
 async def _from_metadata(engine: ClusterEngine, timeout: float) -> ClusterDescription:
-    """Return the description that Metadata gives, for brokers before 2.8."""
+    """Return the description from a Metadata response, for brokers before 2.8."""
     response = await engine.router.request(
         lambda version: metadata_request(frozenset(), create=False, version=version),
         MetadataRequest,

@@ -181,7 +181,7 @@ def _merged(
     Raises:
         InvalidConfiguration: the value of a config that has to be sent is not known.
 
-    Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses as well.
+    Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses such a change, too.
     """
     own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
     replaced = {

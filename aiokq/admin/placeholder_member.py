@@ -53,7 +53,7 @@ SESSION: Final = 10.0
 """Session timeout in seconds, after which this member is removed if its process has died."""
 
 BEAT: Final = 0.25
-"""Seconds between heartbeats; a response to one shows that another member has rejoined."""
+"""Seconds between heartbeats, whose responses show when another member has rejoined."""
 
 LOOK: Final = 0.02
 """Seconds between checks whether the coordinator has processed the join."""

@@ -1,4 +1,4 @@
-"""What all commands on the admin client share: options, opening the client, and the exit code.
+"""The parts that all commands on the admin client share: options, the client, and the exit code.
 
 The shared options are --json, --bootstrap-servers and --config.
 """

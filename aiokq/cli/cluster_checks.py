@@ -68,7 +68,7 @@ class ClusterChecks:
             for check in await self._try(address, "bootstrap"):
                 yield check
         if not self._reached:
-            return  # the cluster would fail in the same way after bootstrap_timeout_ms
+            return  # a Cluster would fail in the same way, but only after bootstrap_timeout_ms
         try:
             description = await self._describe()
         except KafkaError as error:
@@ -100,7 +100,7 @@ class ClusterChecks:
             return await admin.describe_cluster()
 
     async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
-        """Return one check per numeric address; failures are warnings if another address works."""
+        """Return a check per numeric address of a host; failures are warnings if another works."""
         advertised = not name.startswith("bootstrap")
         where = "the broker's advertised.listeners" if advertised else "bootstrap_servers"
         try:

@@ -76,7 +76,7 @@ def _role(found: QuorumInfo, voter: QuorumReplicaState) -> str:
 
 
 def _lag(found: QuorumInfo, replica: QuorumReplicaState) -> int | None:
-    """Return the number of offsets behind the leader; None if an end is unknown."""
+    """Return the number of offsets behind the leader; None if a log end offset is unknown."""
     ends = [v.log_end_offset for v in found.voters if v.replica_id == found.leader_id]
     if not ends or ends[0] < 0 or replica.log_end_offset < 0:
         return None

@@ -1,4 +1,4 @@
-"""`aiokq doctor`: check this installation and the way to a cluster, one line per check."""
+"""`aiokq doctor`: check this installation and the connection to a cluster, one line per check."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _advice(error: KafkaError) -> str | None:
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
-            return _OWN_LIMIT  # no broker was asked
+            return _OWN_LIMIT  # the producer refused the record, not a broker
         if _is_of_a_directory(cause):
             return None
         for kind, advice in ADVICE.items():

@@ -109,7 +109,7 @@ class ExportRun:
 
     @contextmanager
     def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
-        """Yield the function that takes the progress; it moves a progress bar on a terminal."""
+        """Yield a callback for the progress, which moves a progress bar if stderr is a terminal."""
         if self._out.as_json or not sys.stderr.isatty():
             yield self._note
             return

@@ -20,7 +20,7 @@ EXTRAS: Final = {
     "kazoo": ("zookeeper", "`aiokq groups import-zookeeper --zookeeper`"),
     "pyarrow": ("arrow", "batch.to_arrow()"),
 }
-"""Packages by name: the extra that installs the package, and its purpose."""
+"""By package name: the extra that installs the package, and the purpose of the package."""
 
 
 class Status(StrEnum):
@@ -28,7 +28,7 @@ class Status(StrEnum):
 
     OK = "ok"
     WARN = "warn"
-    """What was checked works, but slower or with fewer features than it could."""
+    """The checked part works, but slower or with fewer features than possible."""
     FAIL = "fail"
 
 

@@ -15,7 +15,7 @@ __all__ = ["LoadVerification"]
 
 
 class LoadVerification:
-    """One recount of a target; each problem found is printed and sets exit code 1."""
+    """One verification of a load's target; each problem found is printed and sets exit code 1."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LoadVerification:
         self._catalog = catalog
 
     def __call__(self) -> Verification:
-        """Recount, and print the problems; `print` prints the counts.
+        """Verify the target and print the problems; `print` prints the counts.
 
         Raises:
             ConfigError: the target has no load.

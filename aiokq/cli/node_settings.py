@@ -1,4 +1,4 @@
-"""The settings of a node, for commands on its log directories; given as to `aiokq broker`."""
+"""The settings of a node, for commands on its log directories, by options of `aiokq broker`."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _Listing:
         self._isolation_level: IsolationLevel = isolation_level
 
     async def print(self) -> None:
-        """Ask for the offsets and print them."""
+        """Request the offsets and print them."""
         partitions = await self._partitions()
         earliest = await self._list(partitions, "earliest")
         latest = await self._list(partitions, "latest")

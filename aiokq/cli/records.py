@@ -26,7 +26,7 @@ class Format(StrEnum):
     """Format of printed records."""
 
     TEXT = "text"
-    """A line for people; bytes that are not text and control characters are escaped."""
+    """A line for people; control characters, and bytes that are not UTF-8, are escaped."""
     JSON = "json"
     """A JSON object per line, with all parts of the record."""
     RAW = "raw"

@@ -1,4 +1,4 @@
-"""Values of `--from`, and the offset of each partition that they stand for."""
+"""The values of `--from`, and the start offset of each partition for such a value."""
 
 from __future__ import annotations
 

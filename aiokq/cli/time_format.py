@@ -39,7 +39,10 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """Return ISO 8601 in UTC with milliseconds; None for Kafka's -1; the number if no date fits."""
+    """Return a time as ISO 8601 in UTC with milliseconds; None for Kafka's -1.
+
+    A timestamp outside the range of `datetime` is returned as a number.
+    """
     if timestamp_ms < 0:
         return None
     try:
