@@ -133,7 +133,7 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
     finally:
         try:
             restore()
-        except Exception:  # the session is gone, and its tags with it; the result of `work` stands
+        except Exception:  # the session and its tags are gone; `work` may have succeeded anyway
             logger.debug(
                 "thread-local settings were not restored after the call with tag %s",
                 tag,

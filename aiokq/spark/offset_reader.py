@@ -37,7 +37,7 @@ class Partitions:
 
 
 class Ends(NamedTuple):
-    """Log start and log end offsets of partitions."""
+    """Log start offsets of partitions, and the offsets up to which they can be read."""
 
     starts: PartitionOffsets
     ends: PartitionOffsets

@@ -18,7 +18,7 @@ NULL_TOPIC: Final = (
     "The Kafka message data sent to the producer contains a null topic. Use the `topic` option for "
     "setting a default topic."
 )
-"""Spark's KAFKA_NULL_TOPIC_IN_DATA."""
+"""The text of Spark's error KAFKA_NULL_TOPIC_IN_DATA."""
 
 
 class Chunk(NamedTuple):

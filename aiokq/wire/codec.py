@@ -100,7 +100,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
             try:
                 return interpret.decode(cls, data, version, position)
-            except ProtocolError:  # the compiled decoder raises its own, or allows bytes at the end
+            except ProtocolError:  # decode again with the compiled decoder, which obeys `exact`
                 pass
         decoder = _compile_decoder(cls, version)
     return cast("M", decoder(data, position, exact))
@@ -127,7 +127,7 @@ def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
 
     Args:
         exact: whether bytes after a message of a known version are an error. Bytes after the key of
-            a coordinator's record always are.
+            a coordinator's record are always an error.
 
     Raises:
         ProtocolError: the version is older than the oldest version of the class, the bytes are not
@@ -154,7 +154,7 @@ def _prefix(cls: type[Message], version: int) -> int:
 
 
 def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
-    """Count a use of a type without a codec, and return whether it is not worth compiling yet."""
+    """Count a use of a type without a codec, and return whether a codec is not worthwhile yet."""
     if issubclass(cls, Request | Response) or not cls.supports(version):
         return False
     used = uses[cls, version] = uses.get((cls, version), 0) + 1

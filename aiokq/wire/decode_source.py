@@ -34,7 +34,7 @@ class DecodeSource(Source):
             self.put("b = memoryview(b)")
         else:
             # Slices of `bytes` are the fastest. No value of a message without records refers to the
-            # frame, so that the frame can be copied.
+            # frame, so the frame may be copied.
             self.put("if type(b) is not bytes: b = bytes(b)")
         self.put("n = len(b)")
         with self.indented("try:"):
@@ -106,7 +106,7 @@ class DecodeSource(Source):
         return f"{self.primitive('make_uuid')}({raw})"
 
     def prefix(self, code: str) -> int:
-        """Generate code that reads a length or count into `v`; return what to subtract from it."""
+        """Generate code that reads a length or count into `v`; return the number to subtract."""
         if self.at.flexible:
             self.take("B", "v")
             self.flush()

@@ -188,7 +188,7 @@ def _flexible_since(key: int) -> float:
 
 @functools.cache
 def _tagged_header(cls: type[Response], version: int) -> bool:
-    """Tell whether the response header has tagged fields.
+    """Return whether the response header has tagged fields.
 
     The header of an ApiVersions response never has them. A client sends ApiVersions before it knows
     the broker's versions, and must be able to read the response even if the broker does not support

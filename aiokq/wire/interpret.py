@@ -96,7 +96,7 @@ class _Reader:
         return 0
 
     def length(self, kind: str) -> int:
-        """Read a length or count; -1 is null."""
+        """Read a length or count; return -1 for null."""
         if self.flexible:
             return self.uvarint() - 1
         return cast("int", self.number(kind))
@@ -199,7 +199,7 @@ class _Writer:
             raise self.wrong(f"{value!r} is not of kind {kind}") from error
 
     def length(self, kind: str, length: int) -> bytes:
-        """Write a length or count; -1 is null."""
+        """Encode a length or count; -1 stands for null."""
         return self.uvarint(length + 1) if self.flexible else self.number(kind, length)
 
     def struct(self, value: Struct) -> bytes:

@@ -71,7 +71,7 @@ def least_struct_size(cls: type[Struct], at: Context) -> int:
 
 
 def has_records(cls: type[Struct]) -> bool:
-    """Tell whether a message contains record data, which is decoded as a view of its frame."""
+    """Return whether a message contains record data, which is decoded as a view of its frame."""
     for field in cls.__fields__:
         if field.kind == "records":
             return True

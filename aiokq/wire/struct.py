@@ -78,7 +78,7 @@ class _DataclassFields:
 
 
 class _DataclassParams:
-    """What `pprint` asks a dataclass: `repr` is False, because `Struct` has a repr of its own."""
+    """Parameters that `pprint` reads: `repr` is False, because `Struct` has a repr of its own."""
 
     repr = False
 
@@ -136,8 +136,8 @@ class Struct(metaclass=StructType):
     __dataclass_params__ = _DATACLASS_PARAMS
 
     if TYPE_CHECKING:
-        # A slot has no default at run time; this declares to type checkers that the argument has
-        # one.
+        # A slot has no default at run time; this line declares the argument's default to type
+        # checkers.
         unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
@@ -264,12 +264,12 @@ class Message(Struct):
 
     @classmethod
     def supports(cls, version: int) -> bool:
-        """Tell whether a version can be encoded and decoded."""
+        """Return whether a version can be encoded and decoded."""
         return cls.MIN_VERSION <= version <= (cls.UNSTABLE_VERSION or cls.MAX_VERSION)
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
-        """Tell whether a version has compact lengths and tagged fields."""
+        """Return whether a version has compact lengths and tagged fields."""
         return cls.FLEXIBLE_SINCE is not None and version >= cls.FLEXIBLE_SINCE
 
 

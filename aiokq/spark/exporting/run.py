@@ -230,7 +230,7 @@ async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> U
 
 
 class _Sending:
-    """Pieces in flight: read in a thread, sent and awaited on the loop, noted in order."""
+    """The pieces in flight, which are read in a thread, sent on the loop, and noted in order."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from aiokq.spark.durable_files import sync_directory
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 
 LOCK: Final = "_aiokq_load.lock"
-"""Name of the locked file, which stays and names its last holder."""
+"""Name of the locked file, which contains the name of its last holder and is never deleted."""
 
 
 class Held(Exception):
@@ -53,7 +53,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # The JVM does not inherit the descriptor, so it cannot outlive this process as holder.
+        # The JVM does not inherit the descriptor, so it cannot keep the lock after this process.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -49,7 +49,7 @@ BATCH: Final = "aiokq.batch-id"
 
 
 def catalog_identity(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """Return what identifies a catalog, by the given properties and pyiceberg's configuration.
+    """Return the identity of a catalog, from the given properties and pyiceberg's configuration.
 
     pyiceberg's configuration is ``.pyiceberg.yaml`` and variables such as
     ``PYICEBERG_CATALOG__AIOKQ__URI``. The result has no secrets.

@@ -33,7 +33,7 @@ class Found:
     """Rows that a reader of the table sees.
 
     Attributes:
-        batches: the batches whose rows these should be.
+        batches: the manifests of the batches to which the rows should belong.
         positions: table with the columns `POSITION`.
         problems: problems other than wrong rows.
     """

@@ -1,7 +1,7 @@
 """Target: the directory of a load, with its files, locks and checks.
 
     DIR/batch_id=0/part-00000-0-0.parquet    rows, for any reader
-    DIR/_aiokq_load.json                     what is loaded here
+    DIR/_aiokq_load.json                     options that every run must share
     DIR/_aiokq_load.lock                     the process that is loading
     DIR/_aiokq_manifest/0.json               offsets and files of batch 0
     DIR/_aiokq_checkpoint/                   Spark's checkpoint of the query
@@ -63,7 +63,7 @@ class Target:
         return cls(options.root, dead_letters, options.checkpoint_root)
 
     def identity(self) -> Identity | None:
-        """Return what is loaded here; None if nothing is.
+        """Return the identity of the load to this directory; None if there was no load.
 
         Raises:
             ConfigError: the file is damaged.
@@ -94,7 +94,7 @@ class Target:
             locks.enter_context(closing(_locked(self.root, "to")))
             with _reported(self.root):
                 self._claim(identity)
-            # Before the first batch only the lock separates two loads with one checkpoint.
+            # Before the first batch, only this lock keeps two loads from sharing a checkpoint.
             locks.enter_context(closing(_locked(self.checkpoint.directory, "checkpoint")))
             if self.dead_letters is not None:
                 locks.enter_context(closing(_locked(self.dead_letters, "dead_letter")))
