@@ -156,7 +156,7 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
             node.counters.segments_deleted += deleted
             node.purge_later()
 
-    settings = node.settings  # intervals that do not change while the node runs
+    settings = node.settings  # the intervals used here do not change while the node runs
     return [
         *(cleaners or CleanerJobs(node))(),
         Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),

@@ -83,7 +83,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _explained(convert: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a conversion whose errors have their text in the parser's message."""
+    """Return `convert` with its ValueError turned into an error whose text the parser shows."""
 
     def converted(text: str) -> object:
         try:

@@ -27,7 +27,7 @@ class Option(NamedTuple):
     convert: Callable[[str], object] = str
     """Converts the text of a value; raises ValueError."""
     choices: tuple[str, ...] = ()
-    """The possible values; empty if there are others."""
+    """The permitted values; empty if ``convert`` alone decides."""
     has_value: bool = True
     repeated: bool = False
     """Whether the option may be repeated; the field is then a tuple."""
@@ -132,10 +132,10 @@ OPTIONS: Final = (
 
 
 def read_options(arguments: Sequence[str]) -> Options | None:
-    """Return the values of a command line of complete options, each followed by its value.
+    """Return the values of a command line; None if only `option_parser` can read it.
 
-    Returns None for any other command line: with `--help`, `--name=VALUE`, abbreviations, values
-    that begin with a hyphen, or errors.
+    This is so if the command line has `--help`, `--name=VALUE`, an abbreviated option, a value
+    that begins with a hyphen, or an error.
     """
     values: dict[str, Any] = {}
     flags = {option.flag: option for option in OPTIONS}

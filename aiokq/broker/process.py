@@ -62,7 +62,8 @@ The three standard streams are not counted.
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code."""
-    gc.disable()  # during the start, collections find no garbage and take a tenth of the time
+    # Collections would find no garbage during the start, and would take a tenth of its time.
+    gc.disable()
     try:
         return _run(arguments)
     finally:

@@ -51,7 +51,7 @@ def _collector(cls: type[Struct]) -> _Collect | None:
     ]
     nested: list[tuple[Callable[[Struct], object], bool, _Collect]] = []
     for field in cls.__fields__:
-        if not isinstance(field.of, type):  # a kind: the elements are no structs
+        if not isinstance(field.of, type):  # the field contains no structs
             continue
         collect = _collector(field.of)
         if collect is not None:

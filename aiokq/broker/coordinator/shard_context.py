@@ -421,7 +421,8 @@ class ShardContext(Generic[S]):
                 if outcome is not None:
                     self._apply(outcome, instant)
             except BrokerError:
-                # The state is unchanged if only replay would have changed it: run the timer again.
+                # The append failed. Run the timer again, unless the action itself has changed the
+                # state.
                 retry_in = RETRY_SECONDS if outcome is not None and outcome.replay else None
         except Exception as error:  # noqa: BLE001 - other timers still run
             task = task or self._background.task(f"timers of {self._noun}")

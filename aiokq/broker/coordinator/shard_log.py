@@ -213,7 +213,7 @@ class ShardLog:
             return
         room = self.partition.topic.config.max_message_bytes
         batch: list[_EncodedRecord] = []
-        size = RECORD_OVERHEAD * 2  # the batch's own header
+        size = RECORD_OVERHEAD * 2  # room for the header of the batch
         for one in encoded:
             if batch and size + one.size > room:
                 yield batch

@@ -132,9 +132,13 @@ def _fetch(
 def _name_topics(
     topics: Topics, call: Call, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
-    """Complete each topic's name and id; return responses for unknown ids and refused topics.
+    """Complete the names and ids of a group's topics; remove topics that get an error.
 
-    A topic that does not exist is looked up by name, because its offsets may still exist.
+    A topic that is requested by name stays even if it does not exist, because its committed
+    offsets may still exist.
+
+    Returns:
+        The responses for the removed topics.
     """
     if group.topics is None:
         return []

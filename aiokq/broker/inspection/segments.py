@@ -310,7 +310,10 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Report the entries before this batch, where no batch begins; compare the entry for it."""
+        """Report entries for positions at which no batch begins; compare this batch's entry.
+
+        Call it for the batches in the order of their positions.
+        """
         while self._next is not None and self._next[2] < position:
             self._stray()
         if self._next is None or self._next[2] != position:

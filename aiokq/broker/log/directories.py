@@ -100,7 +100,7 @@ class LogDirectories:
         cluster_id: str | None = None
         try:
             # Directories that have ids are opened first: new directories get the same node and
-            # cluster id. Of new ones, the metadata directory gets its ids first.
+            # cluster id. Among the new directories, the metadata directory is the first.
             for path in sorted(
                 paths, key=lambda path: (not _has_ids(files, path), files.real_path(path) != place)
             ):

@@ -336,7 +336,7 @@ class LogDirectory:
         if self.disk.failure is None:
             if not existed:
                 self._unserved.discard(partition)
-                with contextlib.suppress(OSError):  # the next attempt adds the missing files
+                with contextlib.suppress(OSError):  # the next attempt can use files that stay
                     self._files.remove_tree(directory)
             if is_full(error):
                 advice = "free space on the disk; the broker then creates it"
@@ -388,7 +388,7 @@ class LogDirectory:
             point = self.checkpoints.recovery_points.get(partition) or 0
             return unchecked_bytes(self._files, directory, point)
         except OSError:
-            return 0  # logged when the log is opened
+            return 0  # the error is logged when the log is opened
 
     def leave_unclean(self) -> None:
         """Make ``close`` write no clean shutdown marker: a log was not recovered or not closed."""

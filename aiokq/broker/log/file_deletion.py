@@ -64,7 +64,7 @@ class FileDeletion:
     def _schedule(self, seconds: float, removal: _Removal) -> None:
         number = next(self._numbers)
         timer = asyncio.get_running_loop().call_later(seconds, self._due, number)
-        if self._stopped:  # `close` runs it
+        if self._stopped:  # `close` runs the removal
             timer.cancel()
         self._waiting[number] = timer, removal
 

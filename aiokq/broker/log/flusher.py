@@ -137,7 +137,7 @@ class Flusher:
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
-            timer.cancel()  # set for a longer flush.ms, or for a retry
+            timer.cancel()  # it was set for a longer flush.ms, or for a retry
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: FlushableLog) -> None:
@@ -176,7 +176,7 @@ class Flusher:
                     one = log.begin_flush(before)
                 except KafkaStorage:  # already logged
                     if self._disk.failure is None:
-                        self.flush_within(log, AGAIN_SECONDS)  # too few descriptors
+                        self.flush_within(log, AGAIN_SECONDS)  # the process lacked descriptors
                 else:
                     if one is not None:
                         pending.append(one)

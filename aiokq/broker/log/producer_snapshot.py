@@ -249,7 +249,7 @@ class ProducerReplay:
 
         Source: Kafka ``LogLoader.recoverSegment``, ``UnifiedLog.rebuildProducerState``.
         """
-        if self._repair and base_offset > self.start:  # there is no snapshot after ``start``
+        if self._repair and base_offset > self.start:  # no snapshot after ``start`` exists
             path = file_names.segment_file(self._directory, base_offset, file_names.SNAPSHOT)
             self._files.write_atomic(path, encode_snapshot(self.state, self._crc32c))
 

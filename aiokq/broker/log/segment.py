@@ -327,8 +327,8 @@ class Segment(ReadableSegment):
         """
         cut = self.copy()
         if self._index.is_loaded and self._time_index.is_loaded:
-            # Used from memory, because the index files of the active segment lack the newest
-            # entries.
+            # Use the indexes in memory, because the index files of the active segment lack the
+            # newest entries.
             cut._index, cut._time_index = self._index, self._time_index
         else:
             cut._load_indexes()

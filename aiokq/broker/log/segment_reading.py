@@ -281,7 +281,7 @@ class ReadableSegment(SegmentFiles):
 
     def _sound(self, what: Hashable, outcome: object) -> object:
         if isinstance(outcome, OSError | CorruptRecord):
-            self._loaded.pop(what, None)  # raised once: a later read loads again
+            self._loaded.pop(what, None)  # a later read loads the item again
             raise outcome
         return outcome
 

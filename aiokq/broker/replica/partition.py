@@ -145,7 +145,7 @@ class Partition:
         self.commits.wake()
 
     def leave(self, leader: int, leader_epoch: int) -> None:
-        """Give up the replica on this node; the caller deletes the log."""
+        """End the replica of the partition on this node; the caller deletes the log."""
         self._log = None
         self.is_recovering = False
         self.leader = leader
@@ -156,7 +156,7 @@ class Partition:
         self.commits.wake()
 
     def delete(self) -> None:
-        """Give up the replica because the topic is deleted; the caller deletes the log.
+        """End the replica because the topic is deleted; the caller deletes the log.
 
         All requests, including pending requests, fail with UnknownTopicOrPartition: unlike after
         `leave`, no other node serves the partition.
@@ -464,7 +464,7 @@ class Partition:
         Source: Kafka's `Partition.deleteRecordsOnLeader`.
         """
         log = self.log
-        if self.topic.config.only_compacted:  # an empty policy keeps records but allows this
+        if self.topic.config.only_compacted:  # an empty cleanup.policy permits DeleteRecords
             raise PolicyViolation(f"cleanup.policy of {self.topic.name} does not include delete")
         if offset == HIGH_WATERMARK:
             offset = log.high_watermark

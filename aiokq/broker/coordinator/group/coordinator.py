@@ -42,8 +42,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class _GroupCoordinatorDefinition:
-    """The `CoordinatorDefinition` of groups."""
-
     topic: Final = OFFSETS_TOPIC
     noun: Final = "groups"
     partition_of = staticmethod(partition_by_hash)

@@ -167,7 +167,7 @@ class GroupMap:
 
     def replay_consumer(self, record: CoordinatorRecord) -> None:
         """Apply a record of a group of the consumer protocol."""
-        # All keys of this protocol have the attribute.
+        # All record keys of the consumer protocol have `group_id`.
         group_id: str = record.key.group_id  # type: ignore[attr-defined]
         group = self.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):

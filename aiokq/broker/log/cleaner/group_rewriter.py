@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 __all__ = ["GroupRewriter", "group_segments"]
 
 MOST_OF_A_GROUP: Final = 64
-"""The maximum size of a group: a swap renames all its files in one iteration of the event loop."""
+"""The maximum number of segments in a group.
+
+The files of all these segments are renamed in one iteration of the event loop.
+"""
 
 _ONE: Final = WALK_ONE | WALK_TRUSTED
 

@@ -422,6 +422,5 @@ class Controller:
 def _topic_config_records(
     image: MetadataImage, name: str, present: Mapping[str, str], wanted: Mapping[str, str]
 ) -> list[Message]:
-    """Return the records that change a topic's settings."""
     records = list(config_records(TOPIC_CONFIG, name, present, wanted))
     return [*records, *clear_elr_records(image, records)]

@@ -265,7 +265,7 @@ class MetadataReader:
                     raise _damaged(state, path, base, position, reason, expected)
                 expected = header.next_offset
                 if expected <= state.end_offset:
-                    continue  # before the snapshot
+                    continue  # the snapshot includes the batch
                 try:
                     self._take(state, replay, header, data, path)
                 except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType) as error:
@@ -366,8 +366,8 @@ class MetadataReader:
         """Whether a kill or power cut during one append can have left the bytes from `position` on.
 
         The first append of an epoch has two batches, written in one call. After a power cut, a
-        sector of the first batch may be missing from the disk, and have zeros, although later
-        sectors are there.
+        sector of the first batch may not be on the disk, and be read as zeros, although later
+        sectors are on the disk.
 
         Args:
             header: the header of a batch with a wrong checksum; None if there is no whole batch.
@@ -384,7 +384,8 @@ class MetadataReader:
         missing = file.pread(max(end - start, 0) or SECTOR, start)
         if not missing or any(missing):
             return False
-        # The epoch of the first batch may be missing, too, and so may the whole second batch.
+        # The missing sector may have the epoch of the first batch. The second batch may be missing,
+        # too.
         epochs = [one.leader_epoch for _, one in behind]
         if header is not None:
             epochs.append(header.leader_epoch)

@@ -54,7 +54,7 @@ def only_voter(
 def write_voters(
     files: Files, path: str, voters: VotersRecord, *, timestamp_ms: int, crc32c: Checksum
 ) -> None:
-    """Write the first snapshot of a metadata log, which has the voters, into a log directory.
+    """Write the first metadata snapshot of a log directory, which records the voters.
 
     Raises:
         OSError: the disk failed.

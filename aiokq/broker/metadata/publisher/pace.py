@@ -22,8 +22,8 @@ PARTITIONS_PER_TURN: Final = 32
 SECONDS_PER_TURN: Final = 0.005
 """Time after which other tasks run, even if fewer partitions were handled.
 
-A request needs a few iterations of the loop from its receipt to its answer, and waits for a turn of
-this length in each of them.
+A request needs a few iterations of the loop from its receipt to its response, and may have to wait
+this long in each of them.
 """
 
 

@@ -299,7 +299,11 @@ def _distinct(files: Files, options: FormatOptions) -> list[str]:
 
 
 def _is_formatted(files: Files, path: str, options: FormatOptions) -> bool:
-    """Whether a directory is formatted, for the node and the cluster of the options."""
+    """Whether a directory is formatted.
+
+    Raises:
+        ConfigError: the directory is formatted for another node or cluster.
+    """
     file = f"{path}/{file_names.META_PROPERTIES}"
     with _disk_of(path):
         if not files.exists(file):

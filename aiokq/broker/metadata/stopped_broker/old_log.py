@@ -35,7 +35,7 @@ def keep_old_log(files: Files, path: str, directory: str, random: Random) -> str
 
     A complete copy that an interrupted call left is reused.
     """
-    for name in files.listdir(path):  # unfinished copies
+    for name in files.listdir(path):  # remove unfinished copies
         if name.startswith(f"{file_names.CLUSTER_METADATA}.") and name.endswith(
             file_names.DELETED_DIRECTORY
         ):

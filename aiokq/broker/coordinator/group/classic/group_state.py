@@ -1,4 +1,4 @@
-"""The state of a classic group: its place in a rebalance, generation, members, and log records.
+"""The state of a classic group: rebalance phase, generation, members, and log records.
 
 Source: Kafka ``ClassicGroup.java``.
 """

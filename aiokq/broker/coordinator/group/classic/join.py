@@ -99,7 +99,6 @@ def _add(
     member_id: str,
     instant: Instant,
 ) -> Outcome[JoinGroupResponse]:
-    """Add a new member."""
     member = ClassicMember(
         member_id,
         request.group_instance_id,

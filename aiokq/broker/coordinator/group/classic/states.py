@@ -17,7 +17,7 @@ class ClassicState(Enum):
     EMPTY = "Empty"
     """The group has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again; the responses wait for all members, or for a timeout."""
+    """Members are asked to join again; each response is sent when all have joined or time is up."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The next generation has begun; the group waits for the leader's assignment."""
     STABLE = "Stable"

@@ -47,7 +47,7 @@ def compile_re2(regex: str) -> Callable[[str], object]:
             "not installed on it (pip install google-re2); subscribe by topic names"
         ) from None
     options = Options()
-    options.log_errors = False  # RE2 would write them to stderr
+    options.log_errors = False  # otherwise RE2 writes errors to stderr
     try:
         re2.compile(regex, options)
     except re2.error as error:

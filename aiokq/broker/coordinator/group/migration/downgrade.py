@@ -156,7 +156,6 @@ class Downgrade:
 
 
 def _roster(group_id: str, members: Collection[ConsumerMember]) -> ClassicRoster:
-    """Return the members as members of a classic group."""
     roster = ClassicRoster(group_id)
     for member in members:
         assert member.classic is not None
