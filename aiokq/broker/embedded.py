@@ -436,14 +436,16 @@ class EmbeddedCluster:
             OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
             KafkaStorage: the directory is in use, it has an I/O error, or its data is damaged.
             WrongLoop: this process was forked from the cluster's process.
-            ImportError: aiokq's compiled core is not of one build; the error says what to do.
+            ImportError: the extensions of aiokq's compiled core are of different builds; the
+                message says what to do.
         """
         self._refuse_forked()
         if self._pid:
             raise ConfigError("this embedded cluster is already running")
         if fastpath.COMPILED:
-            # Otherwise the node would import it after its start; an error would end the node, and
-            # its clients would only see lost connections. It takes 2 ms.
+            # This import takes 2 ms. Without it the node would import the module after its start.
+            # If that import failed, the node would stop, and clients would see only lost
+            # connections.
             importlib.import_module("aiokq.fastpath.broker")
         environment = self._given_environment or system_environment()
         self._lasting_files = environment.files

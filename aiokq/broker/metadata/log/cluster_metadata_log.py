@@ -154,8 +154,8 @@ class ClusterMetadataLog:
             clean: whether the last shutdown was clean, so that the indexes need no check.
 
         Raises:
-            KafkaStorage: ``quorum-state`` cannot be read, no epoch is left, or the log does not
-                end where ``state`` ends.
+            KafkaStorage: ``quorum-state`` cannot be read, the newest epoch is the largest that
+                Kafka allows, or the log does not end where ``state`` ends.
             OSError: the disk failed.
         """
         known = read_quorum_state(files, directory)  # may raise, so before anything is changed

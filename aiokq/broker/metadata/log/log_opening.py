@@ -1,4 +1,4 @@
-"""Opening of the metadata log's files: their repair after a kill, and the epoch that begins.
+"""Opens the files of the metadata log, repairs them after a kill, and writes the new epoch.
 
 `cluster_metadata_log` appends to the log that is opened here.
 
@@ -43,13 +43,13 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 
 
 def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) -> int:
-    """Return the epoch that begins after those in the log and in ``quorum-state``.
+    """Return the epoch after the newest one in the log and in ``quorum-state``.
 
     Args:
         known: the content of ``quorum-state``; None if the file is missing.
 
     Raises:
-        KafkaStorage: no epoch is left.
+        KafkaStorage: the newest epoch is the largest that Kafka allows.
     """
     epoch = max(state.epoch, known.epoch if known is not None else 0) + 1
     if epoch > INT_MAX:

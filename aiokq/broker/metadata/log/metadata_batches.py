@@ -1,4 +1,4 @@
-"""Metadata records as batches of the metadata log.
+"""Encodes metadata records into batches of the metadata log.
 
 Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
 """

@@ -1,1 +1,1 @@
-"""The publisher: makes a node follow the image, and owns the topics that requests see."""
+"""The publisher: applies the image to a node, and owns the topics that requests see."""

@@ -1,4 +1,4 @@
-"""The publisher: makes a node follow the metadata image.
+"""The publisher: applies the metadata image and its changes to a node.
 
 The publisher opens, deletes and reconfigures logs, makes the node leader or follower of each
 partition, and notifies the coordinators. It owns the objects that requests use: topics with their
