@@ -106,18 +106,9 @@ class Storage:
                 used, or another broker uses a log directory; the message says what to do.
             ConfigError: a directory belongs to another node.
         """
-        started: list[tuple[LogDirectories, MetadataStart]] = []
-
-        def start_metadata() -> None:
-            started.append(_started(environment, settings.static, paths, node_id, registration))
-
-        try:
-            await shielded(environment.offload.run(start_metadata), name="open the log directories")
-        except asyncio.CancelledError:
-            for found in started:  # otherwise the directories stay locked
-                await shielded(environment.offload.run(_give_up, *found), name="unlock directories")
-            raise
-        [(directories, start)] = started
+        directories, start = await _start_metadata(
+            environment, settings.static, paths, node_id, registration
+        )
         controller = Controller(
             settings.static, directories.properties.node_id, lambda: random_id(environment.random)
         )
@@ -273,6 +264,28 @@ class Storage:
 
     async def _save(self, directory: LogDirectory, checkpoint: Checkpoint) -> None:
         await self._environment.offload.run(directory.save, checkpoint)
+
+
+async def _start_metadata(
+    environment: Environment,
+    settings: BrokerSettings,
+    paths: Sequence[str],
+    node_id: int | None,
+    registration: NodeRegistration,
+) -> tuple[LogDirectories, MetadataStart]:
+    """Call `_started` in an executor; if the caller is cancelled, undo it."""
+    started: list[tuple[LogDirectories, MetadataStart]] = []
+
+    def start_metadata() -> None:
+        started.append(_started(environment, settings, paths, node_id, registration))
+
+    try:
+        await shielded(environment.offload.run(start_metadata), name="open the log directories")
+    except asyncio.CancelledError:
+        for found in started:  # otherwise the directories stay locked
+            await shielded(environment.offload.run(_give_up, *found), name="unlock directories")
+        raise
+    return started[0]
 
 
 def _started(

@@ -241,51 +241,23 @@ def _open(
 ) -> MetadataStart:
     home, node_id = directories.metadata, directories.properties.node_id
     _check_place(files, directories)
-    reader = MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c)
     migration = _find_migration(files, directories)
-    moves = migration is not None and not migration.is_empty
-    if migration is not None and moves and not reader.exists():
-        migration.write(
-            min_insync_replicas=registration.min_insync_replicas,
-            voter=registration.voter,
-            timestamp_ms=clock.timestamp_ms(),
-            random=random,
-            crc32c=crc32c,
-        )
-    state = reader.read() if reader.exists() else MetadataState()
-    check_sole_voter(
-        state,
-        read_quorum_state(files, reader.directory),
-        directory=reader.directory,
-        node_id=node_id,
-        directory_id=home.directory_id,
+    state = _read_log(
+        files,
+        directories,
+        registration,
+        migration,
+        timestamp_ms=clock.timestamp_ms(),
+        random=random,
     )
-    if state.snapshot is None and not state.end_offset and registration.voter is not None:
-        _write_voter(files, directories, registration.voter, clock.timestamp_ms())
-        state = reader.read()
-    is_new = state.image.metadata_version is None
-    try:
-        first = bootstrap_records(
-            state.image,
-            read_bootstrap_checkpoint(files, home.path, crc32c) if is_new else None,
-            min_insync_replicas=registration.min_insync_replicas,
-            in_transaction=state.in_transaction,
-        )
-    except CorruptRecord as error:
-        raise KafkaStorage(f"{home.path}: {error.message}") from error
-    last: list[Message] = []
-    if migration is not None and moves:
-        last = migration.differences(state)
-    elif is_new:
-        from aiokq.broker.metadata.start.found_partitions import found_partition_records
-
-        last = found_partition_records(files, directories, random)
+    first = _first_records(files, home.path, state, registration)
+    last = _last_records(files, directories, state, migration, random)
     image = _after(state.image, first, last)
     directories.find(_owned(image, node_id))
     _tell_unenforced(image)
     log = ClusterMetadataLog.open(
         files,
-        reader.directory,
+        f"{home.path}/{file_names.CLUSTER_METADATA}",
         state,
         node_id=node_id,
         disk=home.disk,
@@ -307,6 +279,88 @@ def _open(
         by_kafka=_may_be_kafkas(state.image, image, node_id, migration),
         finish=None if migration is None else migration.finish,
     )
+
+
+def _read_log(
+    files: Files,
+    directories: LogDirectories,
+    registration: NodeRegistration,
+    migration: Migration | None,
+    *,
+    timestamp_ms: int,
+    random: Random,
+) -> MetadataState:
+    """Return what is in the metadata log, which this node may continue.
+
+    A log is written first if the metadata of an earlier version must be migrated, or if a new log
+    must name its voter.
+
+    Raises:
+        KafkaStorage: the log is damaged, or this node is not allowed to continue it.
+        OSError: the disk failed.
+    """
+    home = directories.metadata
+    reader = MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c)
+    if migration is not None and not migration.is_empty and not reader.exists():
+        migration.write(
+            min_insync_replicas=registration.min_insync_replicas,
+            voter=registration.voter,
+            timestamp_ms=timestamp_ms,
+            random=random,
+            crc32c=crc32c,
+        )
+    state = reader.read() if reader.exists() else MetadataState()
+    check_sole_voter(
+        state,
+        read_quorum_state(files, reader.directory),
+        directory=reader.directory,
+        node_id=directories.properties.node_id,
+        directory_id=home.directory_id,
+    )
+    if state.snapshot is None and not state.end_offset and registration.voter is not None:
+        _write_voter(files, directories, registration.voter, timestamp_ms)
+        state = reader.read()
+    return state
+
+
+def _first_records(
+    files: Files, path: str, state: MetadataState, registration: NodeRegistration
+) -> Sequence[Message]:
+    """Return the records that a log must have before any others; none if it has them.
+
+    Args:
+        path: path of the log directory with the metadata log.
+
+    Raises:
+        KafkaStorage: ``bootstrap.checkpoint`` is damaged.
+    """
+    is_new = state.image.metadata_version is None
+    try:
+        return bootstrap_records(
+            state.image,
+            read_bootstrap_checkpoint(files, path, crc32c) if is_new else None,
+            min_insync_replicas=registration.min_insync_replicas,
+            in_transaction=state.in_transaction,
+        )
+    except CorruptRecord as error:
+        raise KafkaStorage(f"{path}: {error.message}") from error
+
+
+def _last_records(
+    files: Files,
+    directories: LogDirectories,
+    state: MetadataState,
+    migration: Migration | None,
+    random: Random,
+) -> Sequence[Message]:
+    """Return the records of topics that are only in the old metadata, or only in directories."""
+    if migration is not None and not migration.is_empty:
+        return migration.differences(state)
+    if state.image.metadata_version is not None:
+        return []
+    from aiokq.broker.metadata.start.found_partitions import found_partition_records
+
+    return found_partition_records(files, directories, random)
 
 
 def _may_be_kafkas(
