@@ -339,7 +339,7 @@ class _OffsetEntries:
         self._next = next(self._entries, None)
 
     def end(self, size: int, *, whole: bool) -> None:
-        """Check the remaining entries at the end of the log."""
+        """Report the remaining entries, which belong to no batch."""
         while self._next is not None:
             if not whole and self._next[2] >= size:
                 return  # an entry for the bad batch, which was reported

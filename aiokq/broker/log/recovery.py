@@ -254,7 +254,8 @@ class _Loader:
         if clean:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
-            if point and end != point:  # the CRC of a batch does not cover its offsets
+            # The CRC of a batch does not cover its offsets, so they may be damaged.
+            if point and end != point:
                 raise CorruptRecord(
                     f"the log ends at offset {end}, but ended at offset {point} when it was closed"
                 )

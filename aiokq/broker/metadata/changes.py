@@ -361,7 +361,7 @@ class MetadataChanges:
                 if delta.is_empty:
                     return answer
                 self._published = published = asyncio.get_running_loop().create_future()
-        if not records:  # the changes that the decision is based on must be in effect
+        if not records:  # wait only for the changes on which the decision is based
             if before is not None:
                 await asyncio.shield(before)
             if refusal is not None:

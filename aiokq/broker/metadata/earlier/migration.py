@@ -138,7 +138,7 @@ def _tell_end(path: str, data: bytes, sound: int) -> None:
     if sound == len(data):
         return
     place = f"file={path} position={sound} bytes={len(data) - sound} kept={path + MIGRATED}"
-    if b"\n" in data[sound:]:  # not the incomplete line that a kill leaves
+    if b"\n" in data[sound:]:  # more than the incomplete line that a kill leaves
         logger.error(
             "damaged end of the metadata log is ignored: an acknowledged change of topics or "
             "settings may be lost %s",

@@ -109,7 +109,13 @@ def _copy(files: Files, path: str, other: str) -> None:
 
 
 def remove_old_log(files: Files, directory: str, names: list[str]) -> None:
-    """Remove the files of the old log."""
+    """Remove the files of the old log, except ``quorum-state`` and ``partition.metadata``.
+
+    A missing ``partition.metadata`` is written.
+
+    Args:
+        names: names of the files in ``directory`` before the new log was written.
+    """
     for name in names:
         if not name.startswith(QUORUM_STATE) and name != file_names.PARTITION_METADATA:
             files.remove(f"{directory}/{name}")
