@@ -13,36 +13,27 @@ import io
 import json
 import logging
 import os
-import re
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.listeners import (
-    HOST,
-    LOCALHOST,
-    Advertise,
     Endpoint,
-    ListenerFailed,
     Listeners,
-    configured_listeners,
     is_loopback,
     is_wildcard,
 )
 from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
-from aiokq.broker.config.setting import shortened
 from aiokq.broker.config.settings import (
     BrokerSettings,
-    broker_settings,
     log_directories,
-    setting_name,
 )
 from aiokq.broker.options import Options, read_options
+from aiokq.broker.process_errors import explain_failure
+from aiokq.broker.process_settings import Choice, choose_settings, listeners_of
 from aiokq.core.errors import ConfigError, KafkaError
 from aiokq.core.named_tuple import NamedTuple
-from aiokq.core.numbers import PORT_MAX, parse_number
 
 if TYPE_CHECKING:
     from aiokq.broker.node import BrokerNode
@@ -78,10 +69,10 @@ def _run(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="surrogateescape")  # a path may have bytes that are not UTF-8
     options = _options(arguments)
     try:
-        choice = _settings(options)
+        choice = choose_settings(options)
         settings = choice.settings
         check_roles(settings)
-        listeners = _listeners(settings, options)
+        listeners = listeners_of(settings, options)
         node_id = configured_node_id(settings) if options.node_id is None else options.node_id
         check_quorum(settings, listeners, node_id)
         directories = list(options.data_dirs) or log_directories(settings)
@@ -112,7 +103,7 @@ def _run(arguments: Sequence[str]) -> int:
             place = Place(directories, ephemeral)
             runner.run(_serve(options, choice, place, listeners, node_id))
         except (ConfigError, OSError) as error:
-            return _complain(_explain(error, directories), FAILED)
+            return _complain(explain_failure(error, directories), FAILED)
         except ImportError as error:
             return _complain(str(error), FAILED)
         except KafkaError as error:
@@ -127,13 +118,6 @@ class Place(NamedTuple):
     ephemeral: bool
 
 
-class Choice(NamedTuple):
-    """The settings, and why their profile was chosen; the reason is None if --profile is given."""
-
-    settings: BrokerSettings
-    reason: str | None
-
-
 def _options(arguments: Sequence[str]) -> Options:
     """Return the options of a command line; end the process if they have an error."""
     options = read_options(arguments)
@@ -142,114 +126,6 @@ def _options(arguments: Sequence[str]) -> Options:
 
         options = parse_options(arguments, lambda message: _complain(message, BAD_ARGUMENTS))
     return options
-
-
-def _settings(options: Options) -> Choice:
-    given: dict[str, object] = {}
-    if options.config is not None:
-        given.update(_properties(options.config))
-    for assignment in options.assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}")
-        # --set takes precedence over --config, whichever way the name is spelled there.
-        plain = setting_name(name)
-        given = {other: text for other, text in given.items() if setting_name(other) != plain}
-        given[name] = value
-    if options.profile is not None:
-        return Choice(broker_settings(given, profile=options.profile), None)
-    settings = broker_settings(given, profile="kafka")
-    profile, reason = _default_profile(options, options.data_dirs or log_directories(settings))
-    if profile != settings.profile:
-        settings = broker_settings(given, profile=profile)
-    return Choice(settings, reason)
-
-
-def _properties(path: str) -> dict[str, str]:
-    """Return the names and values in a properties file.
-
-    Raises:
-        ConfigError: the file is not UTF-8.
-        OSError: the file cannot be read.
-    """
-    from aiokq.core.properties import parse_properties
-
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        return parse_properties(data.decode())
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}; save the file as "
-            "UTF-8, or write the character as \\uXXXX"
-        ) from None
-
-
-def _default_profile(options: Options, directories: Sequence[str]) -> tuple[str, str]:
-    """Return the profile to use if --profile is not given, and the reason for it."""
-    if options.config is not None:
-        return "kafka", "--config is given"
-    if not directories:
-        return "dev", "nothing is kept"
-    if any(os.path.exists(os.path.join(path, "meta.properties")) for path in directories):
-        return "kafka", "the data directory is not new"
-    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        return "dev", "the broker runs at a terminal with a new data directory"
-    return "kafka", "the broker does not run at a terminal"
-
-
-def _listeners(settings: BrokerSettings, options: Options) -> Listeners:
-    """Return the listeners that settings and flags describe.
-
-    Raises:
-        ConfigError: a setting or flag is malformed, contradicts another one, asks for TLS or SASL,
-            or would advertise a wildcard address.
-    """
-    host = None if options.host is None else _without_brackets(options.host)
-    if host is not None and host.lower() == LOCALHOST:
-        host = "127.0.0.1"  # localhost may also mean ::1, where port 0 would give another port
-    advertises = options.advertise is not None or settings.advertised_listeners is not None
-    if host is not None and is_wildcard(host) and not advertises:
-        raise ConfigError(
-            f"--host {host or 'of all addresses'} needs --advertise HOST[:PORT], an address that "
-            "clients can connect to"
-        )
-    return configured_listeners(
-        settings, host=host, port=options.port, advertise=_advertise(options.advertise)
-    )
-
-
-def _advertise(text: str | None) -> Advertise:
-    """Parse `--advertise HOST[:PORT]`.
-
-    Raises:
-        ConfigError: `text` is malformed, or has a wildcard address.
-    """
-    if text is None:
-        return Advertise()
-    name, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        name, port = text, ""
-    if ":" in name and not name.startswith("["):
-        raise ConfigError(
-            f"--advertise {shortened(text)}: an IPv6 address must be in brackets, for example "
-            "[::1]:9092"
-        )
-    name = _without_brackets(name)
-    if name and is_wildcard(name):
-        raise ConfigError(f"--advertise {name}: clients cannot connect to a wildcard address")
-    try:
-        number = parse_number(port, PORT_MAX) if port else None
-    except ValueError:
-        number = 0
-    if not name or not re.fullmatch(HOST, name) or number == 0:
-        raise ConfigError(f"--advertise takes HOST[:PORT], not {shortened(repr(text))}")
-    return Advertise(name, number)
-
-
-def _without_brackets(host: str) -> str:
-    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _raise_descriptor_limit() -> None:
@@ -458,56 +334,6 @@ def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
             )
             return one.port != opened.port or not same_host
     return True
-
-
-def _explain(error: ConfigError | OSError, directories: list[str]) -> str:
-    """Return a line that says why the start failed and what to do."""
-    directory = " or ".join(directories)
-    if isinstance(error, ConfigError):
-        return error.message
-    if isinstance(error, ListenerFailed) and (refused := _explain_listener(error)):
-        return refused
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"no permission: {error.filename or directory}: {error.strerror}; the data directory "
-            "must be writable, and a port below 1024 needs privileges"
-        )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of {directory} is full: free space and start the broker again"
-    if isinstance(error, BlockingIOError):
-        return (
-            f"{directory} is in use by another broker: stop that broker, or choose another "
-            "--data-dir"
-        )
-    if isinstance(error, NotADirectoryError | FileExistsError):
-        return f"{error.filename or directory} is not a directory: choose another --data-dir"
-    if isinstance(error, ListenerFailed):
-        return str(error.strerror)
-    return str(error)
-
-
-def _explain_listener(error: ListenerFailed) -> str | None:
-    """Return why a listener could not be opened and what to do.
-
-    Returns None if there is no such text for the error number.
-    """
-    name, host, port = error.endpoint
-    if isinstance(error.__cause__, socket.gaierror):
-        return (
-            f"host {host} is not known here ({error.__cause__.strerror}): choose another --host, "
-            f"or change the listener {name}"
-        )
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} is in use on {host or 'some address'}: stop the process that listens "
-            f"on it, use a free port with --port 0, or change the listener {name}"
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return (
-            f"{host} is not an address of this machine: choose another --host, or change the "
-            f"listener {name}"
-        )
-    return None
 
 
 def _complain(message: str, code: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,14 +37,6 @@ def test_an_empty_data_dir_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     """Regression: the error did not say which path was empty."""
     assert process.main(["--port", "0", "--data-dir", ""]) == process.BAD_ARGUMENTS
     assert "--data-dir: the path is empty" in capsys.readouterr().err
-
-
-def test_set_takes_precedence_in_any_spelling(tmp_path: Path) -> None:
-    """A name may have `_` in one place and `.` in the other."""
-    (tmp_path / "config").write_text("num.partitions=2\nbroker.rack=r\n")
-    options = process._options(["--config", str(tmp_path / "config"), "--set", "num_partitions=3"])
-    settings = process._settings(options).settings
-    assert (settings.num_partitions, settings.broker_rack) == (3, "r")
 
 
 WITH_FEW_DESCRIPTORS = """

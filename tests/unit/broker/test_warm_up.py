@@ -28,6 +28,8 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.option_parser",
     "aiokq.broker.options",
     "aiokq.broker.process",
+    "aiokq.broker.process_errors",
+    "aiokq.broker.process_settings",
     "aiokq.broker.config.roles",
     "aiokq.broker.inspection",  # for `aiokq log`
     "aiokq.broker.log.locked_directories",  # for commands on a stopped node
