@@ -18,23 +18,31 @@ class ClusterOverrides(TypedDict, total=False):
     """The fields of ClusterSettings as keywords; they override the settings."""
 
     bootstrap_servers: str | Sequence[str]
-    """Addresses of brokers to find the cluster: 'host:port', several separated by commas or in a
-    list; an IPv6 address in brackets.
+    """Addresses of brokers through which the client finds the cluster: 'host:port'; several are
+    separated by commas or given in a list. An IPv6 address is in brackets.
     """
     client_id: str
-    """Name of this client in the brokers' logs and quotas."""
+    """Name by which brokers identify this client in logs and quotas."""
     client_rack: str
-    """Rack in which this client runs, for reading from the nearest replica."""
+    """Rack in which this client runs, so that consumers read from a replica in the same rack if
+    the brokers allow it (KIP-392).
+    """
     request_timeout_ms: int
-    """How long a request may wait for its response."""
+    """Maximum time between a request and its response."""
     default_api_timeout_ms: int
-    """Time limit, including retries, of calls that have no timeout argument or get none."""
+    """Maximum duration of a call, with all retries, if its timeout argument is not given or the
+    call has none.
+    """
     bootstrap_timeout_ms: int
-    """How long start() and `async with` wait for the first metadata; with 0, they do not wait."""
+    """Maximum time for which start() and `async with` wait for the first metadata; with 0, they
+    do not wait.
+    """
     metadata_max_age_ms: int
-    """Age at which metadata is requested again."""
+    """Age at which the metadata is requested again, even if nothing indicates a change."""
     allow_auto_create_topics: bool
-    """Whether a metadata request for a topic may create it, if the brokers also allow that."""
+    """Whether a request for the metadata of a missing topic may create the topic, if the brokers
+    also allow that.
+    """
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     """What to do when no known broker answers (KIP-899): keep asking the known brokers only
     ('none'), or ask bootstrap_servers as well ('rebootstrap').
@@ -50,35 +58,41 @@ class ClusterOverrides(TypedDict, total=False):
     reconnect_backoff_ms: int
     """Pause before the first attempt to reconnect to a broker."""
     reconnect_backoff_max_ms: int
-    """Longest pause before an attempt to reconnect; the pause doubles with each failure."""
+    """Longest pause before an attempt to reconnect; the pause doubles with each failed attempt."""
     socket_connection_setup_timeout_ms: int
-    """Time limit for opening a connection; it doubles with each failure."""
+    """Maximum time for opening a connection. It doubles with each failure, up to
+    socket_connection_setup_timeout_max_ms.
+    """
     socket_connection_setup_timeout_max_ms: int
-    """Largest time limit for opening a connection (KIP-601)."""
+    """Upper limit to which the time for opening a connection grows (KIP-601)."""
     connections_max_idle_ms: int
     """Time after which an unused connection is closed; with 0, it stays open."""
     security_protocol: SecurityProtocol
-    """Whether connections use TLS (SSL), SASL, both or neither."""
+    """Whether connections use TLS ('SSL'), SASL ('SASL_PLAINTEXT'), both ('SASL_SSL') or neither
+    ('PLAINTEXT').
+    """
     sasl_mechanism: str
     """SASL mechanism to authenticate with; only PLAIN is supported."""
     sasl_plain_username: str | None
-    """User name for PLAIN."""
+    """User name for the SASL mechanism PLAIN."""
     sasl_plain_password: str | SecretStr | None
-    """Password for PLAIN."""
+    """Password for the SASL mechanism PLAIN."""
     ssl_context: ssl.SSLContext | None
-    """TLS context to use unchanged, instead of the ssl_* files."""
+    """TLS context to use as it is. No other ssl_ setting can be given with it."""
     ssl_cafile: str | None
-    """PEM file with the certificate authorities to trust."""
+    """PEM file with the certificate authorities to trust. Default: those of the system."""
     ssl_certfile: str | None
     """PEM file with this client's certificate chain."""
     ssl_keyfile: str | None
-    """PEM file with the private key of the certificate, if the key is not in ssl_certfile."""
+    """PEM file with the private key of the client's certificate, if the key is not in
+    ssl_certfile.
+    """
     ssl_password: str | SecretStr | None
-    """Password of the private key."""
+    """Password of the client's private key."""
     ssl_check_hostname: bool
     """Whether a broker's certificate must contain the name of the broker's host."""
     loop_stall_ms: int
-    """Report the event loop as stalled (LoopStalled, with the stack) when it runs nothing for
-    this long. A thread watches the event loop of a consumer in a group, and of any other
-    client if this setting is given; 0 turns the watch off.
+    """Time after which an event loop that runs nothing is reported as stalled (event
+    LoopStalled, with the stack); 0 turns this off. A thread watches the event loop of a
+    consumer in a group, and of any other client only if this setting is given.
     """

@@ -40,47 +40,51 @@ class ClusterSettings(ClusterRules, Settings):
         str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)
     ] = Field(
         default=(),
-        description="Addresses of brokers to find the cluster: 'host:port', several separated by "
-        "commas or in a list; an IPv6 address in brackets.",
+        description="Addresses of brokers through which the client finds the cluster: "
+        "'host:port'; several are separated by commas or given in a list. An IPv6 "
+        "address is in brackets.",
     )
     client_id: str = Field(
-        default="aiokq", description="Name of this client in the brokers' logs and quotas."
+        default="aiokq",
+        description="Name by which brokers identify this client in logs and quotas.",
     )
     client_rack: str = Field(
         default="",
-        description="Rack in which this client runs, for reading from the nearest replica.",
+        description="Rack in which this client runs, so that consumers read from a replica in the "
+        "same rack if the brokers allow it (KIP-392).",
     )
 
     request_timeout_ms: int = Field(
         default=30_000,
         ge=1,
         le=INT32_MAX,
-        description="How long a request may wait for its response.",
+        description="Maximum time between a request and its response.",
     )
     default_api_timeout_ms: int = Field(
         default=60_000,
         ge=1,
         le=INT32_MAX,
-        description="Time limit, including retries, of calls that have no timeout argument or "
-        "get none.",
+        description="Maximum duration of a call, with all retries, if its timeout argument is not "
+        "given or the call has none.",
     )
     bootstrap_timeout_ms: int = Field(
         default=10_000,
         ge=0,
         le=INT64_MAX,
-        description="How long start() and `async with` wait for the first metadata; with 0, they "
-        "do not wait.",
+        description="Maximum time for which start() and `async with` wait for the first metadata; "
+        "with 0, they do not wait.",
     )
     metadata_max_age_ms: int = Field(
         default=300_000,
         ge=1,
         le=INT64_MAX,
-        description="Age at which metadata is requested again.",
+        description="Age at which the metadata is requested again, even if nothing indicates a "
+        "change.",
     )
     allow_auto_create_topics: bool = Field(
         default=True,
-        description="Whether a metadata request for a topic may create it, if the brokers also "
-        "allow that.",
+        description="Whether a request for the metadata of a missing topic may create the topic, "
+        "if the brokers also allow that.",
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = Field(
         default="rebootstrap",
@@ -119,19 +123,20 @@ class ClusterSettings(ClusterRules, Settings):
         ge=0,
         le=INT64_MAX,
         description="Longest pause before an attempt to reconnect; the pause doubles with each "
-        "failure.",
+        "failed attempt.",
     )
     socket_connection_setup_timeout_ms: int = Field(
         default=10_000,
         ge=1,
         le=INT64_MAX,
-        description="Time limit for opening a connection; it doubles with each failure.",
+        description="Maximum time for opening a connection. It doubles with each failure, up to "
+        "socket_connection_setup_timeout_max_ms.",
     )
     socket_connection_setup_timeout_max_ms: int = Field(
         default=30_000,
         ge=1,
         le=INT64_MAX,
-        description="Largest time limit for opening a connection (KIP-601).",
+        description="Upper limit to which the time for opening a connection grows (KIP-601).",
     )
     connections_max_idle_ms: int = Field(
         default=540_000,
@@ -141,31 +146,38 @@ class ClusterSettings(ClusterRules, Settings):
     )
 
     security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(
-        default="PLAINTEXT", description="Whether connections use TLS (SSL), SASL, both or neither."
+        default="PLAINTEXT",
+        description="Whether connections use TLS ('SSL'), SASL ('SASL_PLAINTEXT'), both "
+        "('SASL_SSL') or neither ('PLAINTEXT').",
     )
     sasl_mechanism: Annotated[str, AfterValidator(supported_mechanism)] = Field(
         default="PLAIN", description="SASL mechanism to authenticate with; only PLAIN is supported."
     )
-    sasl_plain_username: str | None = Field(default=None, description="User name for PLAIN.")
+    sasl_plain_username: str | None = Field(
+        default=None, description="User name for the SASL mechanism PLAIN."
+    )
     sasl_plain_password: SecretStr | None = Field(
-        default=None, repr=False, description="Password for PLAIN."
+        default=None, repr=False, description="Password for the SASL mechanism PLAIN."
     )
     ssl_context: ssl.SSLContext | None = Field(
-        default=None, description="TLS context to use unchanged, instead of the ssl_* files."
+        default=None,
+        description="TLS context to use as it is. No other ssl_ setting can be given with it.",
     )
     ssl_cafile: str | None = Field(
-        default=None, description="PEM file with the certificate authorities to trust."
+        default=None,
+        description="PEM file with the certificate authorities to trust. Default: those of the "
+        "system.",
     )
     ssl_certfile: str | None = Field(
         default=None, description="PEM file with this client's certificate chain."
     )
     ssl_keyfile: str | None = Field(
         default=None,
-        description="PEM file with the private key of the certificate, if the key is not "
+        description="PEM file with the private key of the client's certificate, if the key is not "
         "in ssl_certfile.",
     )
     ssl_password: SecretStr | None = Field(
-        default=None, repr=False, description="Password of the private key."
+        default=None, repr=False, description="Password of the client's private key."
     )
     ssl_check_hostname: bool = Field(
         default=True,
@@ -176,9 +188,10 @@ class ClusterSettings(ClusterRules, Settings):
         default=1000,
         ge=0,
         le=INT32_MAX,
-        description="Report the event loop as stalled (LoopStalled, with the stack) when it runs "
-        "nothing for this long. A thread watches the event loop of a consumer in a group, and of "
-        "any other client if this setting is given; 0 turns the watch off.",
+        description="Time after which an event loop that runs nothing is reported as stalled "
+        "(event LoopStalled, with the stack); 0 turns this off. A thread watches the "
+        "event loop of a consumer in a group, and of any other client only if this "
+        "setting is given.",
     )
 
     @classmethod

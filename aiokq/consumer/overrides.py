@@ -18,37 +18,45 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     """The fields of ConsumerSettings as keywords; they override the settings."""
 
     auto_offset_reset: str
-    """Where to start in a partition without a position, and when the position is out of range:
-    'earliest', 'latest', 'by_duration:PT1H' (here the first record of the last hour;
+    """Where to start in a partition without a committed offset, or if the position is out of
+    range: 'earliest', 'latest', 'by_duration:PT1H' (the first record of the last hour;
     KIP-1106), or 'none', which raises an error.
     """
     new_partitions: Literal["earliest", "auto_offset_reset"]
-    """Where to start in partitions and topics that are created after the subscription. Not
-    Kafka's: Java uses auto_offset_reset, and with 'latest' misses records written before it
-    discovers such a partition.
+    """Where to start in partitions and topics that are created after the subscription. Not a
+    setting of Kafka: Java's consumer uses auto_offset_reset, and with 'latest' misses records
+    that were written before it discovers such a partition.
     """
     isolation_level: Literal["read_uncommitted", "read_committed"]
-    """Whether records of open and aborted transactions are delivered."""
+    """'read_committed' delivers no records of open or aborted transactions; 'read_uncommitted'
+    delivers all records.
+    """
     check_crcs: bool
-    """Whether the checksum of each batch is verified."""
+    """Whether the CRC-32 checksum of each batch is verified."""
     fetch_min_bytes: int
-    """Bytes that a broker waits for, up to fetch_max_wait_ms, before it answers."""
+    """Bytes of records for which a broker waits, at most fetch_max_wait_ms, before it answers a
+    fetch.
+    """
     fetch_max_wait_ms: int
-    """How long a broker may hold a fetch while there are fewer than fetch_min_bytes."""
+    """Maximum time for which a broker waits for fetch_min_bytes before it answers a fetch."""
     fetch_max_bytes: int
-    """Bytes of records in one response. A larger first batch is returned nevertheless (KIP-74)."""
+    """Maximum bytes of records in one fetch response. The first batch is returned even if it is
+    larger (KIP-74).
+    """
     max_partition_fetch_bytes: int
-    """Bytes of records of one partition in one response. A larger first batch is returned
-    nevertheless (KIP-74). A partition with this many bytes buffered is not fetched.
+    """Maximum bytes of records of one partition in one fetch response. The first batch is
+    returned even if it is larger (KIP-74). A partition with this many bytes buffered is not
+    fetched.
     """
     queued_max_bytes: int
-    """Bytes fetched ahead for all partitions while user code runs; one response per broker may
-    exceed the limit. Not Kafka's: librdkafka's queued.max.messages.kbytes.
+    """Maximum bytes fetched ahead for all partitions while user code runs; one response per
+    broker may exceed it. Not a setting of Kafka; like librdkafka's
+    queued.max.messages.kbytes.
     """
     max_poll_records: int
-    """Default maximum number of records that `getmany` returns."""
+    """Maximum number of records that `getmany` returns if its argument max_records is not given."""
     exclude_internal_topics: bool
-    """Whether a pattern excludes internal topics such as __consumer_offsets."""
+    """Whether a subscription by pattern excludes internal topics such as __consumer_offsets."""
     key_deserializer: Deserializer | Callable[[bytes], Any] | None
     """Deserializer of keys: a callable, or an object with deserialize()."""
     value_deserializer: Deserializer | Callable[[bytes], Any] | None
@@ -58,16 +66,17 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     group. A consumer without a group_id reads all partitions and commits nothing.
     """
     group_instance_id: str | None
-    """The permanent id of a static member, which keeps its partitions if it is restarted within
-    the session timeout (KIP-345).
+    """Permanent id that makes the consumer a static member, which keeps its partitions if it is
+    restarted within the session timeout (KIP-345).
     """
     group_protocol: GroupProtocol
-    """'classic', in which a member assigns partitions, 'consumer' (KIP-848), in which the broker
-    does, or 'auto': the consumer protocol if broker and group allow it.
+    """'classic', in which a member assigns the partitions; 'consumer' (KIP-848), in which the
+    broker assigns them; or 'auto', the consumer protocol if broker and group allow it, else
+    the classic one.
     """
     group_remote_assignor: str | None
-    """The broker's assignor with the consumer protocol: 'uniform' or 'range'; by default the
-    broker chooses.
+    """Assignor that the broker uses with the consumer protocol: 'uniform' or 'range'. Default:
+    the broker chooses.
     """
     partition_assignment_strategy: tuple[str | Assignor, ...]
     """Assignors of the classic protocol, most preferred first: 'range', 'roundrobin', 'sticky',
@@ -78,24 +87,24 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     with the consumer protocol the broker's setting applies.
     """
     heartbeat_interval_ms: int
-    """The interval of heartbeats, which also announce rebalances. Classic protocol; with the
-    consumer protocol the broker's setting applies.
+    """Interval between heartbeats, whose responses also announce rebalances. Classic protocol;
+    with the consumer protocol the broker's setting applies.
     """
     max_poll_interval_ms: int
-    """Time without a request for a record after which a member leaves its group. It rejoins when
-    the application requests a record again.
+    """Time without a request for a record after which a member leaves its group. It joins again
+    when the application requests a record.
     """
     rebalance_timeout_ms: int | None
-    """How long a rebalance waits for the members: records in progress and rebalance handlers
-    must be finished by then. Default max_poll_interval_ms, as in Java.
+    """Maximum time for which a rebalance waits for the members: until then, records in progress
+    and rebalance handlers must be finished. Default: max_poll_interval_ms, as in Java.
     """
     enable_auto_commit: bool
     """Whether finished records are committed automatically: every auto_commit_interval_ms, in
     rebalances and when the consumer closes. An explicit true needs a group_id.
     """
     auto_commit_interval_ms: int
-    """How often finished records are committed."""
+    """Interval at which finished records are committed automatically."""
     ack_mode: Literal["implicit", "explicit"]
-    """When a record is finished: when the next one is requested (implicit), or when it is passed
-    to ack() (explicit). Not Kafka's.
+    """When a record is finished: when the next one is requested ('implicit'), or when it is
+    passed to ack() ('explicit'). Not a setting of Kafka.
     """

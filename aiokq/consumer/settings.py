@@ -36,69 +36,75 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
 
     auto_offset_reset: Annotated[str, AfterValidator(known_policy)] = Field(
         default="latest",
-        description="Where to start in a partition without a position, and when the "
-        "position is out of range: 'earliest', 'latest', 'by_duration:PT1H' (here the first "
-        "record of the last hour; KIP-1106), or 'none', which raises an error.",
+        description="Where to start in a partition without a committed offset, or if the position "
+        "is out of range: 'earliest', 'latest', 'by_duration:PT1H' (the first record "
+        "of the last hour; KIP-1106), or 'none', which raises an error.",
     )
     new_partitions: Literal["earliest", "auto_offset_reset"] = Field(
         default="earliest",
         description="Where to start in partitions and topics that are created after the "
-        "subscription. Not Kafka's: Java uses auto_offset_reset, and with 'latest' misses "
-        "records written before it discovers such a partition.",
+        "subscription. Not a setting of Kafka: Java's consumer uses "
+        "auto_offset_reset, and with 'latest' misses records that were written before "
+        "it discovers such a partition.",
     )
     isolation_level: Literal["read_uncommitted", "read_committed"] = Field(
         default="read_uncommitted",
-        description="Whether records of open and aborted transactions are delivered.",
+        description="'read_committed' delivers no records of open or aborted transactions; "
+        "'read_uncommitted' delivers all records.",
     )
     check_crcs: bool = Field(
-        default=True, description="Whether the checksum of each batch is verified."
+        default=True, description="Whether the CRC-32 checksum of each batch is verified."
     )
 
     fetch_min_bytes: int = Field(
         default=1,
         ge=0,
         le=INT32_MAX,
-        description="Bytes that a broker waits for, up to fetch_max_wait_ms, before it answers.",
+        description="Bytes of records for which a broker waits, at most fetch_max_wait_ms, before "
+        "it answers a fetch.",
     )
     fetch_max_wait_ms: int = Field(
         default=500,
         ge=0,
         le=INT32_MAX,
-        description="How long a broker may hold a fetch while there are fewer than "
-        "fetch_min_bytes.",
+        description="Maximum time for which a broker waits for fetch_min_bytes before it answers "
+        "a fetch.",
     )
     fetch_max_bytes: int = Field(
         default=52_428_800,
         ge=0,
         le=INT32_MAX,
-        description="Bytes of records in one response. A larger first batch is returned "
-        "nevertheless (KIP-74).",
+        description="Maximum bytes of records in one fetch response. The first batch is returned "
+        "even if it is larger (KIP-74).",
     )
     max_partition_fetch_bytes: int = Field(
         default=1_048_576,
         ge=0,
         le=INT32_MAX,
-        description="Bytes of records of one partition in one response. A larger first batch is "
-        "returned nevertheless (KIP-74). A partition with this many bytes buffered is not "
-        "fetched.",
+        description="Maximum bytes of records of one partition in one fetch response. The first "
+        "batch is returned even if it is larger (KIP-74). A partition with this many "
+        "bytes buffered is not fetched.",
     )
     queued_max_bytes: int = Field(
         default=67_108_864,
         ge=1,
         le=INT64_MAX,
-        description="Bytes fetched ahead for all partitions while user code runs; one response "
-        "per broker may exceed the limit. Not Kafka's: librdkafka's queued.max.messages.kbytes.",
+        description="Maximum bytes fetched ahead for all partitions while user code runs; one "
+        "response per broker may exceed it. Not a setting of Kafka; like librdkafka's "
+        "queued.max.messages.kbytes.",
     )
     max_poll_records: int = Field(
         default=500,
         ge=1,
         le=INT32_MAX,
-        description="Default maximum number of records that `getmany` returns.",
+        description="Maximum number of records that `getmany` returns if its argument max_records "
+        "is not given.",
     )
 
     exclude_internal_topics: bool = Field(
         default=True,
-        description="Whether a pattern excludes internal topics such as __consumer_offsets.",
+        description="Whether a subscription by pattern excludes internal topics such as "
+        "__consumer_offsets.",
     )
 
     key_deserializer: Deserializer | Callable[[bytes], Any] | None = Field(
@@ -118,18 +124,19 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     )
     group_instance_id: str | None = Field(
         default=None,
-        description="The permanent id of a static member, which keeps its partitions if it is "
-        "restarted within the session timeout (KIP-345).",
+        description="Permanent id that makes the consumer a static member, which keeps its "
+        "partitions if it is restarted within the session timeout (KIP-345).",
     )
     group_protocol: Annotated[GroupProtocol, BeforeValidator(in_any_case)] = Field(
         default="classic",
-        description="'classic', in which a member assigns partitions, 'consumer' (KIP-848), in "
-        "which the broker does, or 'auto': the consumer protocol if broker and group allow it.",
+        description="'classic', in which a member assigns the partitions; 'consumer' (KIP-848), "
+        "in which the broker assigns them; or 'auto', the consumer protocol if broker "
+        "and group allow it, else the classic one.",
     )
     group_remote_assignor: str | None = Field(
         default=None,
-        description="The broker's assignor with the consumer protocol: 'uniform' or 'range'; by "
-        "default the broker chooses.",
+        description="Assignor that the broker uses with the consumer protocol: 'uniform' or "
+        "'range'. Default: the broker chooses.",
     )
     partition_assignment_strategy: Annotated[
         tuple[str | Assignor, ...],
@@ -152,22 +159,23 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=3_000,
         ge=1,
         le=INT32_MAX,
-        description="The interval of heartbeats, which also announce rebalances. Classic "
-        "protocol; with the consumer protocol the broker's setting applies.",
+        description="Interval between heartbeats, whose responses also announce rebalances. "
+        "Classic protocol; with the consumer protocol the broker's setting applies.",
     )
     max_poll_interval_ms: int = Field(
         default=300_000,
         ge=1,
         le=INT32_MAX,
         description="Time without a request for a record after which a member leaves its group. "
-        "It rejoins when the application requests a record again.",
+        "It joins again when the application requests a record.",
     )
     rebalance_timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="How long a rebalance waits for the members: records in progress and "
-        "rebalance handlers must be finished by then. Default max_poll_interval_ms, as in Java.",
+        description="Maximum time for which a rebalance waits for the members: until then, "
+        "records in progress and rebalance handlers must be finished. Default: "
+        "max_poll_interval_ms, as in Java.",
     )
     enable_auto_commit: bool = Field(
         default=True,
@@ -179,10 +187,10 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=5_000,
         ge=1,
         le=INT32_MAX,
-        description="How often finished records are committed.",
+        description="Interval at which finished records are committed automatically.",
     )
     ack_mode: Literal["implicit", "explicit"] = Field(
         default="implicit",
-        description="When a record is finished: when the next one is requested (implicit), or when "
-        "it is passed to ack() (explicit). Not Kafka's.",
+        description="When a record is finished: when the next one is requested ('implicit'), or "
+        "when it is passed to ack() ('explicit'). Not a setting of Kafka.",
     )

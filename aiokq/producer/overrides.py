@@ -29,54 +29,67 @@ class ProducerOverrides(ClusterOverrides, total=False):
     own.
     """
     linger_ms: float
-    """How long a batch that is not full waits for more records; 0 sends at the next turn of the
-    event loop. Unset, at most a quarter of a delivery_timeout_ms that is set.
+    """Time for which a batch that is not full waits for more records; with 0, it is sent in the
+    next iteration of the event loop. If it is not set and delivery_timeout_ms is, it is at
+    most a quarter of that.
     """
     linger_when_awaited: bool | None
     """Whether batches linger although every record of the producer is awaited and no batch is in
     flight. If not, such batches are sent as soon as the event loop is idle, at the latest
-    after linger_ms, so that `await send()` takes one round trip. Unset, batches linger if
-    linger_ms was set, as in Kafka. Awaiting the result of `send_many` awaits all of its
-    records, unless interceptors, serializers or a partitioner are set: then batches linger.
-    Not Kafka's.
+    after linger_ms, so that `await send()` takes one round trip. Default: only if linger_ms
+    is set, as in Kafka. Awaiting the result of `send_many` awaits all of its records, unless
+    interceptors, serializers or a partitioner are set: then batches linger. Not a setting of
+    Kafka.
     """
     buffer_memory: int
-    """Bytes of records that may be unacknowledged; at this limit `send` and `enqueue` wait."""
+    """Maximum bytes of records that are not acknowledged yet; at this limit, `send` and
+    `enqueue` wait.
+    """
     max_block_ms: int
-    """How long a call waits for memory in buffer_memory, and how long records wait for a topic
-    that the cluster does not know. Unset, at most a delivery_timeout_ms that is set.
+    """Maximum time for which a call waits for room in buffer_memory, and for which records wait
+    for a topic that the cluster does not know. If it is not set and delivery_timeout_ms is,
+    it is at most that.
     """
     max_request_size: int
-    """Largest size of the record batches in one request, and of one record."""
+    """Maximum bytes of the record batches in one request, and of one record."""
     delivery_timeout_ms: int
-    """The time from the acceptance of a record to its delivery or failure. If it is set, it
-    limits the timeouts that are unset: linger_ms to a quarter of it, the wait for a Produce
+    """Maximum time from the acceptance of a record to its delivery or failure. If it is set, it
+    limits the timeouts that are not set: linger_ms to a quarter of it, the wait for a Produce
     response to half of the rest (but not below 100 ms), and max_block_ms to all of it. It
-    must be at least linger_ms + request_timeout_ms if those are also set; unset, it is raised
-    to that sum.
+    must be at least linger_ms + request_timeout_ms if those are also set. If it is not set,
+    it is raised to that sum.
     """
     retries: int
-    """Maximum number of retries of a batch. delivery_timeout_ms is the better limit."""
+    """Maximum number of times that a batch is sent again. Kafka recommends the default, and
+    delivery_timeout_ms as the limit (KIP-91).
+    """
     max_in_flight_requests_per_connection: int
     """Maximum number of unanswered Produce requests to a broker."""
     enable_idempotence: bool
-    """Whether each record is written exactly once and in order, also with retries. Unset, it is
-    off if acks, retries or max_in_flight_requests_per_connection conflict with it.
+    """Whether each record is written exactly once and in order, also with retries. If it is not
+    set, it is off if acks, retries or max_in_flight_requests_per_connection conflict with it;
+    if it is set, the conflict is an error.
     """
     metadata_max_idle_ms: int
-    """How long a topic's metadata is refreshed while no record is sent to the topic."""
+    """Time for which the metadata of a topic is kept current after the last record was sent to
+    it (KIP-526).
+    """
     transactional_id: str | None
     """Not supported yet, because aiokq has no transactions."""
     compression_type: CompressionType
-    """Codec of the batches: none, gzip, snappy, lz4 or zstd."""
+    """Compression codec of the batches: 'none', 'gzip', 'snappy', 'lz4' or 'zstd'."""
     compression_type_by_topic: Mapping[str, CompressionType]
-    """Codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not Kafka's."""
+    """Compression codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not a setting of
+    Kafka.
+    """
     compression_gzip_level: int
-    """1 (fast) to 9 (small), or -1 for zlib's default."""
+    """Level of gzip: from 1 (fastest) to 9 (smallest), or -1 for zlib's default."""
     compression_lz4_level: int
-    """1 to 17; 9, the default, is the fast algorithm."""
+    """Level of lz4: from 1 to 17. The default 9 is the fast algorithm; all others are the high-
+    compression algorithm, with a level of 3 to 12.
+    """
     compression_zstd_level: int
-    """-131072 (fast) to 22 (small)."""
+    """Level of zstd: from -131072 (fastest) to 22 (smallest)."""
     partitioner: Partitioner | PartitionFunction | None
     """Partitioner to use instead of murmur2 (records with a key) and sticky partitioning
     (records without): an object with partition(), or a callable that takes the key, all
@@ -88,8 +101,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     (KIP-794); otherwise all partitions get the same share.
     """
     partitioner_availability_timeout_ms: int
-    """Time after which records without a key avoid the partitions of a broker that was sent
-    nothing although batches wait for it; 0 avoids no partitions.
+    """If a broker has been sent nothing for this long although batches wait for it, records
+    without a key avoid its partitions (KIP-794); 0 turns this off.
     """
     partitioner_ignore_keys: bool
     """Whether records with a key are partitioned like records without a key."""
@@ -99,7 +112,7 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None
     """Converts values to bytes: a callable, or an object with serialize(). It is not called for
-    None, a tombstone.
+    None, which is a tombstone.
     """
     interceptors: tuple[Interceptor, ...]
     """Interceptors, with the hooks on_enqueue, on_batch, on_ack and on_error; called in the

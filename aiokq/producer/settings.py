@@ -64,56 +64,58 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=5.0,
         ge=0,
         le=INT32_MAX,
-        description="How long a batch that is not full waits for more records; 0 sends at the "
-        "next turn of the event loop. Unset, at most a quarter of a delivery_timeout_ms that is "
-        "set.",
+        description="Time for which a batch that is not full waits for more records; with 0, it "
+        "is sent in the next iteration of the event loop. If it is not set and "
+        "delivery_timeout_ms is, it is at most a quarter of that.",
     )
     linger_when_awaited: bool | None = Field(
         default=None,
         description="Whether batches linger although every record of the producer is awaited and "
-        "no batch is in flight. If not, such batches are sent as soon as the event loop is idle, "
-        "at the latest after linger_ms, so that `await send()` takes one round trip. Unset, "
-        "batches linger if linger_ms was set, as in Kafka. Awaiting the result of `send_many` "
-        "awaits all of its records, unless interceptors, serializers or a partitioner are set: "
-        "then batches linger. Not Kafka's.",
+        "no batch is in flight. If not, such batches are sent as soon as the event "
+        "loop is idle, at the latest after linger_ms, so that `await send()` takes "
+        "one round trip. Default: only if linger_ms is set, as in Kafka. Awaiting the "
+        "result of `send_many` awaits all of its records, unless interceptors, "
+        "serializers or a partitioner are set: then batches linger. Not a setting of "
+        "Kafka.",
     )
     buffer_memory: int = Field(
         default=33_554_432,
         ge=1,
         le=INT64_MAX,
-        description="Bytes of records that may be unacknowledged; at this limit `send` and "
-        "`enqueue` wait.",
+        description="Maximum bytes of records that are not acknowledged yet; at this limit, "
+        "`send` and `enqueue` wait.",
     )
     max_block_ms: int = Field(
         default=60_000,
         ge=0,
         le=INT64_MAX,
-        description="How long a call waits for memory in buffer_memory, and how long records wait "
-        "for a topic that the cluster does not know. Unset, at most a delivery_timeout_ms that is "
-        "set.",
+        description="Maximum time for which a call waits for room in buffer_memory, and for which "
+        "records wait for a topic that the cluster does not know. If it is not set "
+        "and delivery_timeout_ms is, it is at most that.",
     )
     max_request_size: int = Field(
         default=1_048_576,
         ge=1,
         le=INT32_MAX,
-        description="Largest size of the record batches in one request, and of one record.",
+        description="Maximum bytes of the record batches in one request, and of one record.",
     )
     delivery_timeout_ms: int = Field(
         default=120_000,
         ge=1,
         le=INT32_MAX,
-        description="The time from the acceptance of a record to its delivery or failure. If it "
-        "is set, it limits the timeouts that are unset: linger_ms to a quarter of it, the wait "
-        "for a Produce response to half of the rest (but not below 100 ms), and max_block_ms to "
-        "all of it. It must be at least linger_ms + request_timeout_ms if those are also set; "
-        "unset, it is raised to that sum.",
+        description="Maximum time from the acceptance of a record to its delivery or failure. If "
+        "it is set, it limits the timeouts that are not set: linger_ms to a quarter "
+        "of it, the wait for a Produce response to half of the rest (but not below "
+        "100 ms), and max_block_ms to all of it. It must be at least linger_ms + "
+        "request_timeout_ms if those are also set. If it is not set, it is raised to "
+        "that sum.",
     )
     retries: int = Field(
         default=2**31 - 1,
         ge=0,
         le=2**31 - 1,
-        description="Maximum number of retries of a batch. delivery_timeout_ms is the better "
-        "limit.",
+        description="Maximum number of times that a batch is sent again. Kafka recommends the "
+        "default, and delivery_timeout_ms as the limit (KIP-91).",
     )
     max_in_flight_requests_per_connection: int = Field(
         default=5,
@@ -123,38 +125,45 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     )
     enable_idempotence: bool = Field(
         default=True,
-        description="Whether each record is written exactly once and in order, also with "
-        "retries. Unset, it is off if acks, retries or max_in_flight_requests_per_connection "
-        "conflict with it.",
+        description="Whether each record is written exactly once and in order, also with retries. "
+        "If it is not set, it is off if acks, retries or "
+        "max_in_flight_requests_per_connection conflict with it; if it is set, the "
+        "conflict is an error.",
     )
     metadata_max_idle_ms: int = Field(
         default=300_000,
         ge=5_000,
         le=INT64_MAX,
-        description="How long a topic's metadata is refreshed while no record is sent to the "
-        "topic.",
+        description="Time for which the metadata of a topic is kept current after the last record "
+        "was sent to it (KIP-526).",
     )
     transactional_id: Annotated[str | None, AfterValidator(no_transactions_yet)] = Field(
         default=None, description="Not supported yet, because aiokq has no transactions."
     )
 
     compression_type: Annotated[CompressionType, BeforeValidator(known_codec)] = Field(
-        default="none", description="Codec of the batches: none, gzip, snappy, lz4 or zstd."
+        default="none",
+        description="Compression codec of the batches: 'none', 'gzip', 'snappy', 'lz4' or 'zstd'.",
     )
     compression_type_by_topic: Annotated[
         Mapping[str, CompressionType], BeforeValidator(codecs_from_text)
     ] = Field(
         default_factory=dict,
-        description="Codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not Kafka's.",
+        description="Compression codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not a "
+        "setting of Kafka.",
     )
     compression_gzip_level: Annotated[int, AfterValidator(gzip_level)] = Field(
-        default=LEVELS[GZIP].default, description="1 (fast) to 9 (small), or -1 for zlib's default."
+        default=LEVELS[GZIP].default,
+        description="Level of gzip: from 1 (fastest) to 9 (smallest), or -1 for zlib's default.",
     )
     compression_lz4_level: Annotated[int, AfterValidator(lz4_level)] = Field(
-        default=LEVELS[LZ4].default, description="1 to 17; 9, the default, is the fast algorithm."
+        default=LEVELS[LZ4].default,
+        description="Level of lz4: from 1 to 17. The default 9 is the fast algorithm; all others "
+        "are the high-compression algorithm, with a level of 3 to 12.",
     )
     compression_zstd_level: Annotated[int, AfterValidator(zstd_level)] = Field(
-        default=LEVELS[ZSTD].default, description="-131072 (fast) to 22 (small)."
+        default=LEVELS[ZSTD].default,
+        description="Level of zstd: from -131072 (fastest) to 22 (smallest).",
     )
 
     partitioner: Annotated[
@@ -175,8 +184,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         default=0,
         ge=0,
         le=INT64_MAX,
-        description="Time after which records without a key avoid the partitions of a broker "
-        "that was sent nothing although batches wait for it; 0 avoids no partitions.",
+        description="If a broker has been sent nothing for this long although batches wait for "
+        "it, records without a key avoid its partitions (KIP-794); 0 turns this off.",
     )
     partitioner_ignore_keys: bool = Field(
         default=False,
@@ -190,7 +199,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     value_serializer: Serializer | Callable[[Any], Buffer | None] | None = Field(
         default=None,
         description="Converts values to bytes: a callable, or an object with serialize(). It is "
-        "not called for None, a tombstone.",
+        "not called for None, which is a tombstone.",
     )
     interceptors: tuple[Interceptor, ...] = Field(
         default=(),

@@ -77,7 +77,8 @@ class BrokerSettings:
     )
     min_insync_replicas: int = _setting(
         1,
-        "Replicas that must be in sync for acks=all; capped at the partition's replication factor.",
+        "Number of replicas that must be in sync for an append with acks=all; at most the "
+        "partition's replication factor counts.",
         at_least=1,
     )
     unclean_leader_election_enable: bool = _setting(
@@ -112,10 +113,10 @@ class BrokerSettings:
     )
     advertised_listeners: str | None = _setting(
         None,
-        "Addresses that clients of each listener connect to; --advertise sets the first, and "
-        "--host and --port also move the first, as far as it was the listener's own address. "
-        "Default: the addresses in listeners. An empty host means this machine's name, port 0 "
-        "the port that is listened on.",
+        "Addresses that clients of each listener connect to. Default: the addresses in "
+        "listeners. An empty host means this machine's name, port 0 the port that is listened "
+        "on. --advertise replaces the first address; without it, --host and --port replace host "
+        "and port of the first address if they are the same as in listeners.",
         kind="list",
         nullable=True,
     )
@@ -165,7 +166,7 @@ class BrokerSettings:
     log_dirs: str | None = _setting(
         None,
         "Log directories, separated by commas; --data-dir, which may be repeated, takes "
-        "precedence.",
+        "precedence. Default: log.dir.",
         kind="list",
         nullable=True,
         is_path=True,
@@ -184,7 +185,9 @@ class BrokerSettings:
         is_path=True,
     )
     metadata_log_segment_bytes: int = _setting(
-        1073741824, "Size at which the metadata log rolls to a new segment.", at_least=8388608
+        1073741824,
+        "Size of a segment at which the metadata log rolls to a new one.",
+        at_least=8388608,
     )
     metadata_log_max_record_bytes_between_snapshots: int = _setting(
         20971520,
@@ -203,44 +206,58 @@ class BrokerSettings:
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     compression_gzip_level: int = _setting(
-        -1, "gzip level of batches that the broker compresses.", at_least=-1, at_most=9
+        -1,
+        "gzip level of batches that the broker compresses: from 1 (fastest) to 9 (smallest), or "
+        "-1 for zlib's default.",
+        at_least=-1,
+        at_most=9,
     )
     compression_lz4_level: int = _setting(
-        9, "lz4 level of batches that the broker compresses.", at_least=1, at_most=17
+        9,
+        "lz4 level of batches that the broker compresses; 9 is the fast algorithm, all others "
+        "are the high-compression algorithm.",
+        at_least=1,
+        at_most=17,
     )
     compression_zstd_level: int = _setting(
-        3, "zstd level of batches that the broker compresses.", at_least=-131072, at_most=22
+        3,
+        "zstd level of batches that the broker compresses: from -131072 (fastest) to 22 "
+        "(smallest).",
+        at_least=-131072,
+        at_most=22,
     )
     log_message_timestamp_type: str = _setting(
         "CreateTime",
-        "Timestamp of a record: the producer's (CreateTime) or the time of the append "
-        "(LogAppendTime).",
+        "Timestamp of a record: the one given by the producer (CreateTime), or the time of the "
+        "append (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = _setting(
         LONG_MAX,
-        "Maximum time by which a CreateTime may be before the broker's clock.",
+        "Maximum time by which the timestamp of a record with CreateTime may be before the "
+        "broker's clock.",
         kind="long",
         at_least=0,
     )
     log_message_timestamp_after_max_ms: int = _setting(
         3600000,
-        "Maximum time by which a CreateTime may be after the broker's clock.",
+        "Maximum time by which the timestamp of a record with CreateTime may be after the "
+        "broker's clock.",
         kind="long",
         at_least=0,
     )
     log_segment_bytes: int = _setting(
-        1073741824, "Size at which a log rolls to a new segment.", at_least=1048576
+        1073741824, "Size of a segment at which the log rolls to a new one.", at_least=1048576
     )
     log_roll_ms: int | None = _setting(
         None,
-        "Age at which a log rolls to a new segment; overrides log.roll.hours.",
+        "Age of a segment at which the log rolls to a new one; overrides log.roll.hours.",
         kind="long",
         at_least=1,
         nullable=True,
     )
     log_roll_hours: int = _setting(
-        168, "Age in hours at which a log rolls to a new segment.", at_least=1
+        168, "Age of a segment, in hours, at which the log rolls to a new one.", at_least=1
     )
     log_roll_jitter_ms: int | None = _setting(
         None,
@@ -268,27 +285,31 @@ class BrokerSettings:
     log_preallocate: bool = _setting(False, "Allocate a segment's file in full when it is created.")
     log_cleanup_policy: str = _setting(
         "delete",
-        "How old segments are cleaned up: deleted, compacted, or both.",
+        "What happens to old segments: delete, compact, or both, separated by a comma; if it is "
+        "empty, they are kept.",
         kind="list",
         choices=("compact", "delete"),
     )
     log_retention_ms: int | None = _setting(
         None,
-        "Age at which records are deleted, -1 for never; overrides log.retention.minutes and "
-        "log.retention.hours.",
+        "Age of its newest record at which a segment is deleted, -1 for never; overrides "
+        "log.retention.minutes and log.retention.hours.",
         kind="long",
         at_least=-1,
         nullable=True,
     )
     log_retention_minutes: int | None = _setting(
         None,
-        "Age in minutes at which records are deleted; overrides log.retention.hours.",
+        "Age of its newest record, in minutes, at which a segment is deleted, -1 for never; "
+        "overrides log.retention.hours.",
         kind="int",
         at_least=-1,
         nullable=True,
     )
     log_retention_hours: int = _setting(
-        168, "Age in hours at which records are deleted.", at_least=-1
+        168,
+        "Age of its newest record, in hours, at which a segment is deleted, -1 for never.",
+        at_least=-1,
     )
     log_retention_bytes: int = _setting(
         -1,
@@ -301,21 +322,22 @@ class BrokerSettings:
     )
     log_flush_interval_messages: int = _setting(
         LONG_MAX,
-        "Number of unflushed records at which a log is flushed to disk.",
+        "Number of unflushed records at which a log is flushed to the disk.",
         kind="long",
         at_least=1,
     )
     log_flush_interval_ms: int | None = _setting(
         None,
-        "Maximum time until an appended record is flushed to disk.",
+        "Maximum time until an appended record is flushed to the disk. Default: no limit; the "
+        "operating system writes it.",
         kind="long",
         at_least=0,
         nullable=True,
     )
     num_recovery_threads_per_data_dir: int = _setting(
         2,
-        "Logs of a directory recovered at the same time after an unclean shutdown; at most 4 "
-        "over all directories.",
+        "Number of logs in a log directory that are recovered at the same time after an unclean "
+        "shutdown; at most 4 over all directories.",
         at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
@@ -324,10 +346,11 @@ class BrokerSettings:
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
         60000, "Interval at which the log start offsets are written.", at_least=0
     )
-    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy has `compact`.")
+    log_cleaner_enable: bool = _setting(True, "Compact logs whose cleanup.policy includes compact.")
     log_cleaner_delete_retention_ms: int = _setting(
         86400000,
-        "Time that tombstones are kept after they were first compacted.",
+        "Time for which tombstones and transaction markers are kept after they were first "
+        "compacted.",
         kind="long",
         at_least=0,
     )
@@ -341,9 +364,14 @@ class BrokerSettings:
         0, "Age below which a record is not compacted.", kind="long", at_least=0
     )
     log_cleaner_max_compaction_lag_ms: int = _setting(
-        LONG_MAX, "Age above which a record must be compacted.", kind="long", at_least=1
+        LONG_MAX,
+        "Age at which a record in the uncompacted part of a log makes the log due for compaction.",
+        kind="long",
+        at_least=1,
     )
-    log_cleaner_threads: int = _setting(1, "Logs that are compacted at the same time.", at_least=0)
+    log_cleaner_threads: int = _setting(
+        1, "Number of logs that are compacted at the same time.", at_least=0
+    )
     log_cleaner_backoff_ms: int = _setting(
         15000, "Interval at which the cleaner looks for logs to compact.", kind="long", at_least=0
     )
@@ -411,7 +439,8 @@ class BrokerSettings:
     )
     queued_max_request_bytes: int = _setting(
         536870912,
-        "Maximum memory of unanswered requests, -1 for no limit; Kafka's default is -1.",
+        "Maximum bytes of requests that are received but not answered yet, -1 for no limit; "
+        "Kafka's default is -1.",
         kind="long",
         at_least=-1,
     )
@@ -452,13 +481,15 @@ class BrokerSettings:
         at_least=1,
     )
     offsets_retention_minutes: int = _setting(
-        10080, "Time in minutes for which the offsets of an empty group are kept.", at_least=1
+        10080,
+        "Time in minutes for which the committed offsets of an empty group are kept.",
+        at_least=1,
     )
     offsets_retention_check_interval_ms: int = _setting(
         600000, "Interval of the check for expired offsets and groups.", kind="long", at_least=1
     )
     offset_metadata_max_bytes: int = _setting(
-        4096, "Maximum length of the metadata of a committed offset."
+        4096, "Maximum length, in characters, of the metadata of a committed offset."
     )
     group_initial_rebalance_delay_ms: int = _setting(
         3000,
