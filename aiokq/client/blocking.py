@@ -33,7 +33,7 @@ BLOCKING_THREADS: Final = 16
 async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a blocking function in a thread and return its result.
 
-    The event loop, and with it heartbeats, keeps running. If the first argument belongs to a
+    The event loop keeps running, so that heartbeats are sent. If the first argument belongs to a
     partition (a record, a batch, a TopicPartition), calls about the same partition run one after
     another, in the order of the calls; other calls run concurrently, 16 at most per event loop. The
     threads are not those of `asyncio.to_thread`, because name resolution needs those threads, too.

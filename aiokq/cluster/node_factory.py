@@ -28,7 +28,7 @@ class NodeFactory:
 
     Args:
         supervisor: parent of the tasks that connect.
-        store: receives changes of the state of brokers, and throttling.
+        store: receives changes of the brokers' state, and how long brokers throttle this client.
         outages: logs brokers that do not answer.
         lost: called with the id of a broker that stopped answering, after the store was updated.
     """

@@ -250,7 +250,7 @@ class Connection:
         """
         await self.transport.drain()
 
-    # -- the end
+    # -- closing
 
     async def close(self, reason: str = "closed by this client") -> None:
         """Send pending output, then close; requests in flight fail. May be called twice.

@@ -189,7 +189,7 @@ class Node:
         connection = self._shared[purpose].current
         return None if connection is None or connection.retiring else connection
 
-    # -- use
+    # -- connections and requests
 
     async def connection(self, purpose: Purpose) -> Connection:
         """Return the shared connection for a purpose, opening it if necessary.

@@ -62,7 +62,7 @@ class RequestContext:
         peer: address of the client, "host:port".
         peer_host: host of the client's address, in brackets if it is IPv6.
         listener: name of the listener that accepted the connection.
-        session: data of the client.
+        session: the client's software, principal and state of authentication.
         mute_until: the loop's time until which this connection is not read. Handlers that throttle
             (KIP-219) set it, and the connection checks it after the response is sent.
         connected: whether the client is still connected.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 try:
     import fcntl
     import termios
-except ImportError:  # Windows
+except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SERVER_WRITE_HIGH_WATER_BYTES", "ResponseWriter"]
@@ -130,7 +130,7 @@ class ResponseWriter:
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    # -- through the transport
+    # -- sending through the transport
 
     async def _copy(self, fragments: Sequence[Fragment]) -> None:
         transport = self._transport

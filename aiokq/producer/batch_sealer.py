@@ -107,7 +107,7 @@ class BatchSealer:
         try:
             data = await self._offload.run(compress, codec, batch.payload(), self._level(codec))
             queued.sealing = False
-            if queued.done:  # expired during the compression
+            if queued.done:  # the batch expired during the compression
                 return
             batch.seal(codec, data)
         except Exception as error:  # noqa: BLE001  logged by `broke`

@@ -334,7 +334,7 @@ class PartitionQueue:
             self._window.restart_if_drained()
         self.offer_if_ripe(now)
 
-    # -- the end
+    # -- failing and removing batches
 
     def take_all(self) -> list[QueuedBatch]:
         """Remove and return all batches without an outcome; the caller fails them."""

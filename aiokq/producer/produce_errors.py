@@ -55,7 +55,7 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
         103: Outcome.MOVED,  # INCONSISTENT_TOPIC_ID
     }
 )
-"""Codes with a meaning of their own; `outcome_of_code` derives the others from codes.py.
+"""Codes with a meaning of their own; `outcome_of_code` maps all other codes by codes.py.
 
 Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry), KIP-360, KIP-467.
 """

@@ -432,7 +432,7 @@ class Producer:
             raise ConfigError("the batch is empty: append records to it first")
         return await self._appender.append_batch(batch, topic, partition)
 
-    # -- the end
+    # -- closing
 
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Shut down, and complete `closing` with the report or with the exception."""
@@ -440,7 +440,7 @@ class Producer:
             closing.set_result(await self._shut_down())
         except BaseException as error:
             closing.set_exception(error)
-            closing.exception()  # mark as retrieved: raised here, and by concurrent close() calls
+            closing.exception()  # no "never retrieved" warning: the error is raised below
             raise
 
     async def _shut_down(self) -> CloseReport:

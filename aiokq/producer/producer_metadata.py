@@ -279,7 +279,7 @@ class ProducerMetadata:
         topic = info.name
         if topic not in self._followed:
             self._engine.watch([topic])
-        self._followed[topic] = None  # until all queues have this metadata
+        self._followed[topic] = None  # None until all queues have the new metadata
         for partition in info.partitions.values():
             self._queues.leader_moved(
                 topic, partition.partition, partition.leader, partition.leader_epoch

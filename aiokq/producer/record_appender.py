@@ -181,7 +181,7 @@ class RecordAppender:
     ) -> Deliveries:
         """Append records in order, waiting for memory as often as necessary."""
         if not isinstance(records, list | tuple):
-            from aiokq.core.arguments import list_argument  # most calls need no import
+            from aiokq.core.arguments import list_argument  # imported late: few calls need it
 
             records = list_argument(records, "send_many(records)", "[(b'key', b'value')]")
         if self._hooks is not None:

@@ -49,7 +49,7 @@ def no_name_of_a_partitioner(value: object) -> object:
 
 def known_codec(value: object) -> object:
     if isinstance(value, str):
-        codec_id(value)  # its ConfigError lists the names
+        codec_id(value)  # raises a ConfigError that lists the names
     return value
 
 

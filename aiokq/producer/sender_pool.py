@@ -55,7 +55,7 @@ class SenderPool:
         self._senders: dict[int, Sender] = {}
 
     def stalled(self, node_id: int) -> float:
-        """Return the seconds for which a broker has been sent nothing although batches wait."""
+        """Return for how many seconds batches have waited without a request to the broker."""
         sender = self._senders.get(node_id)
         return 0.0 if sender is None else sender.stalled(self.now())
 

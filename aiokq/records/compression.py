@@ -359,9 +359,9 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
-    """Return the size of the first frame, an upper bound of its content's size, and its exactness.
+    """Return (frame size, upper bound of its content's size, whether the bound is exact).
 
-    The third item is whether the bound is the exact size.
+    The frame is the first one in `data`.
 
     The library reports the same error for a truncated frame and for content larger than the limit.
     The headers of the frame's blocks distinguish the two cases. Source: RFC 8878 section 3.1.1.

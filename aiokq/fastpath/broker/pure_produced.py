@@ -1,4 +1,4 @@
-"""A Python reader of ordinary Produce requests, which `produced.read_produced` defines.
+"""Reader of ordinary Produce requests in Python; `produced.read_produced` defines "ordinary".
 
 Builds with the compiled core read them with requests.h instead.
 Tests: tests/unit/fastpath/test_produced.py runs both implementations.

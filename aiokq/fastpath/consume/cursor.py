@@ -452,9 +452,9 @@ class Cursor:
 
 @cython.cfunc
 def _offset_behind(cursor: Cursor) -> object:
-    """Return the offset after the open batch, or else after the next one by its header.
+    """Return the offset after the open batch; if none is open, the offset after the next batch.
 
-    None means that the header of the next batch is invalid.
+    The offset after the next batch is computed from its header; None if the header is invalid.
     """
     if cursor.opened:
         return cursor.next_offset
@@ -1050,7 +1050,7 @@ def _hand_over(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple:
-    """Return the headers of a record as (name, value) pairs, names decoded as in Java."""
+    """Return the headers of a record as (name, value) pairs, with names decoded as in Java."""
     if cython.compiled:
         out: list = []
         at: cython.pointer(cython.const[cython.uchar]) = fields.headers

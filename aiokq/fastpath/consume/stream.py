@@ -109,7 +109,7 @@ def _stream_next(stream: RecordStream) -> object:
     """Return the next available record, from this cursor or a later one; None if there is none."""
     record: object
     while True:
-        # A cursor that has raised is not read further: the source handles its error.
+        # A cursor that has raised an error is not read further: the source handles the error.
         if stream.cursor is not None and (stream.cursor.error is None or stream.cursor.deferred):
             record = next_record(stream.cursor)
             if record is not None:

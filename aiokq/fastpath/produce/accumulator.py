@@ -264,7 +264,7 @@ class Accumulator:
             topic: the topic's name.
             value: the record's value, copied; None is a tombstone.
             key: determines the partition, as in Java's client. Records without a key go to one
-                partition until they make batch_size bytes, then to another.
+                partition until batch_size bytes of them were appended, then to another.
             partition: number of the partition; overrides the key.
             timestamp_ms: milliseconds since 1970; the time of the call by default.
             headers: (name, value) pairs.
@@ -1149,10 +1149,10 @@ def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ss
 
 @cython.cfunc
 def _headers_size(headers: object) -> cython.Py_ssize_t:
-    """Return the encoded size of headers; -1 if they are not (str, bytes or None) tuples in a list.
+    """Return the encoded size of headers.
 
-    A tuple serves as well as a list. The pure core never returns -1: it converts other headers, or
-    raises an error.
+    Return -1 if the headers are not a list or tuple of tuples (str, bytes or None). The pure core
+    never returns -1: it converts other headers, or raises an error.
     """
     if cython.compiled:
         size: cython.Py_ssize_t

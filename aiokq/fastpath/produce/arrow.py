@@ -112,7 +112,7 @@ def _bits(array: pyarrow.Array, bits: pyarrow.Buffer | None) -> memoryview | Non
 
 
 def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
-    """Return a read-only view: RecordColumns copies keys, values and headers only if writable."""
+    """Return a read-only view: RecordColumns copies keys, values and headers if writable."""
     return memoryview(b"" if buffer is None else buffer).toreadonly()
 
 

@@ -303,7 +303,7 @@ class Batch:
         return True
 
     def forward(self, targets):
-        """Redirect each Delivery to the Delivery in `targets` at its index: the records moved.
+        """Redirect each Delivery to the one at the same index in `targets`: the records moved.
 
         Raises:
             ValueError: the number of targets is not the number of records.

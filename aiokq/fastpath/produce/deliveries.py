@@ -485,7 +485,7 @@ def _join(batch: Batch, wait: Wait) -> object:
 def _leave(wait: Wait) -> object:
     """End a wait.
 
-    The batch's list of waits is rebuilt without the ended ones when it has many of them.
+    If the batch's list of waits has many ended waits, they are removed from the list.
     """
     batch: Batch
     other: Wait

@@ -24,7 +24,7 @@ __all__ = ["Route"]
 
 
 if cython.compiled:
-    # Imported from C: a literal this large would be a Python int, whose operations are calls.
+    # Imported from C: with literals this large, Cython would compute with Python ints.
     from cython.cimports.aiokq.fastpath.native import (
         AIOKQ_GOLDEN as _GOLDEN,
     )
