@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import errno
 import functools
 import importlib
 import os
@@ -16,29 +15,32 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from aiokq import fastpath
-from aiokq.broker.config.listeners import Endpoint, ListenerFailed, Listeners, configured_listeners
-from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
-from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
+from aiokq.broker.embedded_arguments import (
+    OPTIONAL_PATH,
+    configs_text,
+    name_text,
+    node_arguments,
+    path_text,
+    start_error,
+    unknown_argument,
+)
 from aiokq.broker.loop_thread import STOP_SECONDS, LoopThread
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.broker.node import BrokerNode
 from aiokq.connection.network import system_environment
 from aiokq.core import forks, limits
-from aiokq.core.config_text import config_text
 from aiokq.core.environment import Environment
 from aiokq.core.ephemeral_files import EphemeralFiles
 from aiokq.core.errors import (
     Closed,
     ConfigError,
     KafkaError,
-    KafkaStorage,
     UnknownTopicOrPartition,
     WrongLoop,
 )
 from aiokq.core.supervisor import handed_over, shielded, warn_unclosed
 
 if TYPE_CHECKING:
-    from aiokq.broker.config.settings import BrokerSettings
     from aiokq.core.files import Files
 
 __all__ = ["EmbeddedCluster"]
@@ -46,101 +48,6 @@ __all__ = ["EmbeddedCluster"]
 T = TypeVar("T")
 
 NOT_RUNNING: Final = "the embedded cluster is not running: enter it with `with` or `async with`"
-
-
-_MISNAMED: Final = {
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-}
-"""Error numbers of a path that cannot be a writable directory."""
-
-
-def _is_misnamed(error: KafkaStorage) -> bool:
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MISNAMED
-
-
-def _path(
-    argument: str, path: str | os.PathLike[str], what: str = "a directory (str or os.PathLike)"
-) -> str:
-    """Return a path as text.
-
-    Args:
-        what: what the argument may be, for the message.
-
-    Raises:
-        ConfigError: `path` is not a path; the message names the argument.
-    """
-    try:
-        text = os.fspath(path)
-        valid = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
-    except (TypeError, UnicodeEncodeError):
-        valid = False
-    if not valid:
-        raise ConfigError(f"{argument} must be the path of {what}, not {path!r}")
-    return text
-
-
-_OPTIONAL_PATH: Final = "a directory (str or os.PathLike) or None"
-
-
-def _text(argument: str, value: str, what: str) -> str:
-    """Return `value` if it is a str.
-
-    Raises:
-        ConfigError: `value` is not a str; the message names the argument.
-    """
-    if not isinstance(value, str):
-        raise ConfigError(f"{argument} must be the name of {what} (str), not {value!r}")
-    return value
-
-
-def _configs(configs: Mapping[str, str | int | float | bool] | None) -> dict[str, str | None]:
-    if configs is None:
-        return {}
-    if not isinstance(configs, Mapping) or not all(isinstance(name, str) for name in configs):
-        raise TypeError(
-            f"configs must be a mapping of Kafka's setting names to values, not {configs!r}"
-        )
-    return {name: config_text(value) for name, value in configs.items()}
-
-
-def _no_argument(unknown: Mapping[str, object]) -> ConfigError:
-    name, value = next(iter(unknown.items()))
-    setting = name.replace("_", ".")
-    if setting in SETTINGS:
-        return ConfigError(f"{name} is a broker setting: write settings={{{setting!r}: {value!r}}}")
-    return ConfigError.unknown(
-        f"unknown argument {name!r}; pass broker settings as settings={{...}}",
-        name,
-        [*_ARGUMENTS, *SETTINGS],
-    )
-
-
-def _listeners(settings: BrokerSettings, port: int) -> Listeners:
-    if settings.listeners is None:
-        return configured_listeners(settings, default_port=port)
-    return configured_listeners(settings, port=port or None)
-
-
-def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:
-    if len(listeners.opened) == 1:
-        return f"port {endpoint.port} is in use: choose another port, or port=0 for a free one"
-    return (
-        f"port {endpoint.port} of listener {endpoint.name} is in use: choose another port, or 0 "
-        "for a free one"
-    )
-
-
-_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
-
-
-_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
-
-EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
-"""Bytes of metadata records after which a cluster without a data directory writes a snapshot.
-
-Tests reset such a cluster thousands of times, and its files may be in memory.
-"""
 
 
 class EmbeddedCluster:
@@ -186,41 +93,23 @@ class EmbeddedCluster:
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise _no_argument(unknown)
-        if isinstance(brokers, Mapping):
-            raise ConfigError("pass broker settings as settings=")
-        if type(brokers) is not int or brokers != 1:
-            raise ConfigError(
-                f"brokers must be 1, not {brokers!r}: an embedded cluster has one broker, "
-                "because brokers do not replicate yet"
-            )
-        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
-            raise ConfigError(
-                f"port must be a number from 1 to 65535, or 0 for a free port, not {port!r}"
-            )
-        if environment is not None and not isinstance(environment, Environment):
-            raise ConfigError(
-                "environment must be an Environment (aiokq.core.environment) or None, not "
-                f"{environment!r}"
-            )
-        if data_dir is None and (settings is None or isinstance(settings, Mapping)):
-            given = {} if settings is None else settings
-            if not any(str(name).replace("_", ".") == _SNAPSHOTS for name in given):
-                settings = {**given, _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
-        self._settings = broker_settings(settings, profile=profile)
-        if log_directories(self._settings):
-            raise ConfigError(
-                "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
-            )
-        check_roles(self._settings)
-        self._listeners = _listeners(self._settings, port)
-        self._node_id = configured_node_id(self._settings)
-        check_quorum(self._settings, self._listeners, self._node_id)
-        self._data_dir = None if data_dir is None else _path("data_dir", data_dir, _OPTIONAL_PATH)
+            raise unknown_argument(unknown)
+        checked = node_arguments(
+            brokers,
+            is_ephemeral=data_dir is None,
+            port=port,
+            profile=profile,
+            settings=settings,
+            environment=environment,
+        )
+        self._settings, self._listeners, self._node_id = checked
+        self._data_dir = (
+            None if data_dir is None else path_text("data_dir", data_dir, OPTIONAL_PATH)
+        )
         self._given_environment = environment
         self._environment: Environment | None = None
         self._restore_from = (
-            None if restore_from is None else _path("restore_from", restore_from, _OPTIONAL_PATH)
+            None if restore_from is None else path_text("restore_from", restore_from, OPTIONAL_PATH)
         )
         self._lasting_files: Files | None = None
         self._node: BrokerNode | None = None
@@ -253,7 +142,7 @@ class EmbeddedCluster:
             ConfigError: no listener of this name is advertised, or `listener` is not a str.
             Closed: the cluster is not running.
         """
-        name = _text("listener", listener, "a listener")
+        name = name_text("listener", listener, "a listener")
         servers = self.node.servers
         endpoint = servers.advertised(name.upper())
         if endpoint is None:
@@ -301,8 +190,8 @@ class EmbeddedCluster:
         """
         if partitions is not None:
             limits.count(partitions, "partitions")
-        _text("name", name, "a topic")
-        spec = TopicSpec(name=name, partitions=partitions, configs=_configs(configs))
+        name_text("name", name, "a topic")
+        spec = TopicSpec(name=name, partitions=partitions, configs=configs_text(configs))
         await self._on_loop(functools.partial(self._create, spec))
 
     async def delete_topic(self, name: str) -> None:
@@ -315,7 +204,7 @@ class EmbeddedCluster:
             ConfigError: the name is not a str.
             Closed, WrongLoop: see `create_topic`.
         """
-        _text("name", name, "a topic")
+        name_text("name", name, "a topic")
         await self._on_loop(functools.partial(self._delete, name))
 
     async def reset(self) -> None:
@@ -349,7 +238,7 @@ class EmbeddedCluster:
             BrokerError: KafkaStorage for an I/O error, or the error of a partition whose log is not
                 available. Nothing is left at `path`.
         """
-        await self._on_loop(functools.partial(self._snapshot, _path("path", path)))
+        await self._on_loop(functools.partial(self._snapshot, path_text("path", path)))
 
     def run(self, coro: Coroutine[object, object, T], timeout: float | None = STOP_SECONDS) -> T:
         """Run a coroutine on the cluster's thread and return its result.
@@ -482,10 +371,8 @@ class EmbeddedCluster:
             await node.start()
         except BaseException as error:
             self._let_go()
-            if isinstance(error, ListenerFailed) and error.errno == errno.EADDRINUSE:
-                raise ConfigError(_port_in_use(error.endpoint, self._listeners)) from error
-            if isinstance(error, KafkaStorage) and _is_misnamed(error) and self._data_dir:
-                raise ConfigError(f"data_dir={self._data_dir!r}: {error.message}") from error
+            if misuse := start_error(error, self._listeners, self._data_dir):
+                raise misuse from error
             raise
         if self._temporary is not None and self._given_environment is None:
             # If `close` is never called, the directory is removed when the node is

@@ -24,6 +24,7 @@ from tests.sim.harness.simulation import Simulation, run
 
 NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.embedded",  # imported already where it is used
+    "aiokq.broker.embedded_arguments",
     "aiokq.broker.loop_thread",
     "aiokq.broker.option_parser",
     "aiokq.broker.options",

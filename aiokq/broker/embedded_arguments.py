@@ -1,0 +1,203 @@
+"""Checks of the arguments of `EmbeddedCluster`, and errors of its start that concern them.
+
+Tests: ``tests/unit/broker/test_node.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.config.listeners import ListenerFailed, Listeners, configured_listeners
+from aiokq.broker.config.roles import check_quorum, check_roles, configured_node_id
+from aiokq.broker.config.settings import SETTINGS, broker_settings, log_directories
+from aiokq.core.config_text import config_text
+from aiokq.core.environment import Environment
+from aiokq.core.errors import ConfigError, KafkaStorage
+from aiokq.core.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from aiokq.broker.config.listeners import Endpoint
+    from aiokq.broker.config.settings import BrokerSettings
+
+__all__ = [
+    "OPTIONAL_PATH",
+    "NodeArguments",
+    "configs_text",
+    "name_text",
+    "node_arguments",
+    "path_text",
+    "start_error",
+    "unknown_argument",
+]
+
+_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
+
+_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
+
+EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
+"""Bytes of metadata records after which a cluster without a data directory writes a snapshot.
+
+Tests reset such a cluster thousands of times, and its files may be in memory.
+"""
+
+_MISNAMED: Final = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+}
+"""Error numbers of a path that cannot be a writable directory."""
+
+OPTIONAL_PATH: Final = "a directory (str or os.PathLike) or None"
+
+
+class NodeArguments(NamedTuple):
+    """What the node of a cluster is created with.
+
+    Attributes:
+        node_id: None for the id stored in the data directory, or 0 in a new one.
+    """
+
+    settings: BrokerSettings
+    listeners: Listeners
+    node_id: int | None
+
+
+def node_arguments(
+    brokers: int,
+    *,
+    is_ephemeral: bool,
+    port: int,
+    profile: str,
+    settings: Mapping[str, object] | None,
+    environment: Environment | None,
+) -> NodeArguments:
+    """Check arguments of `EmbeddedCluster`; return what its node is created with.
+
+    Args:
+        is_ephemeral: whether the cluster has no data directory of the caller.
+
+    Raises:
+        ConfigError: an argument or a setting is unknown, out of range or of the wrong type.
+    """
+    if isinstance(brokers, Mapping):
+        raise ConfigError("pass broker settings as settings=")
+    if type(brokers) is not int or brokers != 1:
+        raise ConfigError(
+            f"brokers must be 1, not {brokers!r}: an embedded cluster has one broker, "
+            "because brokers do not replicate yet"
+        )
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+        raise ConfigError(
+            f"port must be a number from 1 to 65535, or 0 for a free port, not {port!r}"
+        )
+    if environment is not None and not isinstance(environment, Environment):
+        raise ConfigError(
+            "environment must be an Environment (aiokq.core.environment) or None, not "
+            f"{environment!r}"
+        )
+    if is_ephemeral and (settings is None or isinstance(settings, Mapping)):
+        given = {} if settings is None else settings
+        if not any(str(name).replace("_", ".") == _SNAPSHOTS for name in given):
+            settings = {**given, _SNAPSHOTS: EPHEMERAL_SNAPSHOT_BYTES}
+    checked = broker_settings(settings, profile=profile)
+    if log_directories(checked):
+        raise ConfigError(
+            "log.dirs is a setting of `aiokq broker`: pass data_dir= to an embedded cluster"
+        )
+    check_roles(checked)
+    listeners = _listeners(checked, port)
+    node_id = configured_node_id(checked)
+    check_quorum(checked, listeners, node_id)
+    return NodeArguments(checked, listeners, node_id)
+
+
+def _listeners(settings: BrokerSettings, port: int) -> Listeners:
+    if settings.listeners is None:
+        return configured_listeners(settings, default_port=port)
+    return configured_listeners(settings, port=port or None)
+
+
+def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:
+    """Return the error for keyword arguments that do not exist."""
+    name, value = next(iter(unknown.items()))
+    setting = name.replace("_", ".")
+    if setting in SETTINGS:
+        return ConfigError(f"{name} is a broker setting: write settings={{{setting!r}: {value!r}}}")
+    return ConfigError.unknown(
+        f"unknown argument {name!r}; pass broker settings as settings={{...}}",
+        name,
+        [*_ARGUMENTS, *SETTINGS],
+    )
+
+
+def path_text(
+    argument: str, path: str | os.PathLike[str], what: str = "a directory (str or os.PathLike)"
+) -> str:
+    """Return a path as text.
+
+    Args:
+        what: what the argument may be, for the message.
+
+    Raises:
+        ConfigError: `path` is not a path; the message names the argument.
+    """
+    try:
+        text = os.fspath(path)
+        valid = isinstance(text, str) and text != "" and b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        valid = False
+    if not valid:
+        raise ConfigError(f"{argument} must be the path of {what}, not {path!r}")
+    return text
+
+
+def name_text(argument: str, value: str, what: str) -> str:
+    """Return `value` if it is a str.
+
+    Raises:
+        ConfigError: `value` is not a str; the message names the argument.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{argument} must be the name of {what} (str), not {value!r}")
+    return value
+
+
+def configs_text(configs: Mapping[str, str | int | float | bool] | None) -> dict[str, str | None]:
+    """Return topic settings as Kafka writes them.
+
+    Raises:
+        TypeError: `configs` is not a mapping from names.
+    """
+    if configs is None:
+        return {}
+    if not isinstance(configs, Mapping) or not all(isinstance(name, str) for name in configs):
+        raise TypeError(
+            f"configs must be a mapping of Kafka's setting names to values, not {configs!r}"
+        )
+    return {name: config_text(value) for name, value in configs.items()}
+
+
+def start_error(
+    error: BaseException, listeners: Listeners, data_dir: str | None
+) -> ConfigError | None:
+    """Return the error for a start that failed because of an argument, or None."""
+    if isinstance(error, ListenerFailed) and error.errno == errno.EADDRINUSE:
+        return ConfigError(_port_in_use(error.endpoint, listeners))
+    if isinstance(error, KafkaStorage) and _is_misnamed(error) and data_dir:
+        return ConfigError(f"data_dir={data_dir!r}: {error.message}")
+    return None
+
+
+def _port_in_use(endpoint: Endpoint, listeners: Listeners) -> str:
+    if len(listeners.opened) == 1:
+        return f"port {endpoint.port} is in use: choose another port, or port=0 for a free one"
+    return (
+        f"port {endpoint.port} of listener {endpoint.name} is in use: choose another port, or 0 "
+        "for a free one"
+    )
+
+
+def _is_misnamed(error: KafkaStorage) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MISNAMED
