@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.frozen import frozen
 from aiokq.core.locks import FileLock
+from aiokq.core.regular_files import open_regular
 from aiokq.core.types import Buffer
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -115,6 +116,9 @@ class Files(Protocol):
         Args:
             create: create the file if it does not exist.
             exclusive: create the file; raise FileExistsError if it exists.
+
+        Raises:
+            NotRegularFile, IsADirectoryError: there is a FIFO, socket, device or directory.
         """
         ...
 
@@ -354,12 +358,12 @@ class OsFiles:
     def open(
         self, path: Path, *, create: bool = False, exclusive: bool = False, writable: bool = True
     ) -> OsFile:
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_RDWR if writable else os.O_RDONLY
         if exclusive:
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        file = OsFile(os.open(path, flags, 0o644), os.fspath(path))
+        file = OsFile(open_regular(path, flags)[0], os.fspath(path))
         PROCESS.taken()
         return file
 
@@ -406,16 +410,23 @@ class OsFiles:
         return FileLock.acquire(os.fspath(path))
 
     def read_bytes(self, path: Path) -> bytes:
-        with open(path, "rb", buffering=0) as file:  # unbuffered: saves two system calls
-            return file.readall()
+        descriptor, status = open_regular(path, os.O_RDONLY)
+        try:
+            size = status.st_size + 1  # less is read only at the end of the file
+            data = os.read(descriptor, size)
+            if len(data) < size - 1 or len(data) == size:  # large, or it grows
+                parts = [data]
+                while data := os.read(descriptor, _LOAD_BYTES):
+                    parts.append(data)
+                data = b"".join(parts)
+            return data
+        finally:
+            os.close(descriptor)
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
         temporary = path + ".tmp"  # Kafka's suffix for files that are removed at startup
-        file = OsFile(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644),
-            temporary,
-        )
+        file = OsFile(open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)[0], temporary)
         try:
             file.pwritev([data], 0)
             file.sync()

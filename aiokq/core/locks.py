@@ -15,6 +15,7 @@ import weakref
 from typing import Final
 
 from aiokq.core import forks
+from aiokq.core.regular_files import open_regular
 
 
 class _Held:
@@ -53,6 +54,7 @@ class FileLock:
 
         Raises:
             BlockingIOError: the file is locked by another process or by this one.
+            NotRegularFile, IsADirectoryError: there is a FIFO, socket, device or directory.
         """
         import fcntl  # missing on Windows, where only the client is used
 
@@ -61,7 +63,7 @@ class FileLock:
                 _refuse_if_held(path, os.stat(path))
             except FileNotFoundError:
                 pass
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            fd, status = open_regular(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -69,7 +71,6 @@ class FileLock:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise _blocked(path, "another process") from None
                 raise
-            status = os.fstat(fd)
             key = (status.st_dev, status.st_ino)
             _held.files.add(key)
             return cls(path, fd, key)

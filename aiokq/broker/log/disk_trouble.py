@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
+from aiokq.core.regular_files import NotRegularFile
 from aiokq.core.types import TopicPartition
 from aiokq.core.utf8 import response_text
 from aiokq.core.warning_backoff import WarningBackoff
@@ -27,6 +28,9 @@ logger = logging.getLogger("aiokq.broker.log")
 
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
+_IN_THE_WAY: Final = (NotRegularFile, IsADirectoryError, NotADirectoryError, FileExistsError)
+"""Errors that mean that there is a file of another kind than the broker needs."""
+
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that mean that the process or the system has no file descriptor left."""
 
@@ -66,12 +70,12 @@ class DiskTrouble:
 
         Args:
             what: what failed, for the log line and the error, such as "append failed".
-            path: path of the file, if the error does not contain it.
+            path: path of the file or its directory, used if the error does not contain a path.
             may_be_full: whether a full disk leaves the directory online, because the operation
                 only creates a new log.
         """
         reason = _reason(error)
-        path = response_text(path or str(getattr(error, "filename", None) or ""))
+        path = _file(error) or response_text(path)
         if (
             not isinstance(error, OSError)
             or error.errno in _OURS
@@ -105,8 +109,7 @@ class DiskTrouble:
         Args:
             what: what failed, as in ``refused``.
         """
-        path = response_text(str(getattr(error, "filename", None) or ""))
-        self._fail(partition, what, error, path)
+        self._fail(partition, what, error, _file(error))
         return KafkaStorage(f"{what}: {_reason(error)}; {remedy(error)}", topic_partition=partition)
 
     def _fail(
@@ -152,19 +155,27 @@ def remedy(error: OSError | KafkaError) -> str:
         return "make the directory writable for this user, or choose another directory"
     if error.errno in _OURS:
         return "raise the limit of open files (ulimit -n) and start the broker again"
+    if isinstance(error, _IN_THE_WAY):
+        return f"move {_file(error)} away and start the broker again"
     return "choose another directory"
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
     """Return the error for a log directory that cannot be opened, or closed cleanly."""
     path = response_text(path)
-    if error.errno in _NO_DIRECTORY:
+    if error.errno in _NO_DIRECTORY and not _file(error).startswith(f"{path}/"):
         return KafkaStorage(
             f"log directory {path} is a file or is inside a file: choose another directory"
         )
     return KafkaStorage(
         f"log directory {path} cannot be used: {error.strerror or error}; {remedy(error)}"
     )
+
+
+def _file(error: OSError | KafkaError) -> str:
+    """Return the path in an error; for a rename, the path of the new name; "" if there is none."""
+    names = (getattr(error, "filename2", None), getattr(error, "filename", None))
+    return response_text(next((str(name) for name in names if name is not None), ""))
 
 
 def _reason(error: OSError | KafkaError) -> str:

@@ -1,0 +1,65 @@
+"""Opening of regular files only: a FIFO, socket, device or directory is a clear error, not a hang.
+
+Tests: tests/unit/core/test_regular_files.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final
+
+__all__ = ["NotRegularFile", "open_regular"]
+
+_FLAGS: Final = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # without it, opening a FIFO waits for its other end
+    | getattr(os, "O_NOCTTY", 0)
+)
+_REFUSED: Final = frozenset({errno.ENXIO, errno.ENODEV, getattr(errno, "EOPNOTSUPP", errno.ENXIO)})
+"""What the system says if a socket, a FIFO or a missing device is opened."""
+
+
+class NotRegularFile(OSError):
+    """There is a FIFO, a socket or a device where a regular file belongs.
+
+    A directory is the system's IsADirectoryError instead.
+    """
+
+
+def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:
+    """Open a regular file; return its descriptor and its status. Never waits for another process.
+
+    Args:
+        flags: those of `os.open`; O_CLOEXEC, O_NONBLOCK and O_NOCTTY are added.
+
+    Raises:
+        NotRegularFile: there is a FIFO, a socket or a device.
+        IsADirectoryError: there is a directory.
+        OSError: the file cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | _FLAGS, 0o644)
+    except OSError as error:
+        if error.errno in _REFUSED:
+            _check(path, os.stat(path))
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            _check(path, status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def _check(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    name, mode = os.fspath(path), status.st_mode
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    kind = "a FIFO" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    raise NotRegularFile(errno.EINVAL, f"{kind} is where a regular file belongs", name)
