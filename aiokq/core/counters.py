@@ -5,17 +5,16 @@ of all declarations. The owner of a counter increments an int per request or bat
 record; samples are computed only when they are exported. Tests: tests/unit/core/test_counters.py.
 """
 
-# ruff: noqa: RUF009  _counter() and the like return dataclasses.field(...)
-
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from aiokq.core.named_tuple import NamedTuple
+
+T = TypeVar("T")
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = tuple[str, ...]
@@ -163,21 +162,48 @@ class GaugeBy:
         return total
 
 
-class _Counters:
+class _Declared(NamedTuple):
+    """The declaration of a field of counters: how its first value is made, and its metric."""
+
+    make: Callable[[], Any]
+    kind: Kind
+    unit: str
+    help: str
+    labels: Labels = ()
+
+
+class _CountersType(type):
+    """Metaclass of counters: turns the declarations of a class body into slots.
+
+    A dataclass with as many fields would add half a millisecond to each import.
+    """
+
+    __declared__: dict[str, _Declared]
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
+    ) -> _CountersType:
+        """Create the class; one without slots of its own gets those of its declarations."""
+        declared = {key: value for key, value in namespace.items() if isinstance(value, _Declared)}
+        for key in declared:
+            del namespace[key]
+        namespace.setdefault("__slots__", (*declared, "__weakref__"))
+        namespace["__declared__"] = declared
+        return super().__new__(mcs, name, bases, namespace)
+
+
+class _Counters(metaclass=_CountersType):
     """Base of the counters of clients and brokers; registers them for export, yields samples."""
 
-    __slots__ = ()
+    __slots__ = ("name",)
 
-    name: str
+    DEFAULT_NAME: ClassVar[str]
 
     def __init__(self, name: str | None = None) -> None:
-        """Set all counters to zero; written by hand, because generated code delays the import."""
-        for each in fields(self):  # type: ignore[arg-type]  # its subclasses are dataclasses
-            factory = each.default_factory
-            value = each.default if factory is MISSING else factory()
-            if name is not None and each.name == "name":
-                value = name
-            setattr(self, each.name, value)
+        """Set all counters to zero."""
+        self.name = self.DEFAULT_NAME if name is None else name
+        for attribute, declared in type(self).__declared__.items():
+            setattr(self, attribute, declared.make())
         LIVE.add(self)  # type: ignore[arg-type]  # every subclass is in Counters
 
     def samples(self) -> Iterator[tuple[Metric, list[Sample]]]:
@@ -195,51 +221,48 @@ class _Counters:
                 yield metric, [Sample((), value)]
 
 
-def _row(kind: Kind, unit: str, help: str, labels: Labels = ()) -> dict[str, object]:
-    return {"kind": kind, "unit": unit, "help": help, "labels": labels}
+def _declare(make: Callable[[], T], kind: Kind, unit: str, help: str, labels: Labels = ()) -> T:
+    """Return what stands for a field in the class body, to type checkers the field's value."""
+    declared: Any = _Declared(make, kind, unit, help, labels)
+    return declared  # type: ignore[no-any-return]
 
 
 def _counter(unit: str, help: str) -> int:
-    return field(default=0, metadata=_row("counter", unit, help))
+    return _declare(int, "counter", unit, help)
 
 
 def _seconds(help: str) -> float:
-    return field(default=0.0, metadata=_row("counter", "seconds", help))
+    return _declare(float, "counter", "seconds", help)
 
 
 def _counter_by(label: str, unit: str, help: str) -> CounterBy:
-    row = _row("counter", unit, help, (label,))
-    return field(default_factory=CounterBy, metadata=row)
+    return _declare(CounterBy, "counter", unit, help, (label,))
 
 
 def _gauge(unit: str, help: str) -> Gauge:
-    return field(default_factory=Gauge, metadata=_row("gauge", unit, help))
+    return _declare(Gauge, "gauge", unit, help)
 
 
 def _total(unit: str, help: str) -> Total:
-    return field(default_factory=Total, metadata=_row("counter", unit, help))
+    return _declare(Total, "counter", unit, help)
 
 
 def _gauge_by(labels: Labels, unit: str, help: str) -> GaugeBy:
-    row = _row("gauge", unit, help, labels)
-    return field(default_factory=GaugeBy, metadata=row)
+    return _declare(GaugeBy, "gauge", unit, help, labels)
 
 
 def _latency(help: str) -> Histogram:
-    row = _row("histogram", "seconds", help)
-    return field(default_factory=Histogram, metadata=row)
+    return _declare(Histogram, "histogram", "seconds", help)
 
 
 def _latency_by(label: str, help: str) -> HistogramBy:
-    row = _row("histogram", "seconds", help, (label,))
-    return field(default_factory=HistogramBy, metadata=row)
+    return _declare(HistogramBy, "histogram", "seconds", help, (label,))
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class ClientCounters(_Counters):
     """Counters of one Cluster and of all clients made from it. `name` is its client id."""
 
-    name: str = "aiokq"
+    DEFAULT_NAME = "aiokq"
 
     records_sent: int = _counter("records", "Records acknowledged by a broker.")
     record_bytes_sent: int = _counter(
@@ -303,11 +326,10 @@ class ClientCounters(_Counters):
     loop_stalls: int = _counter("stalls", "Stalls of the event loop that the watchdog detected.")
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False, init=False, repr=False)
 class BrokerCounters(_Counters):
     """Counters of one broker node. `name` is its node id."""
 
-    name: str = "0"
+    DEFAULT_NAME = "0"
 
     requests: CounterBy = _counter_by("api", "requests", "Requests answered.")
     request_seconds: HistogramBy = _latency_by(
@@ -400,12 +422,14 @@ The set holds weak references: counters are exported only as long as their owner
 def _table(cls: type[Counters], prefix: str) -> tuple[Metric, ...]:
     return tuple(
         Metric(
-            name=prefix + f.name + ("_total" if f.metadata["kind"] == "counter" else ""),
-            attribute=f.name,
-            **f.metadata,
+            f"{prefix}{attribute}_total" if row.kind == "counter" else prefix + attribute,
+            row.kind,
+            row.unit,
+            row.help,
+            row.labels,
+            attribute,
         )
-        for f in fields(cls)
-        if f.metadata
+        for attribute, row in cls.__declared__.items()
     )
 
 

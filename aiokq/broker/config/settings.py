@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from aiokq.broker.config.setting import INT_MAX, LONG_MAX, Setting, SettingValue, shortened
 from aiokq.core.errors import ConfigError
+from aiokq.core.named_tuple import NamedTuple
 
 T = TypeVar("T")
 
@@ -31,16 +31,21 @@ def _setting(
     any_case: bool = False,
     is_path: bool = False,
 ) -> T:
-    """Return a dataclass field that carries a row of `SETTINGS`; `_table` adds the row's name."""
+    """Return what stands for a row of `SETTINGS` and its default until `_table` replaces it."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)
-    field: T = dataclasses.field(default=default, metadata={"row": row})
-    return field
+    declared: Any = _Declared(default, row)
+    return declared  # type: ignore[no-any-return]  # `_table` sets the default in its place
 
 
-# Generated methods that name all hundred fields would add milliseconds to each start.
-@dataclass(init=False, repr=False, eq=False)
+class _Declared(NamedTuple):
+    """A declared setting: its default, and the rest of its row."""
+
+    default: Any
+    row: tuple[Any, ...]
+
+
 class BrokerSettings:
     """The settings of one node, by Kafka's names with `_` for `.`. Immutable.
 
@@ -57,7 +62,7 @@ class BrokerSettings:
 
     def __init__(self, **values: object) -> None:
         """Set the fields in `values`; all other fields have their defaults."""
-        if unknown := values.keys() - self.__dataclass_fields__.keys():
+        if unknown := values.keys() - self.__annotations__.keys():
             raise TypeError(f"unknown setting: {', '.join(sorted(unknown))}")
         self.__dict__.update(values)
 
@@ -573,14 +578,17 @@ class BrokerSettings:
 
 
 def _table() -> dict[str, Setting]:
+    """Return the table of the settings, and replace their declarations by their defaults.
+
+    A dataclass with a hundred fields would add a millisecond to each start.
+    """
     table = {}
-    for field in dataclasses.fields(BrokerSettings):
-        if "row" not in field.metadata:
-            continue
-        kind, doc, *bounds = field.metadata["row"]
-        name = field.name.replace("_", ".")
-        default: SettingValue = getattr(BrokerSettings, field.name)
-        table[name] = Setting(name, field.name, kind, default, doc, *bounds)
+    for field, declared in list(vars(BrokerSettings).items()):
+        if isinstance(declared, _Declared):
+            kind, doc, *bounds = declared.row
+            name = field.replace("_", ".")
+            table[name] = Setting(name, field, kind, declared.default, doc, *bounds)
+            setattr(BrokerSettings, field, declared.default)
     return table
 
 

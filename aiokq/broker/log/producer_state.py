@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from aiokq.broker.log.transaction_index import AbortedTransaction
@@ -67,7 +66,6 @@ class BatchMetadata(NamedTuple):
         return add_sequence(self.last_sequence, -self.offset_delta)
 
 
-@dataclass(slots=True)
 class ProducerEntry:
     """The state of one producer id.
 
@@ -76,13 +74,24 @@ class ProducerEntry:
         transaction_first_offset: first offset of the open transaction; None if there is none.
     """
 
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
-    coordinator_epoch: int = -1
-    transaction_first_offset: int | None = None
-    last_timestamp_ms: int = -1
-    last_seen_ms: int = 0
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_seen_ms",
+        "last_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_REMEMBERED)
+        self.coordinator_epoch = -1
+        self.transaction_first_offset: int | None = None
+        self.last_timestamp_ms = -1
+        self.last_seen_ms = 0
 
     @property
     def last_sequence(self) -> int:
