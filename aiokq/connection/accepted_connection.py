@@ -247,7 +247,7 @@ class AcceptedConnection:
         if not self.busy:
             self.transport.close(Closed("the server is closing"))
 
-    # -- inside
+    # -- internals
 
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""

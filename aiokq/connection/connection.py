@@ -389,7 +389,7 @@ class Connection:
         for callback in callbacks:
             callback(self)
 
-    # -- inside
+    # -- internals
 
     def _lost_error(
         self, what: str, request_class: type[Request[Response]], *, written: bool

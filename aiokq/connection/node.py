@@ -321,7 +321,7 @@ class Node:
         logger.debug("connected: node=%s for=%s peer=%s", self.name, purpose, connection)
         return connection
 
-    # -- inside
+    # -- internals
 
     async def _unless_moved(self, attempt: Coroutine[Any, Any, Connection]) -> Connection | None:
         """Await an attempt and return its result; None if the broker moved during the attempt."""

@@ -292,7 +292,7 @@ class Server:
             exc_info=bug,
         )
 
-    # -- inside
+    # -- internals
 
     async def _sweep(self) -> None:
         """Periodically close idle and stalled connections, and log how many were refused."""

@@ -28,7 +28,7 @@ _created: Final[dict[type, int]] = {}
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def frozen(cls: type[T]) -> type[T]:
-    """Return the class as ``dataclass(frozen=True, slots=True)`` would, but compiled when needed.
+    """Do what ``dataclass(frozen=True, slots=True)`` does, but compile methods only when needed.
 
     Fields are the annotations of the class and of its `frozen` bases. `dataclasses.field`,
     ``__post_init__`` and the functions of `dataclasses` work.

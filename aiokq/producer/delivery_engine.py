@@ -207,7 +207,7 @@ class DeliveryEngine:
         )
         return report, undelivered
 
-    # -- inside
+    # -- internals
 
     def _refuse_records(self) -> None:
         self.appender.close(Closed("the producer was closed before it accepted this record"))

@@ -386,7 +386,7 @@ class PartitionQueue:
                     self._break_off(queued)
                 return
 
-    # -- inside
+    # -- internals
 
     def _act(
         self,

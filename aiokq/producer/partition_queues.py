@@ -221,7 +221,7 @@ class PartitionQueues:
         self._incomplete.replace(queued.batch, batches)
         return [QueuedBatch(queued.queue, batch, queued.deadline) for batch in batches]
 
-    # -- inside
+    # -- internals
 
     def _all(self) -> list[PartitionQueue]:
         return [queue for queues in self._queues.values() for queue in queues.values()]

@@ -461,7 +461,7 @@ class Producer:
         )
         self._engine.changes.emit(event.key, event)
 
-    # -- inside
+    # -- internals
 
     def _check_open(self) -> None:
         self._binding.check()

@@ -198,7 +198,7 @@ class ProducerMetadata:
             return None
         return self._engine.topics.error(topic, self._engine.now() - lookup.started)
 
-    # -- inside
+    # -- internals
 
     async def _leave_idle(self) -> None:
         """Periodically stop watching the topics to which no record was sent since the last check.

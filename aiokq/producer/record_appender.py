@@ -249,7 +249,7 @@ class RecordAppender:
             return put()
         return await self._wait_for_memory(batch.size(), put)
 
-    # -- inside
+    # -- internals
 
     async def _append_known(self, record: PreparedRecord) -> Delivery:
         """Append a record; if its partition is unknown, refresh the metadata and try again."""

@@ -131,7 +131,7 @@ class SenderPool:
             queues, "unreachable", lambda queue: self._unreachable(queue, error)
         )
 
-    # -- inside
+    # -- internals
 
     def _unreachable(self, queue: PartitionQueue, error: KafkaError) -> None:
         queue.blocked_by = error
