@@ -9,13 +9,14 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
+from aiokq.broker.directory_failures import DirectoryFailures
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.gate import Gate
@@ -30,19 +31,19 @@ from aiokq.broker.metadata.start.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory
 from aiokq.broker.storage import Storage
+from aiokq.broker.storage_gauges import StorageGauges
 from aiokq.broker.warm_up import warm_up
 from aiokq.connection.request_context import SessionState
 from aiokq.connection.turn import Turn
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
-from aiokq.core.errors import Closed, KafkaStorage
+from aiokq.core.errors import Closed
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.fastpath import crc32c
 from aiokq.wire.quorum_records import VotersRecordEndpoint
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
-    from aiokq.broker.log.directories import LogDirectories
     from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.changes import MetadataChanges
     from aiokq.broker.metadata.configs.group_configs import GroupConfigs
@@ -263,7 +264,7 @@ class BrokerNode:
                 visible=self.purgatory.appended,
                 deleted=self.purge_later,
             )
-            self._watch_directories(self._storage.directories)
+            DirectoryFailures(lambda: self._storage, self._fail).watch(self._storage.directories)
             self._deletion = FileDeletion(
                 self.environment.offload, self._supervisor, self.background
             )
@@ -287,11 +288,8 @@ class BrokerNode:
             await shielded(self.close(), name="close the broker that did not open")
             raise
         self.counters.name = str(self.node_id)
-        self.counters.partitions.add_source(self._count_partitions)
-        self.counters.offline_partitions.add_source(self._count_offline_partitions)
-        self.counters.offline_log_directories.add_source(self._count_offline_directories)
-        self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+        StorageGauges(lambda: self._storage).add_to(self.counters)
 
     def _registration(self) -> NodeRegistration:
         """Return what the node registers in the metadata; the ports must be bound.
@@ -469,43 +467,7 @@ class BrokerNode:
             self._failure.set_exception(error)
             self._failure.exception()  # marks it as retrieved: possibly no task awaits it
 
-    # notifications of directories and partitions
-
-    def _watch_directories(self, directories: LogDirectories) -> None:
-        """Listen for failures of directories, which any thread may report."""
-        loop = asyncio.get_running_loop()
-
-        def listen(directory: LogDirectory) -> Callable[[KafkaStorage], None]:
-            failed = functools.partial(self._directory_failed, directory)
-
-            def report(error: KafkaStorage) -> None:
-                loop.call_soon_threadsafe(failed, error)
-
-            return report
-
-        for directory in dict.fromkeys((directories.metadata, *directories.all)):
-            directory.disk.listener = listen(directory)
-            if directory.disk.failure is not None:  # it failed during its opening
-                self._directory_failed(directory, directory.disk.failure)
-
-    def _directory_failed(self, directory: LogDirectory, error: KafkaStorage) -> None:
-        """Take the directory's partitions offline.
-
-        The node fails if the directory has the metadata log, or if no directory is online.
-        """
-        if self._storage is None:
-            return
-        directories = self._storage.directories
-        if directory in directories.all:
-            self._storage.publisher.directory_failed(directory, error)
-        if directory is directories.metadata:
-            self._fail(
-                error
-                if len(directories.all) == 1
-                else KafkaStorage(f"the metadata log has failed: {error.message}")
-            )
-        elif not directories.online:
-            self._fail(KafkaStorage(f"every log directory is offline: {error.message}"))
+    # notifications of partitions
 
     def _elected(self, partition: Partition) -> None:
         for listener in self.leadership_listeners:
@@ -532,25 +494,3 @@ class BrokerNode:
         if self._storage is not None and self._deletion is not None:
             delay_ms = self.settings.log_segment_delete_delay_ms
             self._deletion.later(self._storage.directories.removals(delay_ms))
-
-    def _count_partitions(self) -> int:
-        if self._storage is None:
-            return 0
-        return sum(len(topic.partitions) for topic in list(self._storage.topics))
-
-    def _count_offline_partitions(self) -> int:
-        if self._storage is None:
-            return 0
-        topics = list(self._storage.topics)
-        return sum(bool(one.offline_replicas) for topic in topics for one in topic.partitions)
-
-    def _count_offline_directories(self) -> int:
-        return 0 if self._storage is None else len(self._storage.directories.offline)
-
-    def _log_sizes(self) -> dict[tuple[str, ...], int]:
-        if self._storage is None:
-            return {}
-        return {
-            (log.topic_partition.topic, str(log.topic_partition.partition)): log.size_bytes
-            for log in self._storage.directories.logs()
-        }
