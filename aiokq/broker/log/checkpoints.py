@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoint_file import read_offsets, write_offsets
@@ -137,6 +137,28 @@ class Checkpoints:
         self.recovery_points = Checkpoint(files, f"{directory}/{file_names.RECOVERY_POINTS}", self)
         self.high_watermarks = Checkpoint(files, f"{directory}/{file_names.HIGH_WATERMARKS}", self)
         self.cleaned_offsets = Checkpoint(files, f"{directory}/{file_names.CLEANED_OFFSETS}", self)
+
+    def keep(self, partitions: Sequence[TopicPartition]) -> None:
+        """Remove the offsets of all partitions except these, in memory."""
+        for checkpoint in (
+            self.log_starts,
+            self.recovery_points,
+            self.high_watermarks,
+            self.cleaned_offsets,
+        ):
+            checkpoint.keep(partitions)
+
+    def write_all(self) -> None:
+        """Write all checkpoints durably; that of cleaned offsets only if there are any.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self.log_starts.write()
+        self.recovery_points.write()
+        self.high_watermarks.write()
+        if not self.cleaned_offsets.is_blank:
+            self.cleaned_offsets.write()
 
     def forget(self, partition: TopicPartition) -> None:
         """Remove the offsets of a partition whose log is created again under the same name.

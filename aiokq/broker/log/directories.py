@@ -208,12 +208,12 @@ class LogDirectories:
         """
         for directory in self.online:
             try:
-                found = directory.partitions()
+                found = directory.on_disk.partitions()
                 for partition, topic_id in found.items():
                     if belongs(partition, topic_id):
                         self._found(partition, directory)
                         continue
-                    if not directory.has_segments(partition):
+                    if not directory.on_disk.has_segments(partition):
                         continue  # named like a partition, but without a log
                     logger.warning(
                         "partition belongs to no topic partition=%s topic_id=%s: its directory "
@@ -229,9 +229,9 @@ class LogDirectories:
         other = self._places.get(partition)
         if other is None:
             self._place(partition, directory)
-        elif not directory.was_written(partition):
+        elif not directory.on_disk.was_written(partition):
             self._set_unwritten_aside(partition, directory)
-        elif not other.was_written(partition):
+        elif not other.on_disk.was_written(partition):
             self._set_unwritten_aside(partition, other)
             self._counts[other] -= 1
             self._place(partition, directory)

@@ -22,15 +22,16 @@ from aiokq.broker.log.disk_trouble import DiskTrouble, is_full, remedy, unusable
 from aiokq.broker.log.file_removal import FileRemoval, remove_directory
 from aiokq.broker.log.meta_properties import MetaProperties, adopt_meta_properties
 from aiokq.broker.log.open_files import OpenFiles
+from aiokq.broker.log.partition_directories import PartitionDirectories
 from aiokq.broker.log.partition_log import PartitionLog
-from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
+from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.recovery import GAPS_ANYWHERE, Progress, open_log, unchecked_bytes
 from aiokq.broker.log.stray_directories import StrayDirectories
 from aiokq.core.descriptor_reserve import PROCESS
-from aiokq.core.errors import CorruptRecord, KafkaStorage
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.files import Files, Lock
 from aiokq.core.types import TopicPartition
-from aiokq.records.header import LOG_OVERHEAD, Checksum
+from aiokq.records.header import Checksum
 
 if TYPE_CHECKING:
     from aiokq.broker.log.flusher import Flusher
@@ -52,6 +53,7 @@ class LogDirectory:
         clean: whether the last shutdown was clean, so that logs need no recovery.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
+        on_disk: finds the directories of partitions.
         strays: finds and renames the partition directories that belong to no topic.
     """
 
@@ -83,6 +85,7 @@ class LogDirectory:
         # bound once, so that all logs share the two bound methods
         self._forget_behind = self.checkpoints.forget_behind
         self._lower_log_start = self.checkpoints.lower_log_start
+        self.on_disk = PartitionDirectories(files, path)
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
         # Error messages of logs that were not closed cleanly. The exceptions themselves are not
@@ -168,62 +171,6 @@ class LogDirectory:
         self._flusher = flusher
 
     # --- partitions
-
-    def partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """Return the partitions that have a directory, each with its stored topic id.
-
-        The topic id is None if ``partition.metadata`` is missing or damaged.
-        """
-        found: dict[TopicPartition, uuid.UUID | None] = {}
-        for partition in self._names():
-            directory = f"{self.path}/{file_names.partition_directory(partition)}"
-            if self._files.is_dir(directory):
-                try:
-                    topic_id = read_partition_metadata(self._files, directory)
-                except CorruptRecord as error:
-                    logger.warning("topic id unknown partition=%s %s", partition, error.message)
-                    topic_id = None
-                found[partition] = topic_id
-        return found
-
-    def _names(self) -> list[TopicPartition]:
-        """Return the partitions whose directory names are in this log directory."""
-        parsed = map(file_names.parse_partition_directory, self._files.listdir(self.path))
-        return [partition for partition in parsed if partition is not None]
-
-    def has_segments(self, partition: TopicPartition) -> bool:
-        """Whether the directory of a partition contains a log.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        found = self._files.listdir(f"{self.path}/{file_names.partition_directory(partition)}")
-        return any(name.endswith(file_names.LOG) for name in found)
-
-    def was_written(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition has, or ever had, a batch.
-
-        A log that never had a batch is left by a creation that failed or was interrupted by a kill,
-        or belongs to a partition that nobody has produced to. Such a log may be a preallocated file
-        of zeros.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        directory = f"{self.path}/{file_names.partition_directory(partition)}"
-        for name in self._files.listdir(directory):
-            match file_names.parse_segment_file(name):
-                case (base_offset, file_names.LOG):
-                    if base_offset > 0 or self._has_batch(f"{directory}/{name}"):
-                        return True
-        return False
-
-    def _has_batch(self, path: str) -> bool:
-        file = self._files.open(path, writable=False)
-        try:
-            return any(file.pread(LOG_OVERHEAD, 0))  # a batch begins with its offset and its size
-        finally:
-            file.close()
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -317,7 +264,7 @@ class LogDirectory:
 
     def _may_be_written(self, partition: TopicPartition) -> bool:
         try:
-            return self.was_written(partition)
+            return self.on_disk.was_written(partition)
         except OSError:
             return True
 
@@ -567,22 +514,11 @@ class LogDirectory:
             for directory in self._deleted:
                 remove_directory(self._files, directory)
             # Also keep the offsets of logs that could not be opened; drop those of deleted logs.
-            there = self._names()
-            for checkpoint in (
-                checkpoints.log_starts,
-                checkpoints.recovery_points,
-                checkpoints.high_watermarks,
-                checkpoints.cleaned_offsets,
-            ):
-                checkpoint.keep(there)
+            checkpoints.keep(self.on_disk.names())
             self.note_log_starts()
             self.note_recovery_points()
             self.note_high_watermarks()
-            checkpoints.log_starts.write()
-            checkpoints.recovery_points.write()
-            checkpoints.high_watermarks.write()
-            if not checkpoints.cleaned_offsets.is_blank:
-                checkpoints.cleaned_offsets.write()
+            checkpoints.write_all()
             self._clean_shutdown.leave()
         except OSError as error:
             raise unusable(self.path, error) from error

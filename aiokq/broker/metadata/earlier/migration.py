@@ -179,7 +179,7 @@ class Migration:
         self._has_directories = True
         self._places: dict[TopicPartition, LogDirectory] = {}
         for directory in directories.online:
-            for partition in directory.partitions():
+            for partition in directory.on_disk.partitions():
                 self._places.setdefault(partition, directory)
 
     # --- into a new log

@@ -60,8 +60,8 @@ def found_partition_records(
     """
     topics: dict[str, dict[int, tuple[uuid.UUID | None, LogDirectory]]] = {}
     for directory in directories.online:
-        for partition, topic_id in directory.partitions().items():
-            if _may_be_served(partition) and directory.has_segments(partition):
+        for partition, topic_id in directory.on_disk.partitions().items():
+            if _may_be_served(partition) and directory.on_disk.has_segments(partition):
                 found = topics.setdefault(partition.topic, {})
                 found.setdefault(partition.partition, (topic_id, directory))
     records: list[Message] = []

@@ -108,7 +108,7 @@ def test_records_survive_stops_of_both_kinds(files: MemoryFiles, clean: bool) ->
     files.crash()
     directory = open_directory(files)
     assert directory.clean is clean
-    assert directory.partitions() == {TP: TOPIC_ID}
+    assert directory.on_disk.partitions() == {TP: TOPIC_ID}
     assert values(partition(directory)) == [(0, b"a"), (1, b"b")]
     assert directory.size_bytes > 0
     assert list(directory.logs) == [TP]
@@ -197,7 +197,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(files: MemoryFi
     fragment = log.read(0, 1000).fragments[0]
     directory.delete_partition(TP)
     assert TP not in directory.logs
-    assert directory.partitions() == {}
+    assert directory.on_disk.partitions() == {}
     with pytest.raises(KafkaStorage):
         append(log, batch())
     assert len(fragment.read()) == len(fragment)
@@ -260,9 +260,9 @@ def test_records_of_another_topic_of_that_name_are_not_served(files: MemoryFiles
     assert values(log) == []
     [stray] = [name for name in files.listdir(PATH) if name.endswith("-stray")]
     assert files.stat_size(f"{PATH}/{stray}/{0:020d}.log")
-    assert directory.partitions() == {TP: other}
+    assert directory.on_disk.partitions() == {TP: other}
     directory.close()
-    assert open_directory(files).partitions() == {TP: other}
+    assert open_directory(files).on_disk.partitions() == {TP: other}
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 40])
@@ -275,7 +275,7 @@ def test_a_topic_id_that_a_power_cut_took_is_written_again(
     files.write_atomic(f"{PATH}/{TP}/{file_names.PARTITION_METADATA}", content)
     assert values(partition(open_directory(files))) == [(0, b"old")]
     files.crash()
-    assert open_directory(files).partitions() == {TP: TOPIC_ID}
+    assert open_directory(files).on_disk.partitions() == {TP: TOPIC_ID}
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_clean_marker(files: MemoryFiles) -> None:
@@ -604,7 +604,7 @@ def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
     files.mkdirs(f"{PATH}/lost+found")
     files.write_atomic(f"{PATH}/notes.txt", b"mine")
     directory = open_directory(files)
-    assert directory.partitions() == {}
+    assert directory.on_disk.partitions() == {}
     directory.close()
     assert files.read_bytes(f"{PATH}/notes.txt") == b"mine"
 
