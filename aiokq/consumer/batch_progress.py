@@ -151,7 +151,8 @@ class BatchProgress:
     def start(self) -> int:
         """Return the first offset of a new iteration.
 
-        It is the position after the last error since the previous call, or else the base offset.
+        This is the position after the last error since the previous call; without such an error,
+        it is the base offset.
         """
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None

@@ -149,7 +149,7 @@ class Consumer:
         Does not wait for topics that do not exist. Does nothing if the consumer is already started.
 
         Raises:
-            BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms.
+            BootstrapFailed: no bootstrap server responded within bootstrap_timeout_ms.
             ConfigError: `bootstrap_servers` is not set.
             Closed: the consumer was closed.
             WrongLoop: the consumer was started on another loop.
@@ -518,7 +518,7 @@ class Consumer:
 
         The committed offset of a partition is that of its first unacknowledged record.
         Acknowledging has no effect if the record was acknowledged before, if another member owns
-        the partition, or if the topic was deleted, even if another topic has taken its name.
+        the partition, or if the topic was deleted, even if it was created again.
 
         Raises:
             ConfigError: there is no `group_id`, or `ack_mode` is "implicit".
@@ -530,7 +530,7 @@ class Consumer:
         """Return the group's committed offset of a partition; None if there is none.
 
         Raises:
-            RequestTimeout: no answer in time; the cause says why.
+            RequestTimeout: no response in time; the cause says why.
             BrokerError: the coordinator refused the request, for example with GroupAuthorization.
             ConfigError: there is no `group_id`.
         """
@@ -599,7 +599,7 @@ class Consumer:
         """Return the names of all topics that this client may see.
 
         Raises:
-            RequestTimeout: no answer in time; the cause says why.
+            RequestTimeout: no response in time; the cause says why.
         """
         limits.optional_seconds(timeout)
         self._lifecycle.check_open()
@@ -623,7 +623,7 @@ class Consumer:
         """Return the log start offset of each partition.
 
         Raises:
-            RequestTimeout: no answer in time; the cause says why.
+            RequestTimeout: no response in time; the cause says why.
             UnknownTopicOrPartition: a topic did not exist within the timeout; raised immediately if
                 the topic exists without the partition.
             KafkaError: the error of the first partition that has one.

@@ -182,7 +182,7 @@ class ConsumerCoordinator:
             if normal and (reader is None or reader is by or _ended_well(reader)):
                 source.finish()
         if self.acks is not None:
-            return  # do not wait: the user may never acknowledge the rest; it is delivered again
+            return  # do not wait: unacknowledged records are delivered again
         while any(self.commits.in_work(state, by) for state in pipeline.positions):
             await pipeline.work_changes()
 

@@ -60,7 +60,7 @@ def needs_decompression(data: memoryview) -> bool:
 
 
 def decompress_batches(data: memoryview, most_bytes: int, *, check_crcs: bool) -> memoryview:
-    """Return `data` with its batches decompressed, as far as possible.
+    """Return `data` with its batches decompressed; batches that are damaged stay unchanged.
 
     May be called in any thread.
 

@@ -161,7 +161,7 @@ class Fetcher:
         topic = metadata.topics.get(state.tp.topic)
         info = None if topic is None else topic.partitions.get(state.tp.partition)
         if topic is None or info is None:
-            if state.node >= 0:  # the topic was deleted: there is no broker to ask
+            if state.node >= 0:  # the topic was deleted: there is no broker to fetch from
                 state.leader = state.preferred = NO_LEADER
                 self.update(state)
             return

@@ -38,7 +38,7 @@ SHARE: Final = 1 / 3
 """The fraction of the rebalance timeout that one step of a revocation may take.
 
 The steps are the wait for unfinished records, the commits, and each handler. If they take longer
-than the rebalance timeout in all, the group continues without this member.
+than the rebalance timeout in total, the group continues without this member.
 """
 
 

@@ -1,4 +1,4 @@
-"""The state of each assigned partition: position, buffered chunks, and why it is not fetched.
+"""The state of each assigned partition: position, buffered chunks, and errors of its fetches.
 
 This module does no I/O: the fetcher and the position resolver act on these states.
 """
@@ -203,7 +203,7 @@ class PartitionState:
         self._settled()
 
     def replace_topic(self, start: Start) -> None:
-        """Discard the state of the old topic, because another topic has taken its name.
+        """Discard the state that belongs to a topic which was deleted and created again.
 
         `paused` and `withheld` stay as they are.
         """

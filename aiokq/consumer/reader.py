@@ -158,8 +158,8 @@ class Reader:
             take = partial(source.take, limit, wanted, self._deserialize, self._handed)
             taken = take()
             if not taken and timeout <= 0:
-                # Yield once: otherwise a loop that calls this without a timeout would never let the
-                # event loop fetch.
+                # Yield once: a loop that calls this method without a timeout would otherwise never
+                # let the event loop fetch.
                 await asyncio.sleep(0)
                 taken = take()
             elif not taken:

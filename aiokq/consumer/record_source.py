@@ -1,6 +1,6 @@
 """RecordSource: delivers the records of its partitions to one reader at a time.
 
-It is the source of a native RecordStream: Python code runs once per chunk, not once per record.
+It is the source of a `RecordStream`, which calls the code here once per chunk, not once per record.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RecordSource:
 
     Attributes:
         closed_error: returns the error to raise when the source is used after `close`.
-        stream: the native stream of the records, for `async for`.
+        stream: the stream of the records, for `async for`.
         reader_guard: refuses a second reading task.
     """
 

@@ -107,7 +107,7 @@ class RecordSources:
 
     @property
     def open(self) -> list[RecordSource]:
-        """The sources that deliver records now: those of the streams, else the single source."""
+        """The sources that deliver records: those of the streams, or else the single source."""
         return self._split or [self.main]
 
     @property

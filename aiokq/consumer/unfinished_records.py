@@ -17,7 +17,7 @@ __all__ = ["UnfinishedRecords"]
 class UnfinishedRecords:
     """Partitions with unfinished records, of one record source.
 
-    The last record of a native stream is not included, because the source itself tracks it.
+    The last record of the source's stream is not included, because the source itself tracks it.
 
     Args:
         finished: called when records are finished.

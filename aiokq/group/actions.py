@@ -27,7 +27,7 @@ __all__ = [
 
 @frozen
 class Ask:
-    """Send a request to the coordinator; the outcome goes to `received` or `failed`.
+    """Send a request to the coordinator, and pass the outcome to `received` or `failed`.
 
     Attributes:
         make: returns the request for the API version of the connection.

@@ -35,7 +35,7 @@ MOVED: Final = frozenset((CoordinatorNotAvailable.code, NotCoordinator.code, Req
 
 
 class GroupMember(ABC):
-    """A group member as a sans-IO state machine: nothing waits, and only inputs change it.
+    """A group member as a sans-IO state machine, which never waits and changes only by its inputs.
 
     The driver calls `poll` after each input and at `wake_at`, and carries out the returned actions.
     At most one `Ask`, and at most one of `GiveUp`, `Take` and `Lose`, are open at a time.

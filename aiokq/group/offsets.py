@@ -202,7 +202,7 @@ class GroupOffsets:
     def _replaced(
         self, tp: TopicPartition, ids: Mapping[TopicPartition, UUID]
     ) -> KafkaError | None:
-        """Return an error if another topic has taken the name of the offset's topic.
+        """Return an error if the topic of an offset was deleted and created again, else None.
 
         A coordinator that supports topic ids refuses such an offset itself; older coordinators do
         not.
@@ -406,7 +406,7 @@ class GroupOffsets:
             for error in answer.errors.values():
                 again = _raised_unless_later(error)
         if again is not None and _code(again) in UNKNOWN:
-            # Another topic may have taken the name: request the new topic id.
+            # The topic may have been deleted and created again: request its new id.
             await self._refresh(frozenset(tp.topic for tp in wanted), seconds)
         return again
 
