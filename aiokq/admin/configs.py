@@ -85,7 +85,7 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """Return the node to ask about a resource: the broker itself for its configs, else any node.
+    """Return the target of requests about a resource: for a broker that broker, else any node.
 
     Raises:
         ConfigError: the name of a broker is not a number.

@@ -249,7 +249,7 @@ def _usage(error: typer.BadParameter) -> int:
 
 
 def _meant(context: Context, option: str) -> str:
-    """Return what to write instead of an unknown option; "" if nothing is known."""
+    """Return advice for an unknown option, such as ": did you mean --json?"; "" without any."""
     instead = instead_of(context.command_path.removeprefix("aiokq "), option)
     if instead is not None:
         return f": {instead}"
@@ -267,5 +267,5 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning as one line, without the place in the code that raised it."""
+    """Print a warning as one line, without the file and line of the code that raised it."""
     print(f"aiokq: warning: {one_line(str(message))}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Checks of a cluster, for `aiokq doctor`: each address, the broker there, and its latency."""
+"""Checks of a cluster, for `aiokq doctor`: each address, and the broker at it with its latency."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ClusterChecks:
     """The checks of one cluster.
 
     Args:
-        session: session that makes the clients.
+        session: session that creates the clients.
         settings: settings of the cluster.
     """
 
@@ -159,7 +159,7 @@ class ClusterChecks:
 
 
 def _fix(error: KafkaError, where: str) -> str:
-    """Return what to do about an address that resolved but could not be used."""
+    """Return advice for an address that was resolved but could not be used."""
     from aiokq.core.errors import AuthenticationFailed, UnsupportedVersion
 
     if isinstance(error, UnsupportedVersion):

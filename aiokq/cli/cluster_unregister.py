@@ -66,7 +66,7 @@ _SAID = {
 async def _state(admin: Admin, broker: int) -> str | None:
     """Return the state of a broker; None if it is not in service and its state is unknown.
 
-    A cluster that does not list fenced brokers does not tell a fenced broker from one that is not
+    A cluster that does not list fenced brokers does not show whether a broker is fenced or not
     registered.
 
     Raises:

@@ -104,7 +104,7 @@ def _text(error: KafkaError) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text without line breaks and other control characters."""
+    """Return the text with runs of white space as one space, and unprintable characters escaped."""
     joined = " ".join(text.split())
     if joined.isprintable():
         return joined

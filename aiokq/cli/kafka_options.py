@@ -115,11 +115,11 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "log-dirs": {"--describe": "leave it out: aiokq log-dirs describes"},
 }
-"""What to write instead, by command and option."""
+"""Advice for options of Kafka's tools, by command of `aiokq` and option."""
 
 
 def instead_of(command: str, option: str) -> str | None:
-    """Return what to write instead of an option of Kafka's tools; None for any other option.
+    """Return the advice for an option of Kafka's tools; None for any other option.
 
     Args:
         command: the words after `aiokq`, as in `topics create`.

@@ -33,7 +33,7 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
 
 @dataclass(frozen=True)
 class FormatChoices:
-    """What `aiokq storage format` writes."""
+    """Options of `aiokq storage format`, except those that describe the node."""
 
     cluster_id: str = field(
         metadata=option(
