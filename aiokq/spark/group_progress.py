@@ -40,7 +40,7 @@ END_TIMEOUT: Final = 2.0
 class GroupProgress:
     """Object that commits the positions of one query for one group.
 
-    The methods are called in the one thread that plans the query; commits run on the loop of the
+    The methods are called in the thread that plans the query; commits run on the loop of the
     client. A batch waits for its commit because Spark kills the process when the query is stopped,
     and a commit in flight would be lost.
 

@@ -100,7 +100,7 @@ class LatestOffsets:
             None if the lookup failed, but may succeed before the deadline.
 
         Raises:
-            KafkaError: the cluster refused the request, or did not answer before the deadline:
+            KafkaError: the cluster refused the request, or did not respond before the deadline:
                 ``fetchOffset.numRetries`` times the sum of ``fetchOffset.retryIntervalMs`` and
                 ``kafka.default.api.timeout.ms``. After retriable error responses the deadline is
                 ``fetchOffset.numRetries`` times ``fetchOffset.retryIntervalMs``.
@@ -122,7 +122,7 @@ class LatestOffsets:
         return latest
 
     def ask(self, timeout: float | None = None) -> OffsetSnapshot:
-        """Ask the cluster for the latest offsets.
+        """Request the latest offsets from the cluster.
 
         Args:
             timeout: seconds for each request, retries included; None for
@@ -167,7 +167,7 @@ class LatestOffsets:
         """Return the result of a lookup that the query needs; retry it until the deadline.
 
         Raises:
-            KafkaError: the cluster refused the request, or did not answer before the deadline,
+            KafkaError: the cluster refused the request, or did not respond before the deadline,
                 which is the same as in `latest`.
         """
         while True:

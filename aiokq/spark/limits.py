@@ -105,7 +105,7 @@ def parse_limit(
 
 
 def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
-    """Return the timestamp; refuse a negative one, which ListOffsets takes for a special value."""
+    """Return the timestamp; refuse a negative one, which ListOffsets would interpret specially."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
         raise ConfigError(

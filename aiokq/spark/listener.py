@@ -118,7 +118,7 @@ class AiokqProgressListener(StreamingQueryListener):
         except KeyError:
             logger.debug("the progress listener was closed before")
 
-    # -- what Spark calls, in threads of its own
+    # -- called by Spark, in threads of its own
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Record the start of a query; called by Spark."""

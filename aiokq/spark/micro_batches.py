@@ -107,7 +107,7 @@ class MicroBatchPlanner:
             start: start of the batch; None if Spark does not pass it and it is not known.
 
         Raises:
-            KafkaError: the cluster refused a request, or did not answer before the deadline.
+            KafkaError: the cluster refused a request, or did not respond before the deadline.
         """
         begun = SourceOffset({}) if start is None else SourceOffset.parse(start)
         latest = self._target or self._latest_offsets.latest()
@@ -189,7 +189,7 @@ class MicroBatchPlanner:
 
         Raises:
             DataLoss: some of the records are gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster did not answer before the deadline.
+            KafkaError: the cluster did not respond before the deadline.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:

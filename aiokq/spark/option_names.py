@@ -44,7 +44,7 @@ WRITE: Final = (
     "topic",
     "includeHeaders",
     "exactlyOnce",
-    # Options of Spark itself, which it passes to the sink as well.
+    # Spark's own options, which Spark passes to the sink as well.
     "checkpointLocation",
     "queryName",
     "asyncProgressTrackingEnabled",

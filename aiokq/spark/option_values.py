@@ -1,6 +1,6 @@
 """Parsers of option values (flags, numbers, durations), which raise errors with Spark's messages.
 
-If Spark's message does not name the option, it is prefixed with "option NAME: ".
+If Spark's message does not name the option, the message is prefixed with "option NAME: ".
 """
 
 from __future__ import annotations

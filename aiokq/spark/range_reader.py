@@ -45,7 +45,7 @@ AHEAD_BYTES: Final = 16 * FETCH_BYTES
 Fetching of the range that the task is reading does not pause at this limit.
 """
 END_OF_LOG_WAIT_MS: Final = 500
-"""Milliseconds for which a broker may hold a fetch whose offset is the end of the log."""
+"""Milliseconds for which a broker may delay the response to a fetch at the end of the log."""
 AGAIN: Final = 0.1
 """Seconds between two fetches of an offset that the broker should have but reports out of range."""
 
@@ -58,7 +58,7 @@ def read_ranges(
     Raises:
         DataLoss: records of a range are gone, and ``failOnDataLoss`` is true.
         CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
-        KafkaError: the cluster did not answer in time.
+        KafkaError: the cluster did not respond in time.
     """
     if not ranges:
         return
@@ -212,7 +212,7 @@ class _Fetching:
             except OffsetOutOfRange:
                 after = await self._after_loss(part, position)
                 if after == position:
-                    # The log has the offset by now; the leader did not know it when it answered.
+                    # The log has the offset by now; the leader did not know it when it responded.
                     if now() - moved > self._timeout:
                         self._losses.unreadable(part.topic_partition, position, part.stop)
                         return

@@ -169,9 +169,9 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the tasks of a batch, and keep the end of the batch as the query's position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
-            # The end of a first batch without rows carries the start of the query. When this end is
-            # the start of a later batch, the entries with the start of the query are removed: with
-            # them, the planner would replace the position by the start that `end` carries.
+            # If the first batch had no rows, its end equals the start of the query, which it also
+            # contains in entries of its own. With these entries in `start`, the planner would treat
+            # `start` as the start of the query, so they are removed for later batches.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
@@ -188,7 +188,7 @@ class UnlimitedStreamReader(_StreamReader):
         return self._last
 
     def _beginning(self) -> OffsetMap | None:
-        """Return the start of a new query, which goes into the end of its first batch.
+        """Return the start of a new query, which the planner adds to the end of the first batch.
 
         Spark asks for the end of the first batch before the start of the query. It asks for the
         start after it has logged that end, and "latest" may be another offset by then. For a

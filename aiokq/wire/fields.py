@@ -356,9 +356,9 @@ def struct(
 ) -> S | None:
     """Declare a nested struct.
 
-    A nullable struct defaults to `None`. So does a tagged struct that Kafka never sends as null:
-    for such a field `None` means absent. Kafka's own classes represent an absent struct by a struct
-    whose fields all have their defaults.
+    A nullable struct defaults to `None`. A tagged struct that Kafka never sends as null also
+    defaults to `None`, which means absent. Kafka's own classes represent an absent struct by a
+    struct whose fields all have their defaults.
     """
     field = Field(
         "struct",

@@ -142,11 +142,11 @@ class Source(ABC):
         return cls.__name__
 
     def fields(self, cls: type[Struct]) -> Iterator[Field]:
-        """Yield the fields that the version has, without tagged ones."""
+        """Yield the untagged fields of the version."""
         return (f for f in cls.__fields__ if f.in_version(self.at.version) and f.tag is None)
 
     def tagged(self, cls: type[Struct]) -> list[Field]:
-        """Return the tagged fields that the version has."""
+        """Return the tagged fields of the version."""
         return [f for f in cls.__fields__ if f.in_version(self.at.version) and f.tag is not None]
 
     @abstractmethod

@@ -166,7 +166,7 @@ def move(source: Path, goal: Path) -> None:
     """Move a directory to where readers find it, unless it was moved before.
 
     Raises:
-        LoadFailed: another directory is there, which the move would replace.
+        LoadFailed: `goal` is another directory, which the move would replace.
     """
     if source.exists() or not goal.exists():
         if goal.exists():

@@ -317,7 +317,7 @@ class LoadOptions:
                 )
         self._check_nested()
         if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
-            # A table takes the path for a URI, in which these characters are delimiters.
+            # A table interprets the path as a URI, in which these characters are delimiters.
             raise OptionError("to", f"{self.root}: the path of a table must not contain % ? or #")
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is not one of {_of(LoadFormat)}")

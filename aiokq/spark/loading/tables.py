@@ -87,7 +87,7 @@ class Table(Protocol):
         """
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """Yield what readers see.
+        """Yield the rows that readers see.
 
         Args:
             manifests: all published manifests.

@@ -155,7 +155,10 @@ class Target:
                 )
 
     def _claim_dead_letters(self) -> None:
-        """Refuse the dead letters of another load, whose batches have the same numbers."""
+        """Mark the directory of dead letters as this load's; refuse that of another load.
+
+        The batches of two loads have the same numbers.
+        """
         directory = self.dead_letters
         if directory is None:
             return

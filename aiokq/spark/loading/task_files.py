@@ -352,7 +352,7 @@ class _File:
             return self._place.stat().st_size
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file without writing the buffered rows."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with self._writing():
@@ -360,7 +360,7 @@ class _File:
 
 
 def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows by directory: ``topic=orders/date=2026-01-31``; dates are in UTC."""
+    """Yield each directory name, ``topic=orders/date=2026-01-31``, with its rows; dates in UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 

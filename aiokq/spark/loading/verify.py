@@ -204,7 +204,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Return the partitions that start at 0 again, with the last batch in which each does."""
+    """Return the partitions of recreated topics, with the last batch that begins at offset 0."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:
