@@ -29,7 +29,16 @@ VOTERS = "controller.quorum.voters"
 SERVERS = "controller.quorum.bootstrap.servers"
 FORBIDDEN = (
     *("pydantic", "typer", "rich", "prometheus_client", "pyarrow", "click", "argparse", "gettext"),
+    "aiokq.broker.option_parser",
+    "aiokq.broker.metadata.earlier.migration",
+    "aiokq.broker.metadata.earlier.private_file",
+    "aiokq.broker.metadata.log.covered_segments",
+    "aiokq.broker.metadata.start.found_partitions",
+    "lz4",
+    "zstandard",
+    "cramjam",
 )
+"""Modules that a start with a new directory does not need."""
 
 
 def run(*arguments: str, timeout: float = 20, **options) -> subprocess.CompletedProcess[str]:

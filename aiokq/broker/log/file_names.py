@@ -40,6 +40,9 @@ META_PROPERTIES: Final = "meta.properties"
 CLUSTER_METADATA: Final = "__cluster_metadata-0"
 """The directory of Apache Kafka's metadata log, which belongs to no topic."""
 
+PRIVATE_FILE: Final = "aiokq-metadata.log"
+"""The metadata file of earlier versions of aiokq."""
+
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -50,8 +53,8 @@ CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 MAX_NAME: Final = 255
 """The maximum number of bytes in a file name on common file systems."""
 
-_BASE: Final = re.compile(r"^(\d{20})(\..+)$")
-_STRAY: Final = re.compile(r"^.+-(\d+)\.[0-9a-f]{32}-stray$")
+_BASE: Final = r"^(\d{20})(\..+)$"
+_STRAY: Final = r"^.+-(\d+)\.[0-9a-f]{32}-stray$"
 
 
 def segment_file(directory: str, base_offset: int, suffix: str) -> str:
@@ -61,7 +64,7 @@ def segment_file(directory: str, base_offset: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Return the base offset and suffix of a segment's file name; None for other names."""
-    match = _BASE.match(name)
+    match = re.match(_BASE, name)
     return None if match is None else (int(match[1]), match[2])
 
 
@@ -87,7 +90,7 @@ def parse_stray_directory(name: str) -> int | None:
 
     The topic name is not returned, because a long topic name is shortened in the directory name.
     """
-    match = _STRAY.match(name)
+    match = re.match(_STRAY, name) if name.endswith(STRAY_DIRECTORY) else None
     return None if match is None else int(match[1])
 
 

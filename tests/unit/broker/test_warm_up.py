@@ -37,7 +37,8 @@ NOT_OF_A_RUNNING_BROKER = (
     "aiokq.broker.metadata.stopped_broker",  # for commands on a stopped node
     # for some starts, before the node is open
     "aiokq.broker.metadata.start.found_partitions",
-    "aiokq.broker.metadata.earlier.migration",
+    "aiokq.broker.metadata.earlier",
+    "aiokq.broker.metadata.log.covered_segments",
 )
 
 

@@ -318,7 +318,7 @@ _ROWS: Final = (
     ),
 )
 
-_REPLICAS: Final = re.compile(r"\*|(\d+:\d+(\s*,\s*\d+:\d+)*)?")
+_REPLICAS: Final = r"\*|(\d+:\d+(\s*,\s*\d+:\d+)*)?"
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {row.name: row for row in _ROWS}
 """Every topic setting by Kafka's name."""
@@ -436,7 +436,7 @@ def _parse(row: TopicConfig, text: str) -> SettingValue:
         value = row.parse(text)
         if row.name == "compression.gzip.level" and value == 0:
             raise ConfigError(f"{row.name} must be 1 to 9, or -1, not 0")
-        if row.name.endswith(".throttled.replicas") and not _REPLICAS.fullmatch(text.strip()):
+        if row.name.endswith(".throttled.replicas") and not re.fullmatch(_REPLICAS, text.strip()):
             raise ConfigError(f"{row.name} must be `*`, or a list of partition:broker pairs")
         return value
     except ConfigError as error:

@@ -19,11 +19,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aiokq.broker.log.file_names import PRIVATE_FILE
 from aiokq.core.errors import KafkaStorage
 
 __all__ = ["MIGRATED", "MIGRATED_LINE", "PRIVATE_FILE", "PrivateMetadata", "read_private_file"]
-
-PRIVATE_FILE: Final = "aiokq-metadata.log"
 
 MIGRATED: Final = ".migrated"
 """Suffix of the file after its content was moved to ``__cluster_metadata-0``."""

@@ -17,7 +17,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 CLUSTER_METADATA: Final = "__cluster_metadata"
 """The topic of the metadata log, which no client can create."""
 
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL: Final = r"[a-zA-Z0-9._-]+"
 
 
 def check_topic_name(name: str) -> None:
@@ -37,7 +37,7 @@ def check_topic_name(name: str) -> None:
             f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
             f"{MAX_NAME_LENGTH}"
         )
-    if not _LEGAL.fullmatch(name):
+    if not re.fullmatch(_LEGAL, name):
         raise InvalidTopic(
             f"Topic name is invalid: '{name}' contains one or more characters other than ASCII "
             "alphanumerics, '.', '_' and '-'"

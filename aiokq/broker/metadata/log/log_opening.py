@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.log.config import INT_MAX, LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.recovery import open_log
-from aiokq.broker.metadata.log.covered_segments import set_damaged_aside
 from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -87,6 +86,8 @@ def open_log_files(
         _cut_off(files, state.torn)
     remove_unfinished_snapshots(files, directory)
     if state.snapshot is not None and not clean:
+        from aiokq.broker.metadata.log.covered_segments import set_damaged_aside
+
         end_offset = state.snapshot.end_offset
         set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
     _write_topic_id(files, directory)

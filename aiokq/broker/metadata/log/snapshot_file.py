@@ -62,9 +62,10 @@ READ_ONLY: Final = 0o400
 
 PART: Final = ".part"
 
-_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+# These patterns are compiled when they are used, which a start with a new directory never does.
+_NAME: Final = r"([0-9]{20})-([0-9]{10})\.checkpoint"
 # Kafka puts a random number before the suffix of an unfinished file.
-_UNFINISHED: Final = re.compile(r"[0-9]{20}-[0-9]{10}(-.*)?\.checkpoint\.(part|deleted)")
+_UNFINISHED: Final = r"[0-9]{20}-[0-9]{10}(-.*)?\.checkpoint\.(part|deleted)"
 
 _OFFSET_MAX: Final = 2**63 - 1
 
@@ -90,7 +91,7 @@ def snapshot_path(directory: str, snapshot: SnapshotId) -> str:
 
 def parse_snapshot(name: str) -> SnapshotId | None:
     """Return the id in the file name of a snapshot; None for other names."""
-    match = _NAME.fullmatch(name)
+    match = re.fullmatch(_NAME, name) if name.endswith(".checkpoint") else None
     if match is None:
         return None
     found = SnapshotId(int(match[1]), int(match[2]))
@@ -105,7 +106,7 @@ def list_snapshots(files: Files, directory: str) -> list[SnapshotId]:
 def remove_unfinished_snapshots(files: Files, directory: str) -> None:
     """Remove snapshots that are not complete, and those whose deletion began. Raises OSError."""
     for name in files.listdir(directory):
-        if _UNFINISHED.fullmatch(name):
+        if ".checkpoint." in name and re.fullmatch(_UNFINISHED, name):
             files.remove(f"{directory}/{name}")
 
 

@@ -27,7 +27,6 @@ from aiokq.broker.metadata.controller.registration import (
     new_incarnation,
     registration_records,
 )
-from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
 from aiokq.broker.metadata.image.features import (
     METADATA_TRANSACTIONS,
     METADATA_VERSION,
@@ -358,6 +357,8 @@ def _last_records(
         return migration.differences(state)
     if state.image.metadata_version is not None:
         return []
+    if not any(one.on_disk.names() for one in directories.online):
+        return []
     from aiokq.broker.metadata.start.found_partitions import found_partition_records
 
     return found_partition_records(files, directories, random)
@@ -398,7 +399,7 @@ def _check_place(files: Files, directories: LogDirectories) -> None:
 
 
 def _find_migration(files: Files, directories: LogDirectories) -> Migration | None:
-    if not any(files.exists(f"{one.path}/{PRIVATE_FILE}") for one in directories.online):
+    if not any(files.exists(f"{one.path}/{file_names.PRIVATE_FILE}") for one in directories.online):
         return None
     from aiokq.broker.metadata.earlier.migration import find_migration
 
