@@ -288,9 +288,8 @@ class GroupCalls(ABC):
         at or after the new offset is skipped. Other partitions resume at their committed offsets.
 
         Members of other clients in a classic group are removed, too. This client stays in a classic
-        group as a member until another member has rejoined, so that the group is not empty and
-        accepts no commit from outside. After 30 s without another member, it leaves and logs a
-        warning.
+        group as a member until another member has rejoined, because an empty group would accept the
+        commits of removed members. After 30 s without another member, it leaves and logs a warning.
 
         Args:
             to: an offset, a `datetime` with its zone (the first record at or after it), "earliest",

@@ -64,7 +64,7 @@ HAS_MEMBERS: Final = (
     StaleMemberEpoch,
     RebalanceInProgress,
 )
-"""Errors with which a coordinator refuses a commit from outside for a group with members."""
+"""Errors with which a coordinator refuses the commit of a non-member if the group has members."""
 
 
 def group_not_empty(group_id: str) -> GroupNotEmpty:

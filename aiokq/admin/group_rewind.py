@@ -3,8 +3,8 @@
 The members are removed and the new offsets are committed. The members notice their removal with
 their next heartbeat, rejoin, and resume from the new offsets. The coordinator refuses commits of
 removed members, so no late commit can move an offset past records that are to be read again. A
-`PlaceholderMember` holds a group of the classic protocol until a member rejoins, because an empty
-group would accept commits from outside.
+`PlaceholderMember` stays in a group of the classic protocol until a member rejoins, because an
+empty group would accept commits of clients that are not members.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 def _check_own(group: GroupDescription) -> None:
     """Check that all members are aiokq's, recognized by member ids that the client chose.
 
-    A classic member of a group that is being converted is not accepted either: after its removal,
-    it could commit from outside, because the group would be empty.
+    A classic member of a group that is being converted is not accepted either: after its removal
+    the group would be empty, and would accept its commits.
 
     Raises:
         ForeignMembers: a member is not aiokq's, or uses the classic protocol.

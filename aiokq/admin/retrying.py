@@ -161,7 +161,7 @@ async def repeated(
         if engine.now() < deadline:
             engine.counters.retries[api] += 1
             await _pause(engine, backoff.next(), deadline, refresh=False)
-        if engine.now() >= deadline:  # an attempt without time would hide the last error
+        if engine.now() >= deadline:  # another attempt would time out and hide the last error
             raise RequestTimeout(
                 f"no success within {total:.3g} s: {failure}", api=api
             ) from failure

@@ -59,7 +59,7 @@ def _advice(error: KafkaError) -> str | None:
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:
-            return _OWN_LIMIT  # the producer refused the record, not a broker
+            return _OWN_LIMIT  # the record was refused by the producer, not by a broker
         if _is_of_a_directory(cause):
             return None
         for kind, advice in ADVICE.items():

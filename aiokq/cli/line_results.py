@@ -38,10 +38,10 @@ class _Failures:
 
 
 class LineResults:
-    """Counter and printer of the outcomes of lines; consecutive equal errors are one complaint.
+    """Counter and printer of the outcomes of lines; consecutive equal errors are printed once.
 
     Attributes:
-        out: prints offsets, complaints and the summary.
+        out: prints offsets, failures and the summary.
         delivered: number of acknowledged records.
         failed: number of lines that were not delivered.
         interrupted: whether the input was not read to its end, or records have no outcome.

@@ -57,7 +57,7 @@ class LoadVerification:
         return found
 
     def print(self, found: Verification) -> None:
-        """Print the counts as text."""
+        """Print the notes, the verdict and the counts as text."""
         for note in found.notes:
             self._out.note(f"aiokq: {note}")
         dead = f" and {found.dead_letters} dead letters" * bool(found.dead_letters)
@@ -71,7 +71,7 @@ class LoadVerification:
         )
 
     def document(self, found: Verification) -> Json:
-        """Return the counts as a JSON document."""
+        """Return the result as a JSON document."""
         return {
             "to": self._to,
             "sound": found.sound,

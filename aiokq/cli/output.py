@@ -25,8 +25,8 @@ class OutputClosed(Exception):
 class Output:
     """The output of one command.
 
-    Results go to stdout, complaints to stderr. Tables are Rich's on a terminal; in a pipe they are
-    aligned columns without colours, never truncated.
+    Results go to stdout, problems and notes to stderr. Tables are Rich's on a terminal; in a pipe
+    they are aligned columns without colours, never truncated.
 
     Attributes:
         as_json: whether the command was given --json.

@@ -156,7 +156,8 @@ class RecordReader:
 
         start = self._wanted.start
         led, rest = self._by_leader(partitions)
-        if start not in ("beginning", "end"):  # only a leader knows these offsets
+        if start not in ("beginning", "end"):
+            # The start offset is requested from the leader, so wait for the leaders.
             led, rest = partitions, []
         await self._start(consumer, led)
         if rest:

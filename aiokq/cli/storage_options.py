@@ -169,7 +169,8 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
             f"(and set controller.quorum.bootstrap.servers), or leave {_FLAGS} out"
         )
     if choices.no_initial_controllers:
-        return Quorum(without_voters=True)  # the settings may name the voters of Apache Kafka
+        # The settings are not checked: the voters are other nodes, which may run Apache Kafka.
+        return Quorum(without_voters=True)
     listeners = checked_listeners(node)
     if choices.initial_controllers is not None:
         return _initial_controller(choices.initial_controllers, listeners, node_id)

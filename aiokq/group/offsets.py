@@ -139,8 +139,8 @@ class GroupOffsets:
             if not left:
                 return None
             if member is None:
-                # A commit without a generation counts as a commit from outside the group, and a
-                # group without members would accept it.
+                # A commit without a generation counts as the commit of a non-member, and a group
+                # without members would accept it.
                 refused.update((tp, UnknownMemberId(topic_partition=tp)) for tp in left)
                 return None
             again: KafkaError | None = None

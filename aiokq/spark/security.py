@@ -118,7 +118,7 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
     values: dict[str, object] = dict(_named(kafka, ClusterSettings))
     values |= sasl_settings(kafka) | tls_settings(kafka)
     try:
-        return ClusterSettings(**values)  # type: ignore[arg-type]  # checked by itself
+        return ClusterSettings(**values)  # type: ignore[arg-type]  # the class checks the values
     except ConfigError as error:
         raise ConfigError(in_kafkas_words(str(error), kafka)) from None
 
@@ -143,7 +143,7 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     # The producer's timeouts are checked against the request timeout.
     request = {n: given[n] for n in ("request_timeout_ms",) if n in given}
     try:
-        ProducerSettings(**(values | request))  # type: ignore[arg-type]  # checked by itself
+        ProducerSettings(**(values | request))  # type: ignore[arg-type]  # the class checks them
     except ConfigError as error:
         raise ConfigError(in_kafkas_words(str(error), kafka)) from None
     return values

@@ -169,9 +169,9 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the tasks of a batch, and keep the end of the batch as the query's position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
-            # If the first batch had no rows, its end equals the start of the query, which it also
-            # contains in entries of its own. With these entries in `start`, the planner would treat
-            # `start` as the start of the query, so they are removed for later batches.
+            # The end of the first batch also contains the start of the query, in entries of its
+            # own. If that batch had no rows, the planner would treat such a `start` as the start of
+            # the query. The entries are therefore removed for later batches.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 

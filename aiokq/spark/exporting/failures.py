@@ -10,7 +10,7 @@ __all__ = ["ColumnError", "ExportFailed"]
 
 
 class ExportFailed(KafkaError):
-    """An export ended before all rows were acknowledged; the cause has the reason.
+    """An export ended before all rows were acknowledged.
 
     With a journal (`resume`) the same call continues the export.
     """
