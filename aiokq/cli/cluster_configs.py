@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
-from aiokq.cli.options import Assignments, Deletions, config_changes
-from aiokq.cli.output import Json, error_json
+from aiokq.cli.altered_configs import altered_json
+from aiokq.cli.options import Assignments, Deletions, ValidateOnly, required_changes
+from aiokq.cli.output import Json
 from aiokq.core import limits
 
 if TYPE_CHECKING:
@@ -90,32 +91,18 @@ def alter(
     broker: Broker = None,
     assignments: Assignments = None,
     deletions: Deletions = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Let the cluster validate the change without applying it."),
-    ] = False,
+    dry_run: ValidateOnly = False,
 ) -> None:
     """Set or delete dynamic settings of a broker, or of all brokers, while they run."""
-    changes = config_changes(assignments, deletions)
-    if not changes:
-        raise typer.BadParameter("nothing to alter: give --set or --delete")
+    changes = required_changes(assignments, deletions)
     name = ALL if broker is None else f"broker {broker}"
 
     async def run(admin: Admin) -> None:
         altered = await admin.alter_configs({_resource(broker): changes}, validate_only=dry_run)
         [result] = altered.values()
-        error = result.error
+        outcome = altered_json(call.out, name, result.error, dry_run=dry_run)
         if call.out.as_json:
-            document: dict[str, Json] = {
-                "broker": broker,
-                "altered": error is None and not dry_run,
-                "error": error_json(error),
-            }
-            call.out.document(document)
-        if error is not None:
-            call.out.problem(name, error)
-        elif not call.out.as_json:
-            call.out.line(f"{name}: {'could be altered' if dry_run else 'altered'}")
+            call.out.document({"broker": broker, **outcome})
 
     call.run(run)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from aiokq.cli.admin_command import AdminCall, admin_command
-from aiokq.cli.options import Assignments, Deletions, GroupIds, config_changes, once
+from aiokq.cli.altered_configs import altered_json
+from aiokq.cli.options import Assignments, Deletions, GroupIds, ValidateOnly, once, required_changes
 from aiokq.cli.output import Json, Output, error_json
 
 if TYPE_CHECKING:
@@ -62,35 +61,23 @@ def alter(
     group_ids: GroupIds,
     assignments: Assignments = None,
     deletions: Deletions = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Let the cluster validate the change without applying it."),
-    ] = False,
+    dry_run: ValidateOnly = False,
 ) -> None:
     """Set or delete the settings of groups. A group need not exist yet."""
-    changes = config_changes(assignments, deletions)
-    if not changes:
-        raise typer.BadParameter("nothing to alter: give --set or --delete")
+    changes = required_changes(assignments, deletions)
     wanted = once(group_ids)
 
     async def run(admin: Admin) -> None:
         altered = await admin.alter_configs(
             dict.fromkeys(_resources(wanted), changes), validate_only=dry_run
         )
-        documents: list[Json] = []
-        for resource, result in altered.items():
-            error = result.error
-            documents.append(
-                {
-                    "group": resource.name,
-                    "altered": error is None and not dry_run,
-                    "error": error_json(error),
-                }
-            )
-            if error is not None:
-                call.out.problem(resource.name, error)
-            elif not call.out.as_json:
-                call.out.line(f"{resource.name}: {'could be altered' if dry_run else 'altered'}")
+        documents: list[Json] = [
+            {
+                "group": resource.name,
+                **altered_json(call.out, resource.name, result.error, dry_run=dry_run),
+            }
+            for resource, result in altered.items()
+        ]
         if call.out.as_json:
             call.out.document(documents)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from aiokq.cli.options import AsJson
+from aiokq.cli.options import AsJson, MetadataDirectory
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
@@ -21,17 +20,7 @@ SHOWN: Final = 20
 
 
 def repair(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="The log directory with the metadata log: metadata.log.dir, or the first one in "
-            "log.dirs.",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ],
+    directory: MetadataDirectory,
     execute: Annotated[
         bool,
         typer.Option(

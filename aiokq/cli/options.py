@@ -18,13 +18,16 @@ __all__ = [
     "Execute",
     "GroupIds",
     "IfExists",
+    "MetadataDirectory",
     "ReadCommitted",
     "TopicNames",
+    "ValidateOnly",
     "Yes",
     "config_changes",
     "executing",
     "named_values",
     "once",
+    "required_changes",
 ]
 
 BootstrapServers = Annotated[
@@ -86,8 +89,23 @@ Deletions = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done; the default without --execute.")
 ]
+ValidateOnly = Annotated[
+    bool, typer.Option("--dry-run", help="Let the cluster validate the change without applying it.")
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
 NOT_DONE: Final = "dry run, nothing was changed: add --execute to make the changes"
+
+MetadataDirectory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="The log directory with the metadata log: metadata.log.dir, or the first one in "
+        "log.dirs.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
+]
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:
@@ -131,6 +149,20 @@ def config_changes(
         if name in changes:
             raise typer.BadParameter(f"{name} is given to both --set and --delete")
         changes[name] = None
+    return changes
+
+
+def required_changes(
+    assignments: list[str] | None, deletions: list[str] | None
+) -> dict[str, str | None]:
+    """Return the changes that `--set` and `--delete` ask for, at least one.
+
+    Raises:
+        typer.BadParameter: there are none; see also `config_changes`.
+    """
+    changes = config_changes(assignments, deletions)
+    if not changes:
+        raise typer.BadParameter("nothing to alter: give --set or --delete")
     return changes
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.options import AsJson
+from aiokq.cli.options import AsJson, MetadataDirectory
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
@@ -20,17 +19,7 @@ __all__ = ["adopt"]
 
 
 def adopt(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="The log directory with the metadata log: metadata.log.dir, or the first one in "
-            "log.dirs.",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ],
+    directory: MetadataDirectory,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,

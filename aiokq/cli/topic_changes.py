@@ -13,6 +13,7 @@ from aiokq.cli.options import (
     Deletions,
     IfExists,
     TopicNames,
+    ValidateOnly,
     Yes,
     config_changes,
     named_values,
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from aiokq.core.errors import KafkaError
 
 __all__ = ["alter", "create", "delete"]
-
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Let the cluster validate the change without applying it.")
-]
 
 
 def _partitions(text: str) -> object:
@@ -97,7 +94,7 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="An existing topic is not an error.")
     ] = False,
-    dry_run: DryRun = False,
+    dry_run: ValidateOnly = False,
 ) -> None:
     """Create topics."""
     from aiokq.admin.topics import NewTopic
@@ -179,7 +176,7 @@ def alter(
     ] = None,
     assignments: Assignments = None,
     deletions: Deletions = None,
-    dry_run: DryRun = False,
+    dry_run: ValidateOnly = False,
 ) -> None:
     """Add partitions to topics, and set or delete their configs."""
     changes = config_changes(assignments, deletions)
