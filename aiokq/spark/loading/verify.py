@@ -122,7 +122,7 @@ def _check_catalog(options: LoadOptions, identity: Identity) -> None:
     """Check that the catalog is that of the load, so that the right table is counted.
 
     Raises:
-        OptionError: the catalog is another.
+        OptionError: the catalog is not that of the load.
     """
     given, loaded = catalog_identity(options.catalog), identity.get("catalog")
     if given != loaded:
