@@ -8,6 +8,7 @@ Source: Kafka ``LogManager.scala``, KIP-858. Tests: ``tests/unit/broker/log/test
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -150,9 +151,10 @@ class LogDirectory:
             raise
         return directory
 
-    @property
+    @functools.cached_property
     def directory_id(self) -> uuid.UUID:
         """The id of the directory; `open` gives one to each directory."""
+        # Cached, because a start asks for it once per partition.
         found = self.properties.directory_uuid
         assert found is not None
         return found
