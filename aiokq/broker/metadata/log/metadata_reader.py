@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
-from aiokq.broker.log.corruption import batches_behind, offsets_text
+from aiokq.broker.log.corruption import offsets_text
 from aiokq.broker.metadata.image.features import (
     LATEST_METADATA_VERSION,
     METADATA_VERSIONS,
@@ -30,6 +30,7 @@ from aiokq.broker.metadata.log.snapshot_file import (
     list_snapshots,
     snapshot_path,
 )
+from aiokq.broker.metadata.log.torn_append import is_torn_append
 from aiokq.core.errors import (
     CorruptRecord,
     KafkaStorage,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from aiokq.core.files import File, Files
 
 __all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
-
-SECTOR: Final = 512
-"""Bytes that a disk writes completely or not at all."""
 
 WINDOW: Final = 1024 * 1024
 """Number of bytes of a segment that one read requests."""
@@ -254,12 +252,20 @@ class MetadataReader:
         try:
             size = file.size() if end is None else end
             for position, header, data, reason in self._batches(file, size, start):
-                if header is not None and not reason:
-                    misplaced = _misplaced(header, expected, state)
-                    if misplaced:
-                        raise _damaged(state, path, base, position, misplaced, expected)
+                is_sound = header is not None and not reason
+                if header is not None and is_sound:
+                    reason = _misplaced(header, expected, state)
                 if reason or header is None:
-                    if last and self._is_torn(file, position, size, expected, header, state.epoch):
+                    if last and is_torn_append(
+                        file,
+                        position,
+                        size,
+                        header=header,
+                        is_sound=is_sound,
+                        expected=expected,
+                        epoch=state.epoch,
+                        crc32c=self._crc32c,
+                    ):
                         state.torn = TornTail(path, position, size - position, expected, reason)
                         break
                     raise _damaged(state, path, base, position, reason, expected)
@@ -353,43 +359,6 @@ class MetadataReader:
             sound = header.magic == 2 and verify_crc(data, header, self._crc32c)
             yield position, header, data, "" if sound else "the checksum does not match"
             position += header.size
-
-    def _is_torn(
-        self,
-        file: File,
-        position: int,
-        size: int,
-        expected: int,
-        header: BatchHeader | None,
-        epoch: int,
-    ) -> bool:
-        """Whether a kill or power cut during one append can have left the bytes from `position` on.
-
-        The first append of an epoch has two batches, written in one call. After a power cut, a
-        sector of the first batch may not be on the disk, and be read as zeros, although later
-        sectors are on the disk.
-
-        Args:
-            header: the header of a batch with a wrong checksum; None if there is no whole batch.
-            epoch: the epoch of the last whole batch.
-        """
-        behind = list(batches_behind(file, position + 1, size, expected, self._crc32c))
-        if not behind and (header is None or position + header.size >= size):
-            return True
-        if len(behind) > 1 or any(at + one.size < size for at, one in behind):
-            return False
-        boundary = position + -position % SECTOR
-        start = position if header is None else boundary
-        end = min(max(boundary, start) + (0 if header is None else SECTOR), size)
-        missing = file.pread(max(end - start, 0) or SECTOR, start)
-        if not missing or any(missing):
-            return False
-        # The missing sector may have the epoch of the first batch. The second batch may be missing,
-        # too.
-        epochs = [one.leader_epoch for _, one in behind]
-        if header is not None:
-            epochs.append(header.leader_epoch)
-        return not behind or max(epochs) > epoch
 
     def _check_level(self, state: MetadataState) -> None:
         level = state.image.metadata_version
