@@ -24,9 +24,14 @@ from aiokq.broker.log.meta_properties import MetaProperties, random_id
 from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.controller.registration import stopped_metadata
+from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
+from aiokq.broker.metadata.log.metadata_reader import MetadataDamaged, MetadataReader
 from aiokq.broker.metadata.log.metadata_writer import write_metadata_log
+from aiokq.broker.metadata.log.quorum_state import read_quorum_state
+from aiokq.broker.metadata.log.sole_voter import voter_ids
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.supervisor import shielded
+from aiokq.fastpath import crc32c
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -99,7 +104,9 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
     """Copy a snapshot into a new data directory. Call it in an executor: it copies all bytes.
 
     Raises:
-        ConfigError: `snapshot` is not a log directory or is in use, or `data_dir` is not empty.
+        ConfigError: `snapshot` is not a log directory, is in use, or lacks a part of its metadata
+            log; or `data_dir` is not empty.
+        KafkaStorage: the metadata log of `snapshot` is damaged.
         OSError: an I/O error.
     """
     if not files.exists(f"{snapshot}/{file_names.META_PROPERTIES}"):
@@ -115,9 +122,54 @@ def restore_snapshot(files: Files, snapshot: str, data_dir: str) -> None:
             "snapshot"
         ) from None
     try:
+        _check_metadata(files, snapshot)
         _copy_tree(files, snapshot, data_dir)
     finally:
         lock.release()
+
+
+def _check_metadata(files: Files, snapshot: str) -> None:
+    """Check that a snapshot has its complete metadata, before anything is copied.
+
+    A broker would start without the metadata, and use the partitions that it finds, but settings of
+    topics and groups would be lost.
+
+    Raises:
+        ConfigError: a part is missing; the message says which.
+        KafkaStorage: a file is damaged, or was written by a newer Kafka.
+    """
+    reader = MetadataReader(files, f"{snapshot}/{file_names.CLUSTER_METADATA}", crc32c)
+    if not reader.exists():
+        names = files.listdir(snapshot)
+        if PRIVATE_FILE in names or not any(map(file_names.parse_partition_directory, names)):
+            return  # written by an earlier version, or new
+        raise _incomplete(
+            snapshot,
+            f"it has partitions, but {reader.directory} has neither a log nor a snapshot of the "
+            "metadata (if the broker has metadata.log.dir, its log is there)",
+        )
+    try:
+        state = reader.read()
+    except MetadataDamaged as error:
+        raise KafkaStorage(
+            f"{snapshot} cannot be restored, because a part of it is missing or damaged: "
+            f"{error.reason}. Copy it again, or run aiokq log repair {snapshot}, which shows what "
+            "it would lose"
+        ) from error
+    quorum = read_quorum_state(files, reader.directory)
+    if not voter_ids(state, quorum):
+        raise _incomplete(snapshot, f"{reader.directory}/quorum-state is missing")
+    if state.torn is not None and files.exists(f"{snapshot}/{file_names.CLEAN_SHUTDOWN}"):
+        raise _incomplete(
+            snapshot, f"the broker was stopped cleanly, but {state.torn.path} ends inside a batch"
+        )
+
+
+def _incomplete(snapshot: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{snapshot} is incomplete: {reason}. It was probably cut off when it was copied: copy it "
+        "again, or take another snapshot"
+    )
 
 
 class _Copy:

@@ -306,6 +306,58 @@ async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
             restore_snapshot(files, "/data", "/other")
 
 
+async def snapshot_of_a_broker() -> MemoryFiles:
+    files = MemoryFiles()
+    async with Broker(files) as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(2))
+        await take_snapshot(broker.node, "/copy")
+    return files
+
+
+def refused(files: MemoryFiles, kind: type[Exception], text: str, source: str = "/copy") -> None:
+    """Check that the snapshot is refused before anything is copied."""
+    with pytest.raises(kind, match=text):
+        restore_snapshot(files, source, "/restored")
+    assert not files.exists("/restored")
+
+
+async def test_one_without_its_metadata_is_refused_by_what_is_missing():
+    """Regression: the topics started without their settings, or with voters "unknown"."""
+    metadata = f"/copy/{file_names.CLUSTER_METADATA}"
+    for name in ("", "quorum-state", ".checkpoint"):
+        files = await snapshot_of_a_broker()
+        [path] = [one for one in files.listdir(metadata) if one.endswith(name)] if name else [""]
+        files.remove_tree(f"{metadata}/{path}".rstrip("/"))
+        missing = "quorum-state is missing" if name == "quorum-state" else "neither a log nor"
+        refused(files, ConfigError, f"/copy is incomplete: .*{missing}.*copy it again")
+
+
+async def test_one_whose_metadata_is_cut_off_at_any_byte_is_refused():
+    metadata = f"/copy/{file_names.CLUSTER_METADATA}"
+    files = await snapshot_of_a_broker()
+    [name] = [one for one in files.listdir(metadata) if one.endswith(".checkpoint")]
+    path = f"{metadata}/{name}"
+    whole = files.read_bytes(path)
+    for size in range(len(whole)):
+        files.write_atomic(path, whole[:size])
+        refused(files, KafkaStorage, f"missing or damaged: .*{name}.*Copy it again")
+
+
+async def test_a_stopped_broker_whose_metadata_log_is_cut_off_is_refused():
+    """After a kill, the same log has a torn tail, which is cut."""
+    files = MemoryFiles()
+    async with Broker(files) as broker:
+        await broker.create("t")
+    path = f"/data/{file_names.CLUSTER_METADATA}/{0:020d}.log"
+    files.write_atomic(path, files.read_bytes(path)[:-1])
+    refused(files, ConfigError, f"stopped cleanly, but {path} ends inside a batch", "/data")
+    files.remove(f"/data/{file_names.CLEAN_SHUTDOWN}")
+    restore_snapshot(files, "/data", "/restored")
+    async with At(files, "/restored") as copy:
+        assert copy.node.topics.get("t")
+
+
 def test_a_cluster_begins_with_a_snapshot_any_number_of_times():
     """Tests restore prepared data instead of producing it each time."""
 

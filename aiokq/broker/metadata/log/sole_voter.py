@@ -72,6 +72,13 @@ def check_sole_voter(
         is_empty = not state.end_offset and not ids
         if is_empty or (ids == {node_id} and not state.kraft_version):
             return
+        if not ids and quorum is None:
+            raise KafkaStorage(
+                f"{directory} is incomplete: it has no quorum-state, and its log does not say which "
+                "nodes are the voters. If the directory is a copy, it was cut off: copy it again. "
+                "If the file is lost, run aiokq storage adopt, which makes a log of this node alone "
+                "and keeps the old one; nothing was changed"
+            )
         named, own = ", ".join(map(str, sorted(ids))) or "unknown", str(node_id)
     raise KafkaStorage(
         f"{directory} belongs to a quorum with the voters {named}, and this node is "
