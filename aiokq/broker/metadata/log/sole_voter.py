@@ -74,10 +74,10 @@ def check_sole_voter(
             return
         if not ids and quorum is None:
             raise KafkaStorage(
-                f"{directory} is incomplete: it has no quorum-state, and its log does not say which "
-                "nodes are the voters. If the directory is a copy, it was cut off: copy it again. "
-                "If the file is lost, run aiokq storage adopt, which makes a log of this node alone "
-                "and keeps the old one; nothing was changed"
+                f"{directory} is incomplete: it has no quorum-state, and its log does not say "
+                "which nodes are the voters. If the directory is a copy, it was cut off: copy it "
+                "again. If the file is lost, run aiokq storage adopt, which makes a log of this "
+                "node alone and keeps the old one; nothing was changed"
             )
         named, own = ", ".join(map(str, sorted(ids))) or "unknown", str(node_id)
     raise KafkaStorage(
