@@ -104,11 +104,11 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         ge=1,
         le=INT32_MAX,
         description="Maximum time from the acceptance of a record to its delivery or failure. If "
-        "it is set, it limits the timeouts that are not set: linger_ms to a quarter "
-        "of it, the wait for a Produce response to half of the rest (but not below "
-        "100 ms), and max_block_ms to all of it. It must be at least linger_ms + "
-        "request_timeout_ms if those are also set. If it is not set, it is raised to "
-        "that sum.",
+        "it is set, it limits the timeouts that are not set: linger_ms is at most a quarter of "
+        "it, the wait for a Produce response at most half of the time after linger_ms (but at "
+        "least 100 ms), and max_block_ms at most all of it. If linger_ms and request_timeout_ms "
+        "are set too, it must be at least their sum. If it is not set, and the default is below "
+        "that sum, the sum is used.",
     )
     retries: int = Field(
         default=2**31 - 1,

@@ -32,8 +32,8 @@ __all__ = ["read_ranges"]
 FETCH_BYTES: Final = 1024 * 1024
 """Default of ``max.partition.fetch.bytes``, and about the size of a record batch for Spark."""
 COLUMNS_BYTES: Final = 8 * FETCH_BYTES
-"""Decompressed bytes after which an Arrow batch ends with the current record batch, because fetched
-bytes may decompress to a thousand times their size.
+"""Limit of decompressed bytes in an Arrow batch; once it is reached, no further record batch is
+added. Fetched bytes may decompress to a thousand times their size.
 """
 WINDOW: Final = 4
 """Number of ranges that are fetched at the same time."""

@@ -80,7 +80,7 @@ class Report(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether no record is damaged or missing, or would be read wrongly."""
+        """Whether all records are present, undamaged and readable as they were written."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
 

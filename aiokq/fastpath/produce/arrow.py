@@ -117,7 +117,10 @@ def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
 
 
 def _from_the_start(array: pyarrow.Array) -> pyarrow.Array:
-    """Return the array, copied if it is a slice, so that its first row starts the buffers."""
+    """Return an array whose buffers begin with its first row.
+
+    An array that is a slice from a later row on is copied.
+    """
     import pyarrow as pa
 
     if not array.offset:

@@ -376,7 +376,7 @@ def _words(error: BaseException | None) -> str:
 
 
 def _size(row: Row) -> int:
-    """Return the bytes of key and value."""
+    """Return the size of key and value together, in bytes."""
     key, value = row.record[:2]
     return len(key or b"") + len(value or b"")
 

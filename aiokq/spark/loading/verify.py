@@ -186,7 +186,11 @@ def _verified(
 
 
 def _chain(manifests: Sequence[Manifest]) -> list[str]:
-    """Return problems if a batch does not start where the previous one ended."""
+    """Return the problems of the sequence of batches.
+
+    A problem is a missing manifest, or a partition whose batch does not start where its previous
+    batch ended. A start at offset 0 is none, because the topic was recreated.
+    """
     problems: list[str] = []
     ends: dict[TopicPartition, int] = {}
     for number, manifest in enumerate(manifests):

@@ -269,7 +269,7 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
-    """Sync the segments before the cleaner removes records, and the names of their files.
+    """Sync the segments and the directory of their files before the cleaner removes records.
 
     Without the sync, a power cut could remove the newest record of a key whose older records the
     cleaner has removed.
