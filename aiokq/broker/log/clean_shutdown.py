@@ -39,7 +39,9 @@ class CleanShutdown:
         """Remove the marker.
 
         The marker is removed before the logs are loaded, because a crash while they are loaded is
-        an unclean shutdown.
+        an unclean shutdown. The removal is durable on return, because appends to logs need no sync:
+        after a power cut, a start that found the marker would not check the records. Each log
+        directory needs its own sync, since each may be a file system of its own.
 
         Raises:
             OSError: the disk failed.

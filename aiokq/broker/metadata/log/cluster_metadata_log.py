@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.log import file_names
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
 from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
@@ -124,7 +125,7 @@ class ClusterMetadataLog:
         self._snapshot_due = limits.snapshot_bytes
         self._has_led = False
         self._closed = self._failed = False
-        self._newest_named = log.segments[-1]  # `open` has synced the directory
+        self._newest_named = log.segments[-1]  # see `open`
         """The newest segment whose name is durable; names of older segments are durable, too."""
         self._lock = threading.Lock()
 
@@ -160,6 +161,7 @@ class ClusterMetadataLog:
         """
         known = read_quorum_state(files, directory)  # may raise, so before anything is changed
         epoch = next_epoch(directory, state, known)
+        names = files.listdir(directory) if known is not None else []
         log = open_log_files(
             files,
             directory,
@@ -174,7 +176,11 @@ class ClusterMetadataLog:
         try:
             if known is None:  # the name of the directory may not be durable yet
                 files.sync_dir(directory.rpartition("/")[0] or "/")
-            write_epoch(files, directory, state, node_id, epoch)
+            # A clean stop has synced the names. Names that change after a kill, and that of a
+            # segment that was created now, are not durable yet.
+            newest = log.segments[-1].path(file_names.LOG).rpartition("/")[2]
+            names_durable = clean and state.torn is None and newest in names
+            write_epoch(files, directory, state, node_id, epoch, names_durable=names_durable)
         except BaseException:
             log.close(clean=False)
             raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.log.config import INT_MAX, LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.recovery import open_log
-from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
+from aiokq.broker.metadata.log.quorum_state import QuorumState, overwrite_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
 from aiokq.core.errors import CorruptRecord, KafkaStorage
 from aiokq.core.types import TopicPartition
@@ -144,10 +144,27 @@ def _cut_off(files: Files, torn: TornTail) -> None:
 
 
 def write_epoch(
-    files: Files, directory: str, state: MetadataState, node_id: int, epoch: int
+    files: Files,
+    directory: str,
+    state: MetadataState,
+    node_id: int,
+    epoch: int,
+    *,
+    names_durable: bool,
 ) -> None:
-    """Write to ``quorum-state`` that this node leads a new epoch."""
+    """Write to ``quorum-state`` that this node leads a new epoch.
+
+    The new state need not be durable, because this node is the only voter: nobody learns of the
+    epoch before its first record is durable, and from then on the log has the epoch. `next_epoch`
+    and Apache Kafka (``QuorumState.initialize``) continue from the log if its epoch is higher than
+    that of ``quorum-state``. If a power cut leaves the old state and none of the records, the epoch
+    was not led, and may be used by the next start.
+
+    Args:
+        names_durable: whether the names of all files in the directory are durable; if not, they are
+            when the call returns.
+    """
     dynamic = state.kraft_version >= 1
     voters = () if dynamic else (node_id,)
     new = QuorumState(epoch=epoch, leader_id=node_id, voters=voters, data_version=int(dynamic))
-    write_quorum_state(files, directory, new)
+    overwrite_quorum_state(files, directory, new, in_place=names_durable)

@@ -25,11 +25,18 @@ __all__ = [
     "QuorumState",
     "decode_quorum_state",
     "encode_quorum_state",
+    "overwrite_quorum_state",
     "read_quorum_state",
     "write_quorum_state",
 ]
 
 QUORUM_STATE: Final = "quorum-state"
+
+PADDED_BYTES: Final = 256
+"""Size of a file that can be overwritten: spaces follow the state, which readers ignore.
+
+The file is smaller than a sector, which a disk writes completely or not at all.
+"""
 
 NOBODY: Final = -1
 """The node id that the file has if there is no leader, or if the node has not voted."""
@@ -163,3 +170,32 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState) -> None
         OSError: the disk failed; the file has the old or the new state.
     """
     files.write_atomic(f"{directory}/{QUORUM_STATE}", encode_quorum_state(state))
+
+
+def overwrite_quorum_state(
+    files: Files, directory: str, state: QuorumState, *, in_place: bool
+) -> None:
+    """Replace the file by one that can be overwritten; overwrite a file that can be.
+
+    A file that is overwritten is not synced: after a power cut it has the old or the new state.
+
+    Args:
+        in_place: whether the file may be overwritten; if not, the new state is durable when the
+            call returns, and so are the names of all files in the directory.
+
+    Raises:
+        OSError: the disk failed; the file has the old or the new state.
+    """
+    path = f"{directory}/{QUORUM_STATE}"
+    data = encode_quorum_state(state).ljust(PADDED_BYTES)
+    if in_place and len(data) == PADDED_BYTES == files.stat_size(path):
+        file = files.open(path)
+        try:
+            file.pwritev([data], 0)
+        except OSError:  # a part may have been written
+            pass
+        else:
+            return
+        finally:
+            file.close()
+    files.write_atomic(path, data)

@@ -12,14 +12,20 @@ import pytest
 
 from aiokq.broker.metadata.image.records import TOPIC_CONFIG
 from aiokq.broker.metadata.log import metadata_batches
-from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
-from aiokq.broker.metadata.log.quorum_state import QuorumState, read_quorum_state
+from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
+from aiokq.broker.metadata.log.quorum_state import (
+    QuorumState,
+    read_quorum_state,
+    write_quorum_state,
+)
 from aiokq.broker.metadata.log.snapshot_file import list_snapshots, snapshot_path
 from aiokq.broker.metadata.log.voters import only_voter
 from aiokq.core.errors import KafkaStorage
+from aiokq.records.header import iter_headers
 from aiokq.wire.cluster_metadata_records import ConfigRecord, NoOpRecord, RemoveTopicRecord
 from aiokq.wire.quorum_records import KRaftVersionRecord
 from tests.sim.harness.files import MemoryFile, MemoryFiles
+from tests.unit.broker.log.test_cleaner_crash import Crash, MortalFiles
 from tests.unit.broker.metadata.metadata_logs import (
     DIRECTORY,
     LEVEL,
@@ -152,20 +158,102 @@ def test_a_kill_leaves_voters_in_the_log_or_not(files: MemoryFiles) -> None:
     assert found == {(0, False), (1, True)}
 
 
-def test_a_restart_syncs_at_most_three_times(files: MemoryFiles) -> None:
-    """Two syncs for quorum-state (the file and its name), and one for the log."""
-    log = opened(files)
-    log.append(*topic(0))
-    log.close()
+def syncs_of(files: MemoryFiles, action: Callable[[], object]) -> list[str]:
+    """Return the paths that are synced during a call."""
     synced: list[str] = []
     for operation in ("sync", "sync_dir"):
         files.fail(operation, matches=lambda path: bool(synced.append(path)))
-    opened(files, clean=True)
-    assert synced == [
-        f"{DIRECTORY}/quorum-state.tmp",
-        DIRECTORY,
-        f"{DIRECTORY}/{0:020d}.log",
-    ]
+    action()
+    files.heal()
+    return synced
+
+
+def test_a_restart_after_a_clean_stop_syncs_only_the_log(files: MemoryFiles) -> None:
+    """The other starts sync quorum-state and its name first."""
+    log = opened(files)
+    log.append(*topic(0))
+    log.close()
+    whole = [f"{DIRECTORY}/quorum-state.tmp", DIRECTORY, f"{DIRECTORY}/{0:020d}.log"]
+    starts: list[ClusterMetadataLog] = []
+    for _ in range(15):  # up to an epoch of two digits
+        assert syncs_of(files, lambda: starts.append(opened(files, clean=True))) == whole[2:]
+        starts[-1].close()
+    assert syncs_of(files, lambda: opened(files, clean=False)) == whole
+    # Apache Kafka writes the file without padding.
+    write_quorum_state(files, DIRECTORY, read_quorum_state(files, DIRECTORY))
+    assert syncs_of(files, lambda: opened(files, clean=True)) == whole
+    assert syncs_of(files, lambda: opened(files, clean=True)) == whole[2:]
+
+
+def test_a_state_that_cannot_be_overwritten_is_replaced(files: MemoryFiles) -> None:
+    """A write that fails may leave a part of the new state in the file."""
+    opened(files).close()
+    for written in (0, 1, 60, 100):
+        files.fail("pwritev", matches=lambda path: path.endswith("quorum-state"), written=written)
+        log = opened(files, clean=True)
+        assert read_quorum_state(files, DIRECTORY) == QuorumState(log.epoch, NODE, voters=(NODE,))
+        log.close()
+
+
+def test_the_name_of_a_segment_that_the_start_creates_is_synced(files: MemoryFiles) -> None:
+    """The snapshot stands for the log before it, whose files were removed by hand."""
+    log = opened(files)
+    log.append(*topic(0))
+    log.snapshot()
+    log.close()
+    for name in files.listdir(DIRECTORY):
+        if name.endswith(".log"):
+            files.remove(f"{DIRECTORY}/{name}")
+    opened(files, clean=True).append(*topic(1))
+    files.power_cut()
+    assert set(read(files).image.topics) == {"t0", "t1"}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_power_cut_at_any_step_of_a_clean_restart_loses_nothing(ordered: bool) -> None:
+    """No epoch has the records of two starts, although quorum-state is not synced."""
+    for ends_at, seed in itertools.product(range(100), range(4)):
+        files = MortalFiles()
+        files.mkdirs("/data")
+        files.sync_dir("/")
+        log = opened(files)
+        log.append(*topic(0))
+        log.close()
+        rng = random.Random(seed)
+        files.ends_at, files.done = ends_at, 0
+        acknowledged = {"t0"}
+        try:
+            log = opened(files, clean=True)
+            log.append(*topic(1))
+            acknowledged.add("t1")
+        except Crash:
+            pass
+        files.ends_at = None
+        files.power_cut(rng, ordered=ordered)
+        assert read_quorum_state(files, DIRECTORY).epoch in (1, 2)
+        for number in (2, 3):
+            log = opened(files)
+            log.append(*topic(number))
+            acknowledged.add(f"t{number}")
+            files.power_cut(rng, ordered=ordered)
+            state = read(files)
+            assert acknowledged <= set(state.image.topics)
+            assert state.epoch == log.epoch
+        led = epochs_led(files)
+        assert led == sorted(set(led))
+        if "t1" in acknowledged:
+            break
+    assert ends_at > 10
+
+
+def epochs_led(files: MemoryFiles) -> list[int]:
+    """Return the epochs of the control batches, in the order of the log."""
+    data = b"".join(
+        files.read_bytes(f"{DIRECTORY}/{name}")
+        for name in files.listdir(DIRECTORY)
+        if name.endswith(".log")
+    )
+    return [one.leader_epoch for one in iter_headers(data) if one.is_control]
 
 
 def test_a_snapshot_stands_for_the_log_before_it(files: MemoryFiles) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import uuid
 
 import pytest
@@ -14,6 +15,7 @@ from aiokq.broker.metadata.log.bootstrap_checkpoint import (
     read_bootstrap_checkpoint,
     write_bootstrap_checkpoint,
 )
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.snapshot import take_snapshot
 from aiokq.core.errors import KafkaStorage
@@ -84,6 +86,11 @@ def written(log: KafkaLog) -> bytes:
 
 def epochs(broker: Broker, name: str = "orders") -> list[int]:
     return [one.leader_epoch for one in broker.node.topics.get(name).partitions]
+
+
+def read_in(files: MemoryFiles, path: str) -> MetadataState:
+    """Return the content of the metadata log in a log directory."""
+    return MetadataReader(files, f"{path}/__cluster_metadata-0", crc32c).read()
 
 
 def image_of(files: MemoryFiles) -> MetadataImage:
@@ -561,30 +568,53 @@ async def test_the_features_of_a_formatted_directory_count(log: KafkaLog) -> Non
     assert image_of(files).topics["t"].partitions[0].leader == NODE
 
 
-async def test_a_clean_start_writes_no_partition_record_and_syncs_three_times() -> None:
-    """Otherwise the start of a node with many partitions would write megabytes.
+@pytest.mark.parametrize("directories", [("/a",), ("/a", "/b"), ("/a", "/b", "/c")])
+async def test_a_clean_start_writes_no_partition_record_and_syncs_little(
+    directories: tuple[str, ...],
+) -> None:
+    """It syncs the removal of each clean shutdown marker, and the metadata log.
 
-    The syncs are those of quorum-state, of its name, and of the log.
+    With up to two log directories, there are at most three syncs. Each directory needs its own: it
+    may be a disk of its own, and records that are not synced may be appended in it next.
     """
     files = MemoryFiles()
-    async with Broker(files) as broker:
+    async with Broker(files, directories=directories) as broker:
         await broker.create("t", 5)
-    end = read(files).end_offset
+    end = read_in(files, "/a").end_offset
     syncs: list[str] = []
     taken = files._take_fault
 
     def noted(operation: str, path: str):
-        if operation in ("sync", "sync_dir") and "metadata" in path:
-            syncs.append(f"{operation} {path}")
+        if operation in ("sync", "sync_dir"):
+            syncs.append(path)
         return taken(operation, path)
 
     files._take_fault = noted
-    async with Broker(files) as broker:
-        files._take_fault = taken
+    async with Broker(files, directories=directories) as broker:
         await broker.fetch_one("t", 0, 0)
-    assert len(syncs) <= 3, syncs
+        files._take_fault = taken
+    assert syncs == [*directories, f"/a/__cluster_metadata-0/{0:020d}.log"]
     # LeaderChange and the registrations of controller and broker; the fencing of the broker
-    assert read(files).end_offset == end + 4
+    assert read_in(files, "/a").end_offset == end + 4
+
+
+async def test_a_power_cut_after_a_clean_start_leaves_no_marker() -> None:
+    """The next start checks the records that were appended without a sync, in each directory."""
+    for seed in range(8):
+        files = MemoryFiles()
+        async with Broker(files, directories=("/a", "/b")) as broker:
+            await broker.create("t", 4)
+        for _ in range(2):
+            broker = Broker(files, directories=("/a", "/b"))
+            await broker.node.open()
+            for index in range(4):
+                await broker.produce("t", batch(3), partition=index)
+            files.power_cut(random.Random(seed), ordered=False)
+            assert not files.exists("/a/.kafka_cleanshutdown")
+            assert not files.exists("/b/.kafka_cleanshutdown")
+        async with Broker(files, directories=("/a", "/b")) as broker:
+            assert {one.clean for one in broker.node.storage.directories.all} == {False}
+            assert epochs(broker, "t") == [2] * 4
 
 
 async def test_the_directory_of_the_log_may_hold_records_of_a_dropped_snapshot() -> None:
