@@ -33,6 +33,7 @@ from aiokq.broker.metadata.controller.registration import (
 from aiokq.broker.metadata.controller.topic_layout import CreatedTopic, TopicLayouts, TopicSpec
 from aiokq.broker.metadata.image.records import (
     GROUP_CONFIG,
+    MIGRATING,
     TOPIC_CONFIG,
     UNASSIGNED,
     config_records,
@@ -189,17 +190,22 @@ class Controller:
             places: directory.id by topic id and partition number. Partitions that do not exist any
                 more are left out.
 
+        If the partition was created when the metadata.version had no directories, those of its
+        other replicas remain unknown.
+
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """
         records: list[Message] = []
+        if not image.has_directories:
+            return Decision(None, records)
         for (topic_id, index), directory in places.items():
             topic = image.topics_by_id.get(topic_id)
             if topic is None or index >= len(topic.partitions):
                 continue
             state = topic.partitions[index]
-            if self._node_id not in state.replicas or not state.directories:
+            if self._node_id not in state.replicas:
                 continue
-            directories = list(state.directories)
+            directories = list(state.directories) or [MIGRATING] * len(state.replicas)
             directories[state.replicas.index(self._node_id)] = directory
             if tuple(directories) != state.directories:
                 records.append(

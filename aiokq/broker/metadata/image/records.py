@@ -21,6 +21,7 @@ __all__ = [
     "NOBODY",
     "TOPIC_CONFIG",
     "TRANSACTION_MARKERS",
+    "MIGRATING",
     "UNASSIGNED",
     "config_records",
     "partition_elsewhere",
@@ -44,6 +45,9 @@ TRANSACTION_MARKERS: Final = (
 
 NOBODY: Final = -1
 """Stands for the leader of a partition without a leader, and for a replica on an unknown node."""
+
+MIGRATING: Final = uuid.UUID(int=0)
+"""The directory of a replica that was created when no directories were recorded."""
 
 UNASSIGNED: Final = uuid.UUID(int=1)
 """The directory of a replica for which no log directory was chosen yet."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.metadata.configs.group_configs import GroupConfigs
 from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS, log_config, served_configs
+from aiokq.broker.metadata.image.features import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from aiokq.broker.metadata.image.metadata_delta import TopicState
 from aiokq.broker.metadata.publisher.opening import LogOpening
 from aiokq.broker.metadata.publisher.pace import Pace
@@ -206,17 +207,24 @@ class MetadataPublisher:
         topic = partition.topic
         assert isinstance(topic, Topic)
         image = self._applied[topic][partition.index]
-        directory = self._directories.directory_of(partition.name)
-        if directory is not None and image.directories:
-            place = directory.directory_id
-            if image.directory_of(self._node_id) != place:
-                self._placed(topic.topic_id, partition.index, place)
+        self._tell_place(topic, partition, image)
         if image.leader == self._node_id:
             epoch = max(log.epochs.latest_epoch, image.leader_epoch)
             partition.bring_online(log, image.leader, epoch)
             self._elected(partition)
         else:
             partition.follow(log, image.leader, image.leader_epoch)
+
+    def _tell_place(self, topic: Topic, partition: Partition, image: PartitionImage) -> None:
+        """Report the log directory of a replica if the metadata names another one or none."""
+        directory = self._directories.directory_of(partition.name)
+        if directory is None or not self._has_directories():
+            return
+        if image.directory_of(self._node_id) != directory.directory_id:
+            self._placed(topic.topic_id, partition.index, directory.directory_id)
+
+    def _has_directories(self) -> bool:
+        return self.features.get(METADATA_VERSION, 0) >= DIRECTORY_ASSIGNMENT
 
     async def recover(self) -> None:
         """Recover the logs after an unclean shutdown, while other partitions are served."""
@@ -263,9 +271,18 @@ class MetadataPublisher:
         for group_id, configs in delta.groups.items():
             self.group_configs.configure(group_id, configs)
         if delta.features is not None:
-            self.features = delta.features
+            had_directories, self.features = self._has_directories(), delta.features
+            if self._has_directories() and not had_directories:
+                self._tell_places()
         self.end_offset = delta.end_offset  # no other task runs between these two assignments
         return failure
+
+    def _tell_places(self) -> None:
+        """Report all log directories, after a metadata.version that did not record them."""
+        for topic, images in self._applied.items():
+            for partition, image in zip(topic.partitions, images, strict=False):
+                if partition.local_log is not None:  # otherwise reported when its log is opened
+                    self._tell_place(topic, partition, image)
 
     async def _apply_settings(self, delta: MetadataDelta) -> None:
         """Apply dynamic settings of the node; topics whose defaults change get the new ones."""

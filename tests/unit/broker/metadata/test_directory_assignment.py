@@ -7,11 +7,19 @@ import uuid
 
 import pytest
 
+from aiokq import wire
+from aiokq.broker.config.settings import broker_settings
+from aiokq.broker.metadata.controller.controller import Controller
 from aiokq.broker.metadata.directory_assignment import DirectoryAssignment
+from aiokq.broker.metadata.image.features import DIRECTORY_ASSIGNMENT, METADATA_VERSION
+from aiokq.broker.metadata.image.image import MetadataImage
+from aiokq.broker.metadata.log.bootstrap_checkpoint import write_bootstrap_checkpoint
 from aiokq.core.background import BackgroundWork
 from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import Closed, KafkaStorage
 from aiokq.core.supervisor import Supervisor
+from aiokq.fastpath import crc32c
+from aiokq.wire.cluster_metadata_records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets, until
 from tests.unit.broker.metadata.metadata_logs import read
@@ -160,3 +168,61 @@ async def test_a_log_that_was_moved_to_another_directory_is_told() -> None:
     async with Broker(files, directories=(A, B)) as broker:
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1, 2]
         await until(lambda: places(files, broker) == [A, A])
+
+
+async def without_directories() -> MemoryFiles:
+    """Return a directory whose metadata.version, 3.7-IV1, records no log directories."""
+    files = MemoryFiles()
+    files.mkdirs("/data")
+    level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=DIRECTORY_ASSIGNMENT - 1)
+    write_bootstrap_checkpoint(files, "/data", [level], timestamp_ms=0, crc32c=crc32c)
+    async with Broker(files) as broker:
+        await broker.create("t", 3)
+        image = broker.node.storage.metadata.image
+        assert not any(one.directories for one in image.topics["t"].partitions)
+    return files
+
+
+async def are_recorded(broker: Broker) -> None:
+    """Wait until the metadata names the directory of each partition."""
+    image = broker.node.storage.metadata.image
+    [directory] = broker.node.storage.directories.all
+    place = (directory.directory_id,)
+    await until(lambda: all(one.directories == place for one in image.topics["t"].partitions))
+
+
+async def test_a_raised_metadata_version_lets_all_places_be_recorded() -> None:
+    """Regression: partitions from before the upgrade never got their directories."""
+    files = await without_directories()
+    async with Broker(files) as broker:
+        update = wire.FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=25)
+        answer = await broker.ask(wire.UpdateFeaturesRequest(feature_updates=[update]), 2)
+        assert answer.error_code == 0
+        await are_recorded(broker)
+
+
+async def test_a_start_after_an_upgrade_records_all_places() -> None:
+    """Apache Kafka has raised the level, or the node was killed after it did."""
+    files = await without_directories()
+    async with Broker(files) as broker:
+        level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=25)
+        broker.node.storage.metadata.append(level)
+    async with Broker(files) as broker:
+        await are_recorded(broker)
+        end = broker.node.storage.metadata.end_offset
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert broker.node.storage.metadata.end_offset == end
+
+
+def test_the_directories_of_other_replicas_stay_unknown() -> None:
+    """As in Kafka, a replica on another node is recorded as not yet migrated."""
+    image = MetadataImage()
+    image.replay(FeatureLevelRecord(name=METADATA_VERSION, feature_level=25))
+    image.replay(TopicRecord(name="t", topic_id=TOPIC))
+    image.replay(
+        PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[5, 0], isr=[0], leader=0)
+    )
+    controller = Controller(broker_settings({}), 0, lambda: uuid.UUID(int=9))
+    [record] = controller.assign_directories(image, {(TOPIC, 0): HERE}).records
+    assert record.directories == [uuid.UUID(int=0), HERE]
