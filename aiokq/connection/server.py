@@ -69,8 +69,8 @@ class Server:
         limits: limits of clients; None for the defaults.
         ssl: context of a TLS listener; None without TLS.
         listener: name of the listener, for handlers and logs.
-        turn: limits the requests that begin in one iteration of the event loop, for all servers of the
-            node; None for a limit of this server alone.
+        turn: limits the requests that begin in one iteration of the event loop, for all servers of
+            the node; None for a limit of this server alone.
         counts: the node's connection counts, shared by its servers; None for counts of this server
             alone.
         budget: memory for requests, shared by the node's servers; None for a budget of this server
