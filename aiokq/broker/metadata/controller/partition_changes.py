@@ -10,7 +10,12 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
-from aiokq.broker.metadata.image.topic_image import NO_LEADER, NO_LEADER_CHANGE, PartitionImage
+from aiokq.broker.metadata.image.topic_image import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    RECOVERING,
+    PartitionImage,
+)
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.wire.cluster_metadata_records import PartitionChangeRecord
 
@@ -20,9 +25,6 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.image.image import MetadataImage
 
 __all__ = ["ElectionRules", "may_lead", "without_replica"]
-
-RECOVERING: Final = 1
-"""The recovery state of a partition whose leader was elected uncleanly."""
 
 LOST: Final = uuid.UUID(int=2)
 """The directory.id of a replica whose log directory does not exist any more."""

@@ -34,7 +34,7 @@ from aiokq.broker.metadata.image.features import (
 )
 from aiokq.broker.metadata.image.image import FENCED
 from aiokq.broker.metadata.image.records import BROKER_CONFIG
-from aiokq.broker.metadata.image.topic_image import NO_LEADER, PartitionImage
+from aiokq.broker.metadata.image.topic_image import NO_LEADER, RECOVERING, PartitionImage
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.types import TopicPartition
 from aiokq.wire.cluster_metadata_records import (
@@ -282,7 +282,13 @@ def leadership_records(
             if not leads:
                 if partition.isr != (node_id,):
                     record.isr = [node_id]
+                is_unclean = not partition.isr and not partition.elr  # Kafka counts it as unclean
+                if is_unclean and partition.leader_recovery_state != RECOVERING:
+                    record.leader_recovery_state = RECOVERING
                 if partition.elr and has_elr:
+                    # The other eligible replicas are dropped, although Kafka keeps them while fewer
+                    # than min.insync.replicas are in sync: they get no records from this node, and
+                    # could later lead without those it acknowledges.
                     record.eligible_leader_replicas = []
                 if partition.last_known_elr and has_elr:
                     record.last_known_elr = []

@@ -83,10 +83,7 @@ class PrincipalsImage:
             case DelegationTokenRecord():
                 self.tokens[record.token_id] = record
             case RemoveDelegationTokenRecord():
-                if self.tokens.pop(record.token_id, None) is None:
-                    raise CorruptRecord(
-                        f"removal of delegation token {record.token_id!r}, which does not exist"
-                    )
+                self.tokens.pop(record.token_id, None)  # Kafka also ignores an unknown token
             case ClientQuotaRecord():
                 self._replay_quota(record)
             case _:

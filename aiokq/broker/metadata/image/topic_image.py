@@ -19,6 +19,7 @@ from aiokq.wire.cluster_metadata_records import PartitionChangeRecord, Partition
 __all__ = [
     "NO_LEADER",
     "NO_LEADER_CHANGE",
+    "RECOVERING",
     "PartitionImage",
     "TopicImage",
 ]
@@ -26,6 +27,12 @@ __all__ = [
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
 """The leader in a ``PartitionChangeRecord`` that leaves leader and leader epoch unchanged."""
+
+IN_ORDER: Final = 1 << 16
+"""Kafka writes this number of partitions of a topic in the order of their numbers."""
+
+RECOVERING: Final = 1
+"""The recovery state of a partition whose leader was elected uncleanly."""
 
 UNCHANGED_STATE: Final = -1
 """The recovery state in a ``PartitionChangeRecord`` that leaves the state unchanged."""
@@ -140,15 +147,25 @@ class TopicImage:
         partitions: the partitions, in the order of their numbers.
     """
 
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("_early", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: uuid.UUID) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions: list[PartitionImage] = []
+        self._early: dict[int, PartitionImage] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no partition with a lower number than others is missing."""
+        return self._early is None
 
     def set_partition(self, index: int, partition: PartitionImage) -> None:
-        """Add the next partition, or replace one.
+        """Add a partition, or replace one.
+
+        Kafka writes the partitions of a topic in the order of Java's HashMap: numbers up to 65,535
+        are in order, and higher ones may come before lower ones. Such a partition is added when
+        those before it are there.
 
         Raises:
             CorruptRecord: a partition with a lower number is missing.
@@ -156,12 +173,24 @@ class TopicImage:
         partitions = self.partitions
         if index == len(partitions):
             partitions.append(partition)
+            if self._early is not None:
+                self._add_early(self._early)
+        elif index > len(partitions) >= IN_ORDER:
+            if self._early is None:
+                self._early = {}
+            self._early[index] = partition
         elif 0 <= index < len(partitions):
             partitions[index] = partition
         else:
             raise CorruptRecord(
                 f"record of partition {index}, but the topic has only {len(partitions)} partitions"
             )
+
+    def _add_early(self, early: dict[int, PartitionImage]) -> None:
+        while (partition := early.pop(len(self.partitions), None)) is not None:
+            self.partitions.append(partition)
+        if not early:
+            self._early = None
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition.
@@ -177,4 +206,5 @@ class TopicImage:
         """Return an independent copy."""
         topic = TopicImage(self.name, self.topic_id)
         topic.partitions = list(self.partitions)
+        topic._early = None if self._early is None else dict(self._early)
         return topic

@@ -190,6 +190,12 @@ class MetadataReader:
             after = bases[number + 1] if number + 1 < len(bases) else None
             if after is None or after > state.end_offset or state.snapshot is None:
                 log_end = self._read_segment(state, replay, base, last=after is None)
+        for topic in state.image.topics.values():
+            if not topic.is_whole:
+                raise KafkaStorage(
+                    f"{self.directory} lacks partition {len(topic.partitions)} of topic "
+                    f"{topic.name}, and has later ones: restore the directory from a copy"
+                )
         state.in_transaction = replay.in_transaction
         if bases and log_end < state.end_offset:
             # The log ends before the newest snapshot, which therefore replaces the log. A power cut

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -287,23 +288,29 @@ def test_an_unclean_start_raises_the_leader_epoch_of_every_partition_it_leads() 
         ),
         (
             partition(leader=-1, isr=(), last_known_elr=(NODE,), replicas=(4, NODE)),
-            {"isr": [NODE], "last_known_elr": []},
+            {"isr": [NODE], "last_known_elr": [], "leader_recovery_state": 1},
         ),
     ],
 )
 @pytest.mark.parametrize("unclean", [False, True])
 def test_a_partition_without_a_leader_gets_this_node(
-    given: PartitionImage, changes: dict[str, list[int]], unclean: bool
+    given: PartitionImage, changes: dict[str, Any], unclean: bool
 ) -> None:
     """Kafka leaves it so at a controlled shutdown, and elects the node when it is back."""
     image = image_of(given)
     records = led(image, unclean=unclean)
     assert records == [
-        PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=NODE, **changes)  # type: ignore[arg-type]
+        PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=NODE, **changes)
     ]
     (after,) = replayed(image, records, 25).topics["t"].partitions
     assert after == given._replace(
-        leader=NODE, isr=(NODE,), leader_epoch=8, partition_epoch=10, elr=(), last_known_elr=()
+        leader=NODE,
+        isr=(NODE,),
+        leader_epoch=8,
+        partition_epoch=10,
+        elr=(),
+        last_known_elr=(),
+        leader_recovery_state=changes.get("leader_recovery_state", 0),
     )
 
 

@@ -14,7 +14,7 @@ from aiokq.broker.metadata.image.records import (
     config_records,
     partition_record,
 )
-from aiokq.broker.metadata.image.topic_image import PartitionImage
+from aiokq.broker.metadata.image.topic_image import PartitionImage, TopicImage
 from aiokq.core.errors import CorruptRecord
 from aiokq.wire.cluster_metadata_records import (
     ClearElrRecord,
@@ -106,7 +106,6 @@ def test_only_settings_that_change_have_a_record():
         BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=4, fenced=1),
         RemoveAccessControlEntryRecord(id=uuid.UUID(int=9)),
         RemoveUserScramCredentialRecord(name="u", mechanism=1),
-        RemoveDelegationTokenRecord(token_id="x"),
     ],
 )
 def test_a_record_that_fits_nothing_before_it_is_refused(record):
@@ -272,6 +271,36 @@ def test_the_records_of_an_image_give_the_image_again():
     assert image.metadata_version == 25
     image.replay(FeatureLevelRecord(name="group.version", feature_level=0))
     assert "group.version" not in image.features
+
+
+def test_the_removal_of_an_unknown_token_is_ignored_as_by_kafka():
+    image = image_of(*CREATED)
+    before = list(image.records())
+    image.replay(RemoveDelegationTokenRecord(token_id="x"))
+    assert list(image.records()) == before
+
+
+def in_javas_order(count: int) -> list[int]:
+    """Return the numbers below `count` in the order of a HashMap of Java."""
+    capacity = 1 << (count * 4 // 3).bit_length()
+    return sorted(range(count), key=lambda number: (number ^ number >> 16) & (capacity - 1))
+
+
+def test_more_than_65536_partitions_are_in_the_order_of_a_hash_map():
+    """Regression: such a topic, written by Kafka, was refused as if a partition were missing."""
+    count = (1 << 16) * 3 + 5
+    order = in_javas_order(count)
+    assert order[: 1 << 16] == list(range(1 << 16))
+    assert order != list(range(count))
+    topic = TopicImage("t", ID)
+    partitions = [PartitionImage((number,), (), 0, 0) for number in range(count)]
+    for number in order:
+        topic.set_partition(number, partitions[number])
+        if number == order[1 << 16]:
+            assert topic.is_whole is (number == 1 << 16)
+            assert topic.copy().is_whole is topic.is_whole
+    assert topic.is_whole
+    assert topic.partitions == partitions
 
 
 def test_a_copy_is_independent():

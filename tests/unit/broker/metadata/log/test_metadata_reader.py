@@ -7,7 +7,8 @@ import uuid
 import pytest
 
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record
-from aiokq.broker.metadata.log.snapshot_file import snapshot_path
+from aiokq.broker.metadata.image.records import partition_record
+from aiokq.broker.metadata.log.snapshot_file import SnapshotId, snapshot_path, write_snapshot
 from aiokq.core.errors import KafkaStorage
 from aiokq.fastpath import crc32c
 from aiokq.records.header import read_header
@@ -290,3 +291,31 @@ def test_an_epoch_that_goes_back_is_refused(files: MemoryFiles) -> None:
     replaced(files, bytes(data))
     with pytest.raises(KafkaStorage, match="epoch 0 after epoch 1"):
         read(files)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_snapshot_of_more_partitions_than_65536(lacks: bool) -> None:
+    """Kafka writes partition 65537 before 65536, which must come after it."""
+    first, topic_id = 1 << 16, uuid.UUID(int=77)
+    numbers = [*range(first), first + 1, *([] if lacks else [first])]
+    records = [
+        LEVEL,
+        TopicRecord(name="t", topic_id=topic_id),
+        *(partition_record(topic_id, number, 0, directory=None) for number in numbers),
+    ]
+    files = memory()
+    files.mkdirs(DIRECTORY)
+    write_snapshot(
+        files,
+        snapshot_path(DIRECTORY, SnapshotId(9, 1)),
+        map(encode_metadata_record, records),
+        epoch=1,
+        timestamp_ms=0,
+        last_contained_ms=0,
+        crc32c=crc32c,
+    )
+    if lacks:
+        with pytest.raises(KafkaStorage, match="lacks partition 65536 of topic t"):
+            read(files)
+    else:
+        assert len(read(files).image.topics["t"].partitions) == first + 2
