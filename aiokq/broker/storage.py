@@ -16,6 +16,7 @@ from aiokq.broker.metadata.directory_assignment import DirectoryAssignment
 from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.broker.metadata.publisher.publisher import MetadataPublisher
+from aiokq.broker.metadata.snapshots import MetadataSnapshots
 from aiokq.broker.metadata.start.metadata_start import (
     MetadataStart,
     NodeRegistration,
@@ -96,8 +97,9 @@ class Storage:
 
         Args:
             registration: what the node registers in the metadata.
-            supervisor: runs the flushers, and the tasks that retry opening or deleting logs. The
-                caller must close the supervisor before it calls ``close``.
+            supervisor: runs the flushers, the snapshots of the metadata log, and the tasks that
+                retry opening or deleting logs. The caller must close the supervisor before it calls
+                ``close``.
             background: counts and logs the failures of the supervisor's tasks.
             elected, resigned, visible, deleted: see `MetadataPublisher`.
 
@@ -125,13 +127,17 @@ class Storage:
             placed=lambda *place: assignment.placed(*place),
             by_kafka=start.by_kafka,
         )
-        changes = MetadataChanges(controller, start.log, publisher, environment.offload)
+        snapshots = MetadataSnapshots(start.log, environment.offload, supervisor, background)
+        changes = MetadataChanges(
+            controller, start.log, publisher, environment.offload, recorded=snapshots.begin
+        )
         assignment = DirectoryAssignment(changes, supervisor, background)
         storage = cls(environment, directories, start.log, publisher, changes)
         try:
             storage._start_flushers(supervisor, background)
             publisher.load(start.log.image)
             await publisher.open_logs()
+            snapshots.begin()
             supervisor.spawn(
                 _write_later(start, environment.offload, background), name="bootstrap.checkpoint"
             )

@@ -44,7 +44,11 @@ R = TypeVar("R")
 
 
 class MetadataChanges:
-    """Makes changes of the cluster's metadata. Used from the node's loop only."""
+    """Makes changes of the cluster's metadata. Used from the node's loop only.
+
+    Args:
+        recorded: called after each append to the metadata log.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,10 @@ class MetadataChanges:
         metadata: ClusterMetadataLog,
         publisher: MetadataPublisher,
         offload: Offload,
+        *,
+        recorded: Callable[[], None] = lambda: None,
     ) -> None:
+        self._recorded = recorded
         self._controller = controller
         self._metadata = metadata
         self._publisher = publisher
@@ -357,6 +364,7 @@ class MetadataChanges:
                 refusal = error
             if records:
                 end_offset = await self._offload.run(self._metadata.append, *records)
+                self._recorded()
                 delta = MetadataDelta.of(records, self._metadata.image, end_offset=end_offset)
                 if delta.is_empty:
                     return answer

@@ -4,8 +4,9 @@ It is a log like that of any other partition, with Kafka's metadata records. As 
 node leads each epoch, and records are committed once they are durable. `metadata_reader` reads
 the directory, `sole_voter` checks that the node may append, and this module appends.
 
-A snapshot (`snapshot_file`) is written when enough bytes were appended since the last one. The
-oldest snapshots are then removed, and the log begins at the oldest one that is kept.
+A snapshot (`log_snapshot`) is due when enough bytes were appended since the last one; the owner of
+the log calls ``snapshot`` then. The oldest snapshots are removed after it, and the log begins at
+the oldest one that is kept.
 
 Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
 KIP-630. Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.producer_state import Origin
-from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
 from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
 from aiokq.broker.metadata.log.log_opening import (
     METADATA_PARTITION,
@@ -30,15 +30,15 @@ from aiokq.broker.metadata.log.log_opening import (
     open_log_files,
     write_epoch,
 )
+from aiokq.broker.metadata.log.log_snapshot import LogSnapshot, write_log_snapshot
 from aiokq.broker.metadata.log.metadata_batches import encode_metadata_batches
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import (
     SnapshotId,
     list_snapshots,
     snapshot_path,
-    write_snapshot,
 )
-from aiokq.core.errors import KafkaError, KafkaStorage
+from aiokq.core.errors import Closed, KafkaError, KafkaStorage
 from aiokq.core.frozen import frozen
 from aiokq.records.header import Checksum, read_header
 from aiokq.records.quorum_control import QuorumControlRecord, encode_quorum_control_batch
@@ -90,7 +90,10 @@ class ClusterMetadataLog:
     Threads may call them concurrently; the appends are made one after the other.
 
     Attributes:
-        image: the state after all records.
+        image: the state after all records. Only ``lead`` and ``append`` change it, so it may be
+            read without the lock while neither is in progress: `MetadataChanges` decides a change
+            after the append of the previous one. During an append, only the values of ``brokers``
+            may be read, by one call of ``list``: registrations are replaced, never changed.
         epoch: the epoch in which this node leads the quorum.
         node_id: id of this node, the only voter.
         kraft_version: level of ``kraft.version``.
@@ -122,12 +125,14 @@ class ClusterMetadataLog:
         self._crc32c = crc32c
         self._last_ms = state.timestamp_ms
         self._bytes = state.bytes_after_snapshot
-        self._snapshot_due = limits.snapshot_bytes
         self._has_led = False
         self._closed = self._failed = False
         self._newest_named = log.segments[-1]  # see `open`
         """The newest segment whose name is durable; names of older segments are durable, too."""
+        self._abandoned = False
         self._lock = threading.Lock()
+        self._snapshot_lock = threading.Lock()
+        """Held while a snapshot is written; acquired before ``_lock``."""
 
     @classmethod
     def open(
@@ -298,10 +303,7 @@ class ClusterMetadataLog:
                 else:
                     self.kraft_version = control.k_raft_version
             self._apply(data)
-            end_offset = self.end_offset
-            if self._bytes >= self._snapshot_due:
-                self._take_snapshot()
-            return end_offset
+            return self.end_offset
 
     def _encode(self, records: Iterable[Message], now_ms: int) -> list[bytes]:
         return encode_metadata_batches(
@@ -393,54 +395,68 @@ class ClusterMetadataLog:
 
     # --- snapshots
 
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether ``snapshot_bytes`` were appended since the last snapshot."""
+        is_usable = self._has_led and not self._closed and not self._failed
+        return is_usable and self._bytes >= self._limits.snapshot_bytes
+
     def snapshot(self) -> SnapshotId:
         """Write a snapshot of ``image``, and drop the part of the log that is not needed any more.
 
+        Appends wait only while the image is copied, and while files are dropped. No part of the log
+        is dropped before the snapshot is durable.
+
         Raises:
+            Closed: `abandon_snapshot` or `close` was called; no snapshot was written.
             KafkaStorage: the log is closed or could not be synced, or its files cannot be removed.
             OSError: the snapshot cannot be written.
         """
-        with self._lock:
-            self._check_open()
-            self._check_synced()
-            return self._write_snapshot()
+        with self._snapshot_lock:
+            with self._lock:
+                self._check_open()
+                self._check_synced()
+                if self._abandoned:
+                    raise Closed(f"no snapshot of {self.directory} is written at a stop")
+                snapshot = self._capture(self.image.copy())
+            self._write_snapshot(snapshot, is_abandoned=lambda: self._abandoned)
+            with self._lock:
+                self._replaced_by(snapshot)
+        return snapshot.id
 
-    def _take_snapshot(self) -> None:
-        """Write a snapshot; if that fails, log it, and try again after more records."""
-        try:
-            self._write_snapshot()
-        except (OSError, KafkaError) as error:
-            # The append has succeeded, because its records are durable without the snapshot.
-            logger.warning(
-                "metadata snapshot not written directory=%s error=%s", self.directory, error
-            )
-            self._snapshot_due = self._bytes + self._limits.snapshot_bytes // 4
-        else:
-            self._snapshot_due = self._limits.snapshot_bytes
+    def abandon_snapshot(self) -> None:
+        """Let a snapshot that is being written in another thread end soon; no more are written.
 
-    def _write_snapshot(self) -> SnapshotId:
-        level = self.image.metadata_version
-        assert level is not None
-        snapshot = SnapshotId(self.end_offset, self.epoch)
-        now_ms = self._now_ms()
-        write_snapshot(
-            self._files,
-            snapshot_path(self.directory, snapshot),
-            (
-                encode_metadata_record(record, record_version(record, level))
-                for record in self.image.records()
-            ),
-            epoch=self.epoch,
-            timestamp_ms=now_ms,
-            last_contained_ms=self._last_ms,
-            crc32c=self._crc32c,
-            voters=self._voters if self.kraft_version >= 1 else None,
+        Does not wait for the disk; `close` waits until the snapshot has ended.
+        """
+        self._abandoned = True
+
+    def _capture(self, image: MetadataImage) -> LogSnapshot:
+        return LogSnapshot(
+            SnapshotId(self.end_offset, self.epoch),
+            image,
+            self._last_ms,
+            self._voters if self.kraft_version >= 1 else None,
+            self._bytes,
         )
-        self._bytes = 0
-        self._log.roll(now_ms)
+
+    def _write_snapshot(self, snapshot: LogSnapshot, *, is_abandoned: Callable[[], bool]) -> None:
+        write_log_snapshot(
+            self._files,
+            self.directory,
+            snapshot,
+            timestamp_ms=self._now_ms(),
+            crc32c=self._crc32c,
+            is_abandoned=is_abandoned,
+        )
+
+    def _replaced_by(self, snapshot: LogSnapshot) -> None:
+        """Begin a segment, and drop the parts of the log that a durable snapshot replaces."""
+        self._bytes -= snapshot.log_bytes
+        self._check_synced()
+        self._log.roll(self._now_ms())
         self._sync_names()
         self._drop_old_parts()
-        return snapshot
 
     def _drop_old_parts(self) -> None:
         """Remove snapshots beyond the limit, and segments before the oldest snapshot kept.
@@ -470,14 +486,26 @@ class ClusterMetadataLog:
         Raises:
             KafkaStorage: the disk failed.
         """
-        with self._lock:
+        self.abandon_snapshot()
+        with self._snapshot_lock, self._lock:
             if self._closed:
                 return
             try:
                 # After a failed sync the log may have records that the image lacks.
                 is_due = self._has_led and self._bytes >= self._limits.closing_bytes
                 if clean and is_due and not self._failed:
-                    self._take_snapshot()
+                    self._write_last_snapshot()
             finally:
                 self._closed = True
                 self._log.close(clean)
+
+    def _write_last_snapshot(self) -> None:
+        """Write a snapshot at a clean stop; if that fails, log it: the log has all records."""
+        snapshot = self._capture(self.image)
+        try:
+            self._write_snapshot(snapshot, is_abandoned=lambda: False)
+            self._replaced_by(snapshot)
+        except (OSError, KafkaError) as error:
+            logger.warning(
+                "metadata snapshot not written directory=%s error=%s", self.directory, error
+            )

@@ -47,6 +47,8 @@ def log_of(topics: int, limits: LogLimits | None = None) -> MemoryFiles:
     log = opened(made, limits=limits)
     for number in range(topics):
         log.append(*topic(number))
+        if log.is_snapshot_due:
+            log.snapshot()
     log.close(clean=False)
     return made
 
