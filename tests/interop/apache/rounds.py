@@ -28,8 +28,10 @@ from confluent_kafka.admin import (
 import aiokq
 from aiokq import wire
 from aiokq.admin.config_types import ConfigResource, ConfigResourceType
+from aiokq.admin.features import FeatureUpdate
 from aiokq.admin.topics import NewTopic
 from aiokq.broker.log.file_names import CLUSTER_METADATA
+from aiokq.broker.metadata.image.features import supported_ranges
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
@@ -38,7 +40,6 @@ from aiokq.wire.alter_client_quotas import (
     AlterClientQuotasEntryData,
     AlterClientQuotasOpData,
 )
-from aiokq.wire.update_features import FeatureUpdateKey
 from tests.interop.apache.directories import CODECS, produce
 from tests.peers.apache_kafka import ApacheKafka, random_id, run_tool
 from tests.peers.broker_process import BrokerProcess
@@ -77,12 +78,22 @@ ACCESS: Final[Mapping[str, Any]] = {
 }
 """Settings of Apache Kafka alone, without which it keeps no ACLs."""
 
-FEATURES: Final = {
-    1: ("transaction.version", 2),
-    2: ("metadata.version", 29),
-    3: ("share.version", 1),
+MADE: Final = {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
+"""The features of a directory that aiokq made."""
+
+LEVELS: Final[Mapping[tuple[str, int], Mapping[str, int]]] = {
+    ("aiokq", 1): {"metadata.version": 27, "eligible.leader.replicas.version": 0},
+    ("kafka", 1): {
+        "transaction.version": 2,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 0,
+    },
+    ("aiokq", 2): {"group.version": 1, "metadata.version": 26},
+    ("kafka", 2): {"metadata.version": 29, "transaction.version": 1},
+    ("aiokq", 3): {"metadata.version": 28, "group.version": 0},
+    ("kafka", 3): {"share.version": 1, "group.version": 1, "transaction.version": 0},
 }
-"""By round, the feature that Apache Kafka raises."""
+"""The levels that each turn sets: each make raises and lowers what the other has set."""
 
 DYNAMIC: Final = "dynamic"
 STATIC: Final = "static"
@@ -252,10 +263,48 @@ async def change(bootstrap: str, turn: Turn) -> dict[str, str]:
     return expected
 
 
+def levels_after(number: int) -> dict[str, int]:
+    """Return the levels of features after a number of turns; features that are off are left out."""
+    levels = dict(MADE)
+    for of_turn in list(LEVELS.values())[:number]:
+        levels |= of_turn
+    return {name: level for name, level in levels.items() if level}
+
+
+async def check_levels(bootstrap: str, make: str, number: int) -> None:
+    """Check that a broker tells clients the levels that the turns so far have set.
+
+    aiokq tells the levels of those features that it implements.
+    """
+    wanted = levels_after(number)
+    if make == "aiokq":
+        wanted = {name: level for name, level in wanted.items() if name in supported_ranges()}
+    async with aiokq.Admin(bootstrap) as admin:
+        features = (await admin.describe_features()).finalized_features
+    found = {name: one.max_version_level for name, one in features.items()}
+    found.pop("kraft.version", None)
+    assert found == wanted
+
+
+async def change_levels(bootstrap: str, turn: Turn) -> dict[str, str]:
+    """Change the levels of features; return the expected `differences`."""
+    levels, before = LEVELS[turn.make, turn.round], levels_after(turn.number - 1)
+    updates = {
+        name: FeatureUpdate(level, "upgrade" if level > before.get(name, 0) else "safe_downgrade")
+        for name, level in levels.items()
+    }
+    async with aiokq.Admin(bootstrap) as admin:
+        await admin.update_features(updates, raise_errors=True)
+    await check_levels(bootstrap, turn.make, turn.number)
+    return {
+        f"FeatureLevel {name}": "removed" if not level else "changed" if name in before else "added"
+        for name, level in levels.items()
+    }
+
+
 async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
     """Ask for changes that only Apache Kafka makes yet; return the expected `differences`."""
     number = turn.round
-    feature, level = FEATURES[number]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_acls([AclBinding(*acl(number))]).values():
         made.result(PATIENCE)
@@ -287,11 +336,6 @@ async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
         )
         quotas = await cluster_client.request(wire.AlterClientQuotasRequest(entries=[quota]))
         assert [entry.error_code for entry in quotas.entries] == [0]
-        update = FeatureUpdateKey(feature=feature, max_version_level=level)
-        features = await cluster_client.request(
-            wire.UpdateFeaturesRequest(feature_updates=[update])
-        )
-        assert features.error_code == 0, features.error_message
     again = "changed" if number > 1 else "added"
     expected = {
         f"AccessControlEntry User:alice-{number} orders {int(AclOperation.READ.value)}": "added",
@@ -299,7 +343,6 @@ async def change_of_kafka(bootstrap: str, turn: Turn) -> dict[str, str]:
         "ClientQuota consumer_byte_rate": again,
         "Config 4  background.threads": again,
         "Config 4 1 num.io.threads": again,
-        f"FeatureLevel {feature}": "changed" if feature == "metadata.version" else "added",
     }
     if number > 1:
         old = f"AccessControlEntry User:alice-{number - 1} orders {int(AclOperation.READ.value)}"

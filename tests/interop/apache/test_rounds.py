@@ -55,7 +55,11 @@ def use(
         if before:
             assert read(bootstrap, rounds.counts(bootstrap)) == before
             assert committed(bootstrap, "workers", "shared", 1) == [turn.number - 1]
+        if not both:
+            asyncio.run(rounds.check_levels(bootstrap, turn.make, turn.number - 1))
         expected = asyncio.run(rounds.change(bootstrap, turn))
+        if not both:
+            expected |= asyncio.run(rounds.change_levels(bootstrap, turn))
         if turn.make == "kafka" and not both:
             expected |= asyncio.run(rounds.change_of_kafka(bootstrap, turn))
         asyncio.run(rounds.write(bootstrap, turn))
@@ -99,6 +103,8 @@ def play(node: Node, count: int, end: signal.Signals, *, both: bool = False) -> 
         broker.start()
         bootstrap = node.bootstrap_servers
         assert read(bootstrap, rounds.counts(bootstrap)) == rows
+        if not both:
+            asyncio.run(rounds.check_levels(bootstrap, "aiokq", 2 * count))
         assert broker.stop() == 0
         new = rounds.state(node.data)
         assert facts(new) == facts(old)
