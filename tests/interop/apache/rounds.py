@@ -6,8 +6,10 @@ have more and less afterwards. Everything else must stay as it was.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import re
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -274,15 +276,21 @@ def levels_after(number: int) -> dict[str, int]:
 async def check_levels(bootstrap: str, make: str, number: int) -> None:
     """Check that a broker tells clients the levels that the turns so far have set.
 
-    aiokq tells the levels of those features that it implements.
+    aiokq tells the levels of those features that it implements, and at once. Apache Kafka's broker
+    applies a change a moment after its controller has answered.
     """
     wanted = levels_after(number)
     if make == "aiokq":
         wanted = {name: level for name, level in wanted.items() if name in supported_ranges()}
+    end = time.monotonic() + (PATIENCE if make == "kafka" else 0)
     async with aiokq.Admin(bootstrap) as admin:
-        features = (await admin.describe_features()).finalized_features
-    found = {name: one.max_version_level for name, one in features.items()}
-    found.pop("kraft.version", None)
+        while True:
+            features = (await admin.describe_features()).finalized_features
+            found = {name: one.max_version_level for name, one in features.items()}
+            found.pop("kraft.version", None)
+            if found == wanted or time.monotonic() > end:
+                break
+            await asyncio.sleep(0.05)
     assert found == wanted
 
 
