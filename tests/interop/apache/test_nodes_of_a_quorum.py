@@ -5,6 +5,7 @@ Were aiokq to append to one of them, the other nodes could later elect a leader 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop.apache import rounds
 from tests.interop.apache.directories import (
     Rows,
     commit,
@@ -72,7 +74,7 @@ def quorum(
 ) -> Iterator[tuple[ApacheKafka, Rows]]:
     """Three killed nodes with the same records, and these records."""
     make = DynamicKafka if request.param == DYNAMIC else ApacheKafka
-    apache = make(tmp_path_factory.mktemp("quorum"), 3)
+    apache = make(tmp_path_factory.mktemp("quorum"), 3, **rounds.ACCESS)
     try:
         apache.start()
         bootstrap = apache.bootstrap_servers
@@ -87,6 +89,7 @@ def quorum(
             produce(bootstrap, "codecs", 20, codec="lz4")
         produce(bootstrap, "single", 5)
         commit(bootstrap, "workers", "codecs", {0: 3, 1: 4})
+        asyncio.run(rounds.change_of_kafka(bootstrap, rounds.Turn("kafka", 1)))
         rows = read(bootstrap, {"codecs": 2, "single": 1})
         for node in NODES:
             apache.pause_node(node)
@@ -105,6 +108,14 @@ def test_a_node_is_refused_until_its_directory_is_adopted(
     data = tmp_path / "data"
     copy(apache.directory / f"node-{node}", data)
     before = files_of(data / METADATA)
+    said = rounds.facts(rounds.state(data))
+    assert {
+        "AccessControlEntry User:alice-1 orders 3",
+        "UserScramCredential user-1 1",
+        "ClientQuota consumer_byte_rate",
+        "Config 4 1 num.io.threads",
+        "Config 2 codecs min.insync.replicas",
+    } <= said.keys()
     command = [sys.executable, "-m", "aiokq", "broker", "--data-dir", str(data), "--port", "0"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1, refused.stderr
@@ -117,6 +128,9 @@ def test_a_node_is_refused_until_its_directory_is_adopted(
     told = json.loads(subprocess.run(adopt, capture_output=True, text=True, check=True).stdout)
     assert (told["node_id"], told["voters_before"]) == (node, [1, 2, 3])
     assert files_of(data / f"{METADATA}.before-adoption-stray") == before
+    says = rounds.facts(rounds.state(data))
+    changed = {name for name in {*said, *says} if said.get(name) != says.get(name)}
+    assert all(name.startswith("Partition ") for name in changed), changed
     others = [one for one in NODES if one != node]
     assert told["unregistered"] == others
     assert told["on_other_nodes"] == (
