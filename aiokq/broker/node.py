@@ -16,6 +16,8 @@ from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
+from aiokq.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from aiokq.broker.coordinator.transaction.markers import LocalMarkers
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.gate import Gate
@@ -26,6 +28,7 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
+from aiokq.broker.metadata.features import TRANSACTION_VERSION
 from aiokq.broker.metadata.start.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory
@@ -116,6 +119,7 @@ class BrokerNode:
         self._storage: Storage | None = None
         self._dispatcher: Dispatcher | None = None
         self._group_coordinator: GroupCoordinator | None = None
+        self._transaction_coordinator: TransactionCoordinator | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self.background = BackgroundWork(
             self.counters, environment.clock.monotonic, fatal=self._fail
@@ -218,6 +222,17 @@ class BrokerNode:
         return self._group_coordinator
 
     @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        """The coordinator of transactions.
+
+        Raises:
+            Closed: the node is not open.
+        """
+        if self._transaction_coordinator is None:
+            raise Closed("this broker is not running")
+        return self._transaction_coordinator
+
+    @property
     def group_configs(self) -> GroupConfigs:
         return self.storage.group_configs
 
@@ -280,7 +295,23 @@ class BrokerNode:
                 on_failure=self._fail,
             )
             self.leadership_listeners.append(self._group_coordinator)
+            self._transaction_coordinator = TransactionCoordinator(
+                settings=self.settings,
+                version=self._transaction_version,
+                next_producer_id=self.producer_ids.next,
+                markers=LocalMarkers(self.topics, self._group_coordinator, self.environment.clock),
+                environment=self.environment,
+                topics=self.topics,
+                create_topic=self.metadata.create_topic,
+                live_brokers=lambda: len(self._racks()),
+                cold_reads=self.cold_reads,
+                counters=self.counters,
+                background=self.background,
+                on_failure=self._fail,
+            )
+            self.leadership_listeners.append(self._transaction_coordinator)
             await self._group_coordinator.start()
+            await self._transaction_coordinator.start()
             self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
         except BaseException:
@@ -292,6 +323,10 @@ class BrokerNode:
         self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+
+    def _transaction_version(self) -> int:
+        """Return the finalized level of ``transaction.version``."""
+        return self.storage.publisher.features.get(TRANSACTION_VERSION, 0)
 
     def _registration(self) -> NodeRegistration:
         """Return what the node registers in the metadata; the ports must be bound.
@@ -341,6 +376,7 @@ class BrokerNode:
             topics=self.topics,
             changes=self.metadata,
             groups=self.group_coordinator,
+            transactions=self.transaction_coordinator,
             logs=NodeLogs(
                 self.purgatory,
                 self.cold_reads,
@@ -439,6 +475,8 @@ class BrokerNode:
         self.purgatory.close()
         if self._group_coordinator is not None:
             self._group_coordinator.stop()  # ends pending joins, which may wait for minutes
+        if self._transaction_coordinator is not None:
+            self._transaction_coordinator.stop()
         try:
             await self.servers.close()
         finally:
@@ -452,6 +490,8 @@ class BrokerNode:
         if self._deletion is not None:
             self._deletion.stop()
         await self._supervisor.close()
+        if self._transaction_coordinator is not None:
+            await self._transaction_coordinator.close()
         if self._group_coordinator is not None:
             await self._group_coordinator.close()
         if self._storage is not None:

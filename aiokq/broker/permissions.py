@@ -144,6 +144,9 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A follower needs CLUSTER_ACTION, which covers all topics. Without it, each topic needs
     # DESCRIBE.
     23: (_FOLLOW, _DESCRIBE_TOPIC),
+    24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC),
+    25: (_WRITE_TRANSACTIONAL, _READ_GROUP),
+    26: (_WRITE_TRANSACTIONAL,),
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
     33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
     35: (_DESCRIBE_CLUSTER,),

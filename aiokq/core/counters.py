@@ -393,6 +393,9 @@ class BrokerCounters(_Counters):
         "groups",
         "Groups coordinated, by protocol and Kafka's name of the state.",
     )
+    transactional_ids: GaugeBy = _gauge_by(
+        ("state",), "ids", "Transactional ids that this broker coordinates, by Kafka's state."
+    )
     group_members: GaugeBy = _gauge_by(("type",), "members", "Members of coordinated groups.")
     group_rebalances: CounterBy = _counter_by(
         "type",

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.coordinator.timers import Instant
+    from aiokq.broker.coordinator.transaction.shard import TransactionShard
+    from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
     from aiokq.broker.endpoint import BrokerEndpoint
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.cold_reads import ColdReads
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.core.clock import Clock
+    from aiokq.core.errors import BrokerError
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
+    from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum
     from aiokq.wire.struct import Request, Response
 
@@ -50,6 +55,7 @@ __all__ = [
     "ProducerIds",
     "Quorum",
     "Topics",
+    "Transactions",
 ]
 
 R = TypeVar("R")
@@ -134,6 +140,46 @@ class Groups(Protocol):
     def read(self, key: str, operation: Callable[[GroupShard], R]) -> R: ...
 
     def read_all(self, operation: Callable[[GroupShard], list[R]]) -> list[R]: ...
+
+    async def locate(self, key: str) -> int: ...
+
+    async def partition_of(self, key: str) -> TopicPartition: ...
+
+
+class Transactions(Protocol):
+    """The transaction coordinator; see ``coordinator.transaction.coordinator``."""
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: TransactionalProducer | None
+    ) -> TransactionalProducer: ...
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> None: ...
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, BrokerError | None]: ...
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        *,
+        committed: bool,
+        client_version: int,
+    ) -> TransactionalProducer: ...
+
+    def describe(self, transactional_id: str) -> TransactionMetadata: ...
+
+    def read_all(self, operation: Callable[[TransactionShard], list[R]]) -> list[R]: ...
 
     async def locate(self, key: str) -> int: ...
 

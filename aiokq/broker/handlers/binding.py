@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ProducerIds,
         Quorum,
         Topics,
+        Transactions,
     )
     from aiokq.connection.turn import Turn
     from aiokq.wire.struct import Response
@@ -37,6 +38,7 @@ class Areas(NamedTuple):
     topics: Topics
     changes: Changes
     groups: Groups
+    transactions: Transactions
     logs: Logs
     cluster: Cluster
     configs: Configs

@@ -34,6 +34,10 @@ NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
 
 
+EPOCH_BUMP_VERSION: Final = 2
+"""The first ``transaction.version`` in which a marker has the epoch after its transaction's."""
+
+
 class Origin(enum.Enum):
     """The origin of an append; determines which checks apply."""
 
@@ -219,11 +223,21 @@ class ProducerState:
             entry.transaction_first_offset = header.base_offset
             self._open[header.producer_id] = header.base_offset
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+    def check_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int = 0
+    ) -> None:
         """Check that a transaction marker may be appended.
 
+        From version 2 on, a marker has the epoch after that of its transaction. A marker with the
+        epoch of an open transaction is therefore one that was delayed, of the transaction before;
+        without an open transaction it repeats the last marker, which does no harm (KAFKA-19999).
+
+        Args:
+            transaction_version: the version by which the transaction ended.
+
         Raises:
-            InvalidProducerEpoch: the marker's producer epoch is older than the current one.
+            InvalidProducerEpoch: the marker's producer epoch is older than the current one, or
+                belongs to an earlier transaction than the open one.
             TransactionCoordinatorFenced: the marker is from a coordinator that was replaced.
         """
         entry = self._entries.get(header.producer_id)
@@ -233,6 +247,15 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"marker with epoch {header.producer_epoch} of producer {header.producer_id}, "
                 f"whose current epoch is {entry.producer_epoch}"
+            )
+        if (
+            transaction_version >= EPOCH_BUMP_VERSION
+            and header.producer_epoch == entry.producer_epoch
+            and entry.transaction_first_offset is not None
+        ):
+            raise InvalidProducerEpoch(
+                f"marker with epoch {header.producer_epoch} of producer {header.producer_id}, "
+                "whose transaction has this epoch, too"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
