@@ -577,6 +577,17 @@ class BrokerSettings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = _setting(
         3600000, "Interval of the check for expired transactional ids.", at_least=1
     )
+    transaction_partition_verification_enable: bool = _setting(
+        True,
+        "Check with the transaction coordinator that a partition is in the transaction before "
+        "the first batch of the transaction is appended to it.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
+        100,
+        "Time for which a Produce or TxnOffsetCommit request of a new transaction waits until the "
+        "markers of the transaction before are written.",
+        at_least=0,
+    )
     max_transactional_ids: int = _setting(
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )

@@ -161,6 +161,15 @@ class Transactions(Protocol):
         client_version: int,
     ) -> None: ...
 
+    async def ensure(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partition: TopicPartition,
+        *,
+        add: bool,
+    ) -> None: ...
+
     def verify(
         self,
         transactional_id: str,

@@ -15,7 +15,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from aiokq.broker.log.transaction_index import AbortedTransaction
-from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
+from aiokq.core.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
@@ -141,7 +146,30 @@ class ProducerState:
         """Return the entry of a producer id; None if it is unknown."""
         return self._entries.get(producer_id)
 
+    def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has an open transaction in the partition, in this epoch."""
+        # hot: benchmarks/raw_load.py
+        if producer_id not in self._open:
+            return False
+        return self._entries[producer_id].producer_epoch == producer_epoch
+
     # --- before the append
+
+    def check_start(self, header: BatchHeader) -> None:
+        """Check that a batch may be the first one of a producer's transaction of version 2.
+
+        A producer that is unknown here must begin with sequence 0: each of its transactions has a
+        new epoch, so an earlier batch of this one was lost on its way, and follows.
+
+        Raises:
+            OutOfOrderSequence: the batch does not begin with sequence 0.
+        """
+        entry = self._entries.get(header.producer_id)
+        if header.base_sequence != 0 and (entry is None or not entry.batches):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} begins its transaction with sequence "
+                f"{header.base_sequence}, not 0"
+            )
 
     def check(self, headers: Iterable[BatchHeader], origin: Origin) -> BatchMetadata | None:
         """Check that the batches of one append may be appended.
@@ -153,6 +181,7 @@ class ProducerState:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
             OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
                 does not begin with sequence 0.
+            InvalidTxnState: the producer has an open transaction, and a batch is not part of it.
         """
         seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
@@ -199,6 +228,11 @@ class ProducerState:
             raise OutOfOrderSequence(
                 f"sequence {first} of producer {header.producer_id} does not follow the "
                 f"producer's last sequence {last_sequence}"
+            )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction, and the batch is not part "
+                "of it"
             )
 
     # --- after the append

@@ -5,6 +5,7 @@ Source: Kafka ``TransactionCoordinator.scala``.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -143,6 +144,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         )
         self._settings = settings
         self._next_producer_id = next_producer_id
+        self._retry_seconds = settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
         counters.transactional_ids.add_source(self._count_ids)
 
     def stop(self) -> None:
@@ -215,6 +217,51 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
                 transactional_id, producer, partitions, client_version, instant
             ),
         )
+
+    async def ensure(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partition: TopicPartition,
+        *,
+        add: bool,
+    ) -> None:
+        """Ensure that a partition is in a producer's transaction.
+
+        On return this is so, and nothing was awaited since it was found, so that the caller may
+        append to the partition at once.
+
+        Args:
+            add: whether a partition that is not in the transaction is added to it, as from
+                ``transaction.version`` 2 on. While the markers of the transaction before are being
+                written, the addition waits, at most ``add.partitions.to.txn.retry.backoff.max.ms``.
+
+        Raises:
+            InvalidPidMapping, ProducerFenced, ConcurrentTransactions: see `TransactionShard`.
+            TransactionAbortable: the partition is not in the transaction.
+            BrokerError: see `write`.
+        """
+        if add:
+            deadline = asyncio.get_running_loop().time() + self._retry_seconds
+            while True:
+                try:
+                    await self.add_partitions(
+                        transactional_id, producer, (partition,), client_version=2
+                    )
+                    break
+                except ConcurrentTransactions:
+                    try:
+                        async with asyncio.timeout_at(deadline):
+                            await self._completed(transactional_id)
+                    except TimeoutError:
+                        raise ConcurrentTransactions() from None
+        error = self.verify(transactional_id, producer, (partition,))[partition]
+        if error is not None:
+            raise error
+
+    async def _completed(self, transactional_id: str) -> None:
+        """Wait until the markers of a prepared transaction are written."""
+        await self.write(transactional_id, lambda shard, _: shard.completion(transactional_id))
 
     def verify(
         self,

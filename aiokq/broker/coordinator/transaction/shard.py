@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aiokq.broker.coordinator.outcome import Outcome
+from aiokq.broker.coordinator.outcome import Deferred, Outcome
 from aiokq.broker.coordinator.shard import NO_PRODUCER, TransactionalProducer
 from aiokq.broker.coordinator.transaction.record_types import metadata_of, record_of, tombstone
 from aiokq.broker.coordinator.transaction.states import TransactionState
@@ -110,6 +110,8 @@ class TransactionShard:
         self._ids: dict[int, str] = {}
         self._end_offset = 0
         self._active = False
+        self._completions: dict[str, Deferred[bool]] = {}
+        """The responses that wait for the markers of prepared transactions."""
         self._decided: TransactionMetadata | None = None
         """The metadata of the last decision, until its record is replayed."""
 
@@ -361,6 +363,20 @@ class TransactionShard:
             return Outcome(response=False)
         return self._decide(current.completed(instant.timestamp_ms), True)
 
+    def completion(self, transactional_id: str) -> Outcome[bool]:
+        """Wait until the markers of a prepared transaction are written; write nothing.
+
+        Returns:
+            True; at once if the transaction is not prepared.
+        """
+        current = self.transactions.get(transactional_id)
+        if current is None or not current.state.is_prepared:
+            return Outcome(response=True)
+        deferred = self._completions.get(transactional_id)
+        if deferred is None:
+            deferred = self._completions[transactional_id] = Deferred()
+        return Outcome(deferred=deferred)
+
     def _decide(self, metadata: TransactionMetadata, response: R) -> Outcome[R]:
         """Return the outcome that writes the metadata."""
         self._decided = metadata
@@ -446,7 +462,11 @@ class TransactionShard:
         self._ids[metadata.producer_id] = transactional_id
         if metadata.state is not TransactionState.ONGOING:
             self._timers.cancel(transactional_id)
-        if metadata.state.is_prepared and self._active:
+        if not metadata.state.is_prepared:
+            waiting = self._completions.pop(transactional_id, None)
+            if waiting is not None:
+                waiting.complete(True)
+        elif self._active:
             self._report(metadata)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
