@@ -71,6 +71,7 @@ APIS: Final = {
         Api(24, "AddPartitionsToTxn", 0, 3, "h24_add_partitions_to_txn"),
         Api(25, "AddOffsetsToTxn", 0, 4, "h25_add_offsets_to_txn"),
         Api(26, "EndTxn", 0, 5, "h26_end_txn"),
+        Api(28, "TxnOffsetCommit", 0, 5, "h28_txn_offset_commit"),
         Api(32, "DescribeConfigs", 1, 4, "h32_describe_configs"),
         Api(33, "AlterConfigs", 0, 2, "h33_alter_configs"),
         Api(35, "DescribeLogDirs", 1, 4, "h35_describe_log_dirs"),

@@ -134,7 +134,11 @@ class Groups(Protocol):
     """The group coordinator; see ``coordinator.runtime.CoordinatorRuntime``."""
 
     async def write(
-        self, key: str, operation: Callable[[GroupShard, Instant], Outcome[R]]
+        self,
+        key: str,
+        operation: Callable[[GroupShard, Instant], Outcome[R]],
+        *,
+        producer: TransactionalProducer | None = None,
     ) -> R: ...
 
     def read(self, key: str, operation: Callable[[GroupShard], R]) -> R: ...

@@ -27,8 +27,9 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.handlers.decisions import Decisions
-from aiokq.broker.handlers.transaction_admission import join_transaction
+from aiokq.broker.handlers.transaction_admission import TransactionRules, join_transaction
 from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
@@ -70,8 +71,11 @@ if TYPE_CHECKING:
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.turn import Turn
+    from aiokq.records.header import BatchHeader
 
 FIRST_V2_VERSION: Final = 3
+FIRST_WITH_TRANSACTION_ABORTABLE: Final = 11
+FIRST_THAT_ADDS_PARTITIONS: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the attributes
@@ -198,8 +202,7 @@ async def _append(
     config: LogConfig | None = None
     while True:
         if transactional:
-            assert request.transactional_id is not None
-            await join_transaction(
+            await _join_transaction(
                 transactions, configs, partition, headers[0], request.transactional_id, version
             )
         preparation = admit(partition, headers[0], request.acks, now_ms, by_admin=by_admin)
@@ -237,6 +240,35 @@ async def _append(
         log_start_offset=result.log_start_offset,
     )
     return _Appended(partition, result.last_offset + 1, partition.leader_epoch, response)
+
+
+async def _join_transaction(
+    transactions: Transactions,
+    configs: Configs,
+    partition: Partition,
+    header: BatchHeader,
+    transactional_id: str | None,
+    version: int,
+) -> None:
+    """Ensure that the partition is in the transaction of a batch.
+
+    On return this is so, and nothing was awaited since it was found.
+
+    Raises:
+        BrokerError: see `join_transaction`, and from version 12 on `ProducerState.check_start`.
+    """
+    assert transactional_id is not None
+    adds = version >= FIRST_THAT_ADDS_PARTITIONS
+    await join_transaction(
+        transactions,
+        configs,
+        partition,
+        transactional_id,
+        TransactionalProducer(header.producer_id, header.producer_epoch),
+        TransactionRules(adds, version >= FIRST_WITH_TRANSACTION_ABORTABLE),
+    )
+    if adds:
+        partition.log.producers.check_start(header)
 
 
 def _is_transactional(records: memoryview) -> bool:

@@ -1,7 +1,7 @@
 """Admission of transactional batches: the partition must be in the producer's transaction.
 
 Only the first batch of a transaction in a partition asks the transaction coordinator. From then on
-the log knows that the transaction is open.
+the log knows that the transaction is open. Produce and TxnOffsetCommit share these rules.
 
 Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``,
 ``AddPartitionsToTxnManager.java``.
@@ -9,9 +9,8 @@ Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordina
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.core.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -23,59 +22,56 @@ from aiokq.core.errors import (
     ProducerFenced,
     TransactionAbortable,
 )
+from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.handlers.areas import Configs, Transactions
     from aiokq.broker.replica.partition import Partition
-    from aiokq.records.header import BatchHeader
 
-__all__ = ["join_transaction"]
+__all__ = ["TransactionRules", "join_transaction"]
 
-FIRST_WITH_TRANSACTION_ABORTABLE: Final = 11
-FIRST_THAT_ADDS: Final = 12
-"""The first version of Produce by which a producer adds a partition to its transaction."""
+
+class TransactionRules(NamedTuple):
+    """What the version of a request implies."""
+
+    adds: bool
+    """Whether the partition is added to the transaction, as from ``transaction.version`` 2 on."""
+    knows_abortable: bool
+    """Whether the client knows TRANSACTION_ABORTABLE."""
 
 
 async def join_transaction(
     transactions: Transactions,
     configs: Configs,
     partition: Partition,
-    header: BatchHeader,
     transactional_id: str,
-    version: int,
+    producer: TransactionalProducer,
+    rules: TransactionRules,
 ) -> None:
-    """Ensure that the partition is in the transaction of a batch.
+    """Ensure that the partition is in the producer's transaction.
 
     On return this is so, and nothing was awaited since it was found.
-
-    Args:
-        version: the version of the Produce request.
 
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
         InvalidPidMapping: the transactional id has another producer id.
         InvalidProducerEpoch: the producer id has another epoch.
-        NotEnoughReplicas: the coordinator cannot be asked now, or, before version 12, the markers
-            of the transaction before are being written. Old clients retry after this error.
-        ConcurrentTransactions: from version 12 on, the markers of the transaction before are being
-            written.
-        OutOfOrderSequence: from version 12 on, see `ProducerState.check_start`.
+        NotEnoughReplicas: the coordinator cannot be asked now; or the partition is not to be added,
+            and the markers of the transaction before are being written. Old clients retry after
+            this error.
+        ConcurrentTransactions: the partition is to be added, and the markers of the transaction
+            before are being written.
+        KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `Partition.log`.
     """
-    adds = version >= FIRST_THAT_ADDS
-    producers = partition.log.producers
-    if producers.in_transaction(header.producer_id, header.producer_epoch):
+    if partition.log.producers.in_transaction(*producer):
         return
-    if not adds and not configs.settings.transaction_partition_verification_enable:
+    if not rules.adds and not configs.settings.transaction_partition_verification_enable:
         return
     try:
-        await transactions.ensure(
-            transactional_id,
-            TransactionalProducer(header.producer_id, header.producer_epoch),
-            partition.name,
-            add=adds,
-        )
+        await transactions.ensure(transactional_id, producer, partition.name, add=rules.adds)
     except TransactionAbortable as error:
-        if version >= FIRST_WITH_TRANSACTION_ABORTABLE:
+        if rules.knows_abortable:
             raise
         raise InvalidTxnState(error.message) from error
     except ProducerFenced as error:
@@ -83,8 +79,6 @@ async def join_transaction(
     except (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator) as error:
         raise NotEnoughReplicas(f"the transaction cannot be checked: {error.message}") from error
     except ConcurrentTransactions as error:
-        if adds:
+        if rules.adds:
             raise
         raise NotEnoughReplicas("the transaction before is being ended") from error
-    if adds:
-        partition.log.producers.check_start(header)
