@@ -114,12 +114,15 @@ if TYPE_CHECKING:
         BrokerError,
         BufferFull,
         Closed,
+        CommitOutcomeUnknown,
         ConfigError,
         ConnectionLost,
         DeliveryFailed,
         KafkaError,
+        ProducerFenced,
         ProtocolError,
         RequestTimeout,
+        TransactionAborted,
         WrongLoop,
     )
     from aiokq.core.types import (
@@ -140,6 +143,7 @@ if TYPE_CHECKING:
     from aiokq.producer.producer import Producer
     from aiokq.producer.serializers import Serializer
     from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.transactions.transaction import Transaction, TransactionOutcome
 
 __all__ = [
     "__version__",
@@ -170,6 +174,8 @@ __all__ = [
     "ProducerHealth",
     "ProducerRecord",
     "Serializer",
+    "Transaction",
+    "TransactionOutcome",
     # arguments and results of the consumer
     "BrokerHealth",
     "ConsumerHealth",
@@ -283,12 +289,15 @@ __all__ = [
     "BrokerError",
     "BufferFull",
     "Closed",
+    "CommitOutcomeUnknown",
     "ConfigError",
     "ConnectionLost",
     "DeliveryFailed",
     "KafkaError",
+    "ProducerFenced",
     "ProtocolError",
     "RequestTimeout",
+    "TransactionAborted",
     "WrongLoop",
     # modules
     "errors",
@@ -394,12 +403,15 @@ _HOMES = {
         "BrokerError",
         "BufferFull",
         "Closed",
+        "CommitOutcomeUnknown",
         "ConfigError",
         "ConnectionLost",
         "DeliveryFailed",
         "KafkaError",
+        "ProducerFenced",
         "ProtocolError",
         "RequestTimeout",
+        "TransactionAborted",
         "WrongLoop",
     ],
     "aiokq.core.types": [
@@ -417,6 +429,7 @@ _HOMES = {
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],
+    "aiokq.producer.transactions.transaction": ["Transaction", "TransactionOutcome"],
     "aiokq.producer.close_report": ["CloseReport"],
     "aiokq.producer.serializers": ["Serializer"],
     "aiokq.producer.settings": ["ProducerSettings"],

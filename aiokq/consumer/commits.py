@@ -11,12 +11,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiokq.consumer.commit_queue import CommitQueue, CommitTurn
-from aiokq.consumer.subscription import checked_partition
-from aiokq.core import limits
 from aiokq.core.errors import (
     Closed,
     CommitFailed,
-    ConfigError,
     KafkaError,
     RequestTimeout,
     UnknownMemberId,
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from aiokq.core.outages import Outages
     from aiokq.group.offsets import GroupOffsets
 
-__all__ = ["Commits", "checked_offsets"]
+__all__ = ["Commits"]
 
 logger = logging.getLogger("aiokq.consumer")
 
@@ -372,28 +369,6 @@ class Commits:
     def _succeeded(self) -> None:
         self.error = None
         self._outages.ended(TROUBLE, self._settings.group_id)
-
-
-def checked_offsets(
-    offsets: Mapping[P, int | OffsetAndMetadata],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that a user gave, validated and converted.
-
-    Raises:
-        TypeError: a key is not a partition, or a value is not an offset.
-        ConfigError: an offset or a leader epoch is out of range.
-    """
-    checked = {}
-    for partition, offset in offsets.items():
-        tp = checked_partition(partition)
-        wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if not isinstance(wanted, OffsetAndMetadata) or isinstance(offset, bool):
-            raise TypeError(f"an offset must be an int or an OffsetAndMetadata, not {offset!r}")
-        limits.offset(wanted.offset, f"offset of {tp}", error=ConfigError)
-        if wanted.leader_epoch is not None:
-            limits.count(wanted.leader_epoch, f"leader_epoch of {tp}", -1, error=ConfigError)
-        checked[tp] = wanted
-    return checked
 
 
 def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:

@@ -12,7 +12,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.metadata import NO_LEADER, ZERO_ID
-from aiokq.consumer.subscription import Partition, checked_partition
+from aiokq.cluster.partition_arguments import checked_partition
+from aiokq.consumer.subscription import Partition
 from aiokq.core.errors import ConfigError, copy_error
 from aiokq.core.types import TopicPartition
 

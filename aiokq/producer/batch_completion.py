@@ -14,6 +14,8 @@ from aiokq.producer.interceptors import BatchInfo, Interceptors, batch_info
 from aiokq.producer.unobserved_failures import UnobservedFailures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath.produce import Batch
     from aiokq.producer.incomplete_batches import IncompleteBatches
@@ -34,6 +36,7 @@ class BatchCompletion:
     Attributes:
         delivered_records: records acknowledged since the start.
         failed_records: records failed since the start.
+        on_failed: called with the error of each failed batch, before its callers get it.
         failures: the batches that failed since the last report; `flush()` and the end of
             `async with` raise the failures that no caller has observed.
     """
@@ -47,6 +50,7 @@ class BatchCompletion:
         self._interceptors = interceptors
         self._incomplete = incomplete
         self.failures = UnobservedFailures()
+        self.on_failed: Callable[[KafkaError], None] | None = None
         self.delivered_records = 0
         self.failed_records = 0
 
@@ -115,6 +119,8 @@ class BatchCompletion:
         self._outages.failed(RETRYING, queued.node_id, error, where=where, member=place)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:
+        if self.on_failed is not None:
+            self.on_failed(error)
         self._counters.records_failed += batch.count
         self.failed_records += batch.count
         self.failures.add(batch, error)
