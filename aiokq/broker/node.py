@@ -28,7 +28,7 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
-from aiokq.broker.metadata.features import TRANSACTION_VERSION
+from aiokq.broker.metadata.image.features import TRANSACTION_VERSION
 from aiokq.broker.metadata.start.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory

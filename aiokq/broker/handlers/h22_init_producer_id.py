@@ -56,9 +56,9 @@ async def handle(
             )
     except ProducerFenced as error:
         fenced = error if call.version >= FIRST_WITH_PRODUCER_FENCED else InvalidProducerEpoch
-        return InitProducerIdResponse(error_code=call.counted(fenced), producer_epoch=-1)
+        return InitProducerIdResponse(error_code=fenced.code, producer_epoch=-1)
     except BrokerError as error:
-        return InitProducerIdResponse(error_code=call.counted(error), producer_epoch=-1)
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(
         error_code=0, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
     )

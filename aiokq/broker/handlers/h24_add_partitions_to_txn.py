@@ -59,7 +59,7 @@ async def handle(
     try:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     except BrokerError as error:
-        return _response(dict.fromkeys(wanted, call.counted(error)))
+        return _response(dict.fromkeys(wanted, error.code))
     permits = Decisions(call, Operation.WRITE, ResourceType.TOPIC)
     refused = False
     for tp in wanted:
@@ -71,7 +71,7 @@ async def handle(
             if partition.topic.limits.is_internal:
                 raise TopicAuthorization()
         except BrokerError as error:
-            wanted[tp] = call.counted(error)
+            wanted[tp] = error.code
             refused = True
     if refused:
         return _response({tp: code or OperationNotAttempted.code for tp, code in wanted.items()})
@@ -86,9 +86,9 @@ async def handle(
         )
     except ProducerFenced as error:
         fenced = error if call.version >= FIRST_WITH_PRODUCER_FENCED else InvalidProducerEpoch
-        return _response(dict.fromkeys(wanted, call.counted(fenced)))
+        return _response(dict.fromkeys(wanted, fenced.code))
     except BrokerError as error:
-        return _response(dict.fromkeys(wanted, call.counted(error)))
+        return _response(dict.fromkeys(wanted, error.code))
     return _response(wanted)
 
 

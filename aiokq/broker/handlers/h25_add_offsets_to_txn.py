@@ -40,7 +40,7 @@ async def handle(
         )
     except ProducerFenced as error:
         fenced = error if call.version >= FIRST_WITH_PRODUCER_FENCED else InvalidProducerEpoch
-        return AddOffsetsToTxnResponse(error_code=call.counted(fenced))
+        return AddOffsetsToTxnResponse(error_code=fenced.code)
     except BrokerError as error:
-        return AddOffsetsToTxnResponse(error_code=call.counted(error))
+        return AddOffsetsToTxnResponse(error_code=error.code)
     return AddOffsetsToTxnResponse(error_code=0)

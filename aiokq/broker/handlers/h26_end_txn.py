@@ -43,9 +43,9 @@ async def handle(transactions: Transactions, request: EndTxnRequest, call: Call)
         )
     except ProducerFenced as error:
         fenced = error if call.version >= FIRST_WITH_PRODUCER_FENCED else InvalidProducerEpoch
-        return EndTxnResponse(error_code=call.counted(fenced))
+        return EndTxnResponse(error_code=fenced.code)
     except BrokerError as error:
-        return EndTxnResponse(error_code=call.counted(error))
+        return EndTxnResponse(error_code=error.code)
     if call.version < FIRST_WITH_EPOCH_BUMP:
         return EndTxnResponse(error_code=0)
     return EndTxnResponse(

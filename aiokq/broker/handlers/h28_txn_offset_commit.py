@@ -78,7 +78,7 @@ async def handle(
                 and call.version < FIRST_WITH_LOAD_IN_PROGRESS
             ):
                 kind = CoordinatorNotAvailable  # these clients do not know the other error
-            code = call.counted(kind)
+            code = kind.code
             for topic in request.topics:
                 for each in topic.partitions:
                     codes[topic.name, each.partition_index] = code
@@ -114,7 +114,7 @@ def _refusals(
         call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
         check_group_id(request.group_id)
     except BrokerError as error:
-        code = call.counted(error)
+        code = error.code
         for topic in request.topics:
             for each in topic.partitions:
                 codes[topic.name, each.partition_index] = code
@@ -127,7 +127,7 @@ def _refusals(
                 if topics.partition(topic.name, each.partition_index) is None:
                     raise UnknownTopicOrPartition()
             except BrokerError as error:
-                codes[topic.name, each.partition_index] = call.counted(error)
+                codes[topic.name, each.partition_index] = error.code
     return codes
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
-from aiokq.broker.metadata.topic_layout import TopicSpec
+from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.transaction.shard_factory import TransactionShardFactory
     from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
     from aiokq.broker.log.cold_reads import ColdReads
-    from aiokq.broker.metadata.topics import TopicRegistry
+    from aiokq.broker.metadata.publisher.topics import TopicRegistry
     from aiokq.core.background import BackgroundWork
     from aiokq.core.counters import BrokerCounters
     from aiokq.core.environment import Environment

@@ -13,7 +13,7 @@ from aiokq.core.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.runtime import AppendedMarker
     from aiokq.broker.coordinator.shard import TransactionalProducer
-    from aiokq.broker.metadata.topics import TopicRegistry
+    from aiokq.broker.metadata.publisher.topics import TopicRegistry
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.clock import Clock
     from aiokq.core.types import TopicPartition
