@@ -78,6 +78,9 @@ if TYPE_CHECKING:
     from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
+    from aiokq.client.process.options import ProcessReport
+    from aiokq.client.process.outgoing import Outgoing
+    from aiokq.client.process.standalone import process
     from aiokq.client.registry import Registry, RegistryChange, RegistryChangeKind, RegistryWatch
     from aiokq.client.registry_tree import RegistryNode
     from aiokq.cluster.event_stream import EventStream
@@ -176,6 +179,10 @@ __all__ = [
     "Serializer",
     "Transaction",
     "TransactionOutcome",
+    # consume, transform, produce
+    "Outgoing",
+    "ProcessReport",
+    "process",
     # arguments and results of the consumer
     "BrokerHealth",
     "ConsumerHealth",
@@ -367,6 +374,9 @@ _HOMES = {
     "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
+    "aiokq.client.process.options": ["ProcessReport"],
+    "aiokq.client.process.outgoing": ["Outgoing"],
+    "aiokq.client.process.standalone": ["process"],
     "aiokq.client.registry": ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"],
     "aiokq.client.registry_tree": ["RegistryNode"],
     "aiokq.cluster.event_stream": ["EventStream"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import InternalError, KafkaError, RequestTimeout
+from aiokq.core.errors import InternalError, KafkaError, RequestTimeout, TransactionAborted
 from aiokq.producer.interceptors import BatchInfo, Interceptors, batch_info
 from aiokq.producer.unobserved_failures import UnobservedFailures
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["BatchCompletion"]
 
 logger = logging.getLogger("aiokq.producer")
+
+_REPORTED: Final = (InternalError, TransactionAborted)
+"""Errors that are logged or raised elsewhere: of a bug, and of all records of a transaction."""
 
 RETRYING: Final = "records are sent again"
 EXPIRED: Final = "records are given up"
@@ -90,8 +93,7 @@ class BatchCompletion:
             self._outages.lost(EXPIRED, place, error, records=batch.count)
         else:
             logger.log(
-                # InternalErrors has logged the bug already.
-                logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
+                logging.DEBUG if isinstance(error, _REPORTED) else logging.ERROR,
                 "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
                 batch.topic,
                 batch.partition,

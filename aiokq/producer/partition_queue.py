@@ -192,6 +192,11 @@ class PartitionQueue:
         if sequences is not None and sequences.broken:
             if window.in_flight:
                 return None
+            if self._gate is not None:
+                # Only the coordinator gives a transactional producer another epoch. A batch failed,
+                # so the transaction can only be aborted, and the gate has the other batches failed.
+                self._gate.admits(self)
+                return None
             probe = self._resolve(sequences)
             if probe is not None:
                 return probe

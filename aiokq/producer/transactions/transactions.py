@@ -51,6 +51,10 @@ PRODUCE_WITHOUT_ADDITION: Final = 11
 NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
 
 
+_SENDING: Final = frozenset({Phase.OPEN, Phase.COMMITTING})
+"""The phases in which batches are sent."""
+
+
 class RecordDelivery(Protocol):
     """The delivery of the producer's records, as transactions control it."""
 
@@ -290,7 +294,7 @@ class Transactions:
         yet is added to the transaction, and its queue is offered again.
         """
         # hot: once per batch, benchmarks/micro/producer.py
-        if self.phase is not Phase.OPEN and self.phase is not Phase.COMMITTING:
+        if self._cause is not None or self.phase not in _SENDING:
             error = self._aborted()
             asyncio.get_running_loop().call_soon(queue.fail_unsent, error)
             return False
@@ -429,6 +433,8 @@ class Transactions:
             transaction.outcome_now = TransactionOutcome.ABORTED
             raise self._finished()
         self._commits = committed
+        if self.phase is Phase.UNKNOWN and committed:
+            self._cause = None  # the timeout of the last attempt
         # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
         commit = committed and self.phase is not Phase.FAILED
         self._move(Phase.COMMITTING if commit else Phase.ABORTING)
