@@ -334,7 +334,8 @@ class Processor:
         self._deliveries.clear()
 
     async def _give_up(self) -> None:
-        """Abort the open transaction, because the call ends with an error."""
+        """Abort the open transaction, because the call ends with an error; commit nothing."""
+        self._forget()
         if self._transaction is not None:
             self._transaction = None
             try:
