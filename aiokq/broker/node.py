@@ -299,7 +299,7 @@ class BrokerNode:
                 settings=self.settings,
                 version=self._transaction_version,
                 next_producer_id=self.producer_ids.next,
-                markers=LocalMarkers(self.topics, self._group_coordinator, self.environment.clock),
+                markers=self._markers(),
                 environment=self.environment,
                 topics=self.topics,
                 create_topic=self.metadata.create_topic,
@@ -323,6 +323,9 @@ class BrokerNode:
         self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+
+    def _markers(self) -> LocalMarkers:
+        return LocalMarkers(self.topics, self.group_coordinator, self.environment.clock)
 
     def _transaction_version(self) -> int:
         """Return the finalized level of ``transaction.version``."""
@@ -377,6 +380,7 @@ class BrokerNode:
             changes=self.metadata,
             groups=self.group_coordinator,
             transactions=self.transaction_coordinator,
+            markers=self._markers(),
             logs=NodeLogs(
                 self.purgatory,
                 self.cold_reads,

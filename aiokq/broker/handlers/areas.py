@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
     from aiokq.core.types import TopicPartition
+    from aiokq.records.control import EndTransactionMarker
     from aiokq.records.header import Checksum
     from aiokq.wire.struct import Request, Response
 
@@ -52,10 +53,12 @@ __all__ = [
     "Handler",
     "Host",
     "Logs",
+    "Markers",
     "ProducerIds",
     "Quorum",
     "Topics",
     "Transactions",
+    "WrittenMarker",
 ]
 
 R = TypeVar("R")
@@ -195,6 +198,41 @@ class Transactions(Protocol):
     def read_all(self, operation: Callable[[TransactionShard], list[R]]) -> list[R]: ...
 
     async def locate(self, key: str) -> int: ...
+
+
+class WrittenMarker(Protocol):
+    """A transaction marker in the log of a partition."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the marker is committed."""
+        ...
+
+    async def committed(self) -> None:
+        """Wait until the marker is committed.
+
+        Raises:
+            BrokerError: the leadership of the partition ended before, or the wait took too long.
+        """
+        ...
+
+
+class Markers(Protocol):
+    """Writes transaction markers; see ``coordinator.transaction.markers.LocalMarkers``."""
+
+    def write(
+        self,
+        partition: TopicPartition,
+        producer: TransactionalProducer,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+    ) -> WrittenMarker | None:
+        """Append a marker; return None if the partition does not exist.
+
+        Raises:
+            BrokerError: the marker was not appended.
+        """
+        ...
 
 
 class Logs(Protocol):

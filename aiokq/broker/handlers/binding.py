@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Handler,
         Host,
         Logs,
+        Markers,
         ProducerIds,
         Quorum,
         Topics,
@@ -39,6 +40,7 @@ class Areas(NamedTuple):
     changes: Changes
     groups: Groups
     transactions: Transactions
+    markers: Markers
     logs: Logs
     cluster: Cluster
     configs: Configs
