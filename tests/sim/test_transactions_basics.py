@@ -228,10 +228,10 @@ def test_one_producer_per_transactional_id_and_cluster() -> None:
                 with pytest.raises(ConfigError, match="has an open producer"):
                     async with cluster.producer(transactional_id="a"):
                         pass
-                async with cluster.producer(transactional_id="b") as other:
-                    async with first.transaction(), other.transaction():
-                        await first.send("orders", b"first")
-                        await other.send("orders", b"other")
+                other = cluster.producer(transactional_id="b")
+                async with other, first.transaction(), other.transaction():
+                    await first.send("orders", b"first")
+                    await other.send("orders", b"other")
             async with cluster.producer(transactional_id="a") as again, again.transaction():
                 await again.send("orders", b"again")
         assert kafka.committed("orders") == [b"first", b"other", b"again"]

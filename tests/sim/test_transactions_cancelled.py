@@ -97,9 +97,7 @@ def test_a_cancelled_block_is_aborted(level: int) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("carried_out", [True, False], ids=["done", "not done"])
-def test_a_commit_that_nobody_answers_can_be_committed_again(
-    level: int, carried_out: bool
-) -> None:
+def test_a_commit_that_nobody_answers_can_be_committed_again(level: int, carried_out: bool) -> None:
     """Whether the broker had carried it out or not, the records become visible once."""
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:

@@ -66,8 +66,8 @@ class TransactionalKafka(Kafka):
         self.on(wire.TxnOffsetCommitRequest, self._commit_offsets)
         self.on(wire.EndTxnRequest, self._end)
 
-    def raise_level(self, level: int) -> None:
-        """Change `transaction.version`, and cut all connections, so that clients learn of it."""
+    def set_level(self, level: int) -> None:
+        """Change `transaction.version`; clients learn of it when they connect again."""
         self.level = level
         self.features_epoch += 1
 
@@ -190,7 +190,6 @@ class TransactionalKafka(Kafka):
 
     def _add_partitions(self, request: Any, call: Call) -> Answer:
         assert call.version <= 3, "versions 4 and 5 are between brokers"
-        assert self.level < 2, "version 2 of transactions needs no AddPartitionsToTxn"
         known = self._checked(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -204,9 +203,7 @@ class TransactionalKafka(Kafka):
         return partitions_answer(request, code)
 
     def _add_offsets(self, request: Any, call: Call) -> Answer:
-        known = self._checked(
-            request.transactional_id, request.producer_id, request.producer_epoch
-        )
+        known = self._checked(request.transactional_id, request.producer_id, request.producer_epoch)
         if isinstance(known, int):
             return wire.AddOffsetsToTxnResponse(error_code=known)
         known.state = "Ongoing"
@@ -214,9 +211,7 @@ class TransactionalKafka(Kafka):
         return wire.AddOffsetsToTxnResponse()
 
     def _commit_offsets(self, request: Any, call: Call) -> Answer:
-        known = self._checked(
-            request.transactional_id, request.producer_id, request.producer_epoch
-        )
+        known = self._checked(request.transactional_id, request.producer_id, request.producer_epoch)
         code = known if isinstance(known, int) else 0
         if isinstance(known, Coordinated):
             if call.version >= 5:
@@ -270,18 +265,15 @@ class TransactionalKafka(Kafka):
         known.state = "CompleteCommit" if committed else "CompleteAbort"
 
     def _partition(self, node_id: int, name: str, part: Any, version: int) -> Any:
+        before = self.log(name, part.index).next_offset
         answer = super()._partition(node_id, name, part, version)
-        attempt = self.attempts[-1]
-        header = attempt.header
-        if not header.is_transactional or getattr(answer, "error_code", 1):
+        header = self.attempts[-1].header
+        if not header.is_transactional or self.log(name, part.index).next_offset == before:
             return answer
-        known = next(
-            (c for c in self.ids.values() if c.producer_id == header.producer_id), None
-        )
+        known = next((c for c in self.ids.values() if c.producer_id == header.producer_id), None)
         place = (name, part.index)
-        assert known is not None and header.producer_epoch == known.epoch, (
-            "a batch of another epoch was appended"
-        )
+        assert known is not None
+        assert header.producer_epoch == known.epoch, "a batch of another epoch was appended"
         if version >= 12:
             assert self.level >= 2, "Produce 12 needs version 2 of transactions"
             known.state = "Ongoing"
