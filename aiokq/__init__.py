@@ -72,16 +72,6 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicListing,
     )
-    from aiokq.admin.transaction_listing import TransactionListings
-    from aiokq.admin.transaction_types import (
-        AbortTransactionSpec,
-        FencedProducer,
-        PartitionProducers,
-        ProducerState,
-        TransactionDescription,
-        TransactionListing,
-        TransactionState,
-    )
     from aiokq.assign.assignor import Assignor
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
@@ -90,14 +80,15 @@ if TYPE_CHECKING:
     from aiokq.client.health import ClusterHealth
     from aiokq.client.process.options import ProcessReport
     from aiokq.client.process.outgoing import Outgoing
-    from aiokq.client.process.standalone import process
     from aiokq.client.registry import Registry, RegistryChange, RegistryChangeKind, RegistryWatch
     from aiokq.client.registry_tree import RegistryNode
+    from aiokq.client.standalone import process
     from aiokq.cluster.event_stream import EventStream
     from aiokq.cluster.events import (
         Assigned,
         BrokerDown,
         BrokerUp,
+        DeadLettered,
         DeliveriesFailed,
         Event,
         LeaderChanged,
@@ -106,6 +97,7 @@ if TYPE_CHECKING:
         PartitionFailed,
         PartitionRecovered,
         PartitionsAdded,
+        ProcessAborted,
         Revoked,
         Throttled,
         TopicAdded,
@@ -223,7 +215,6 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     # arguments and results of the admin client
-    "AbortTransactionSpec",
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
@@ -239,7 +230,6 @@ __all__ = [
     "FeatureMetadata",
     "FeatureUpdate",
     "FeatureUpdated",
-    "FencedProducer",
     "FinalizedVersionRange",
     "GroupDeleted",
     "GroupDescription",
@@ -263,10 +253,8 @@ __all__ = [
     "OffsetListing",
     "PartitionDescription",
     "PartitionLag",
-    "PartitionProducers",
     "PartitionReassigned",
     "PartitionsCreated",
-    "ProducerState",
     "QuorumInfo",
     "QuorumNode",
     "QuorumReplicaState",
@@ -281,10 +269,6 @@ __all__ = [
     "TopicDeleted",
     "TopicDescription",
     "TopicListing",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionListings",
-    "TransactionState",
     # the registry view
     "Registry",
     "RegistryChange",
@@ -295,6 +279,7 @@ __all__ = [
     "Assigned",
     "BrokerDown",
     "BrokerUp",
+    "DeadLettered",
     "DeliveriesFailed",
     "Event",
     "EventStream",
@@ -304,6 +289,7 @@ __all__ = [
     "PartitionFailed",
     "PartitionRecovered",
     "PartitionsAdded",
+    "ProcessAborted",
     "Revoked",
     "Throttled",
     "TopicAdded",
@@ -386,16 +372,6 @@ _HOMES = {
         "TopicDescription",
         "TopicListing",
     ],
-    "aiokq.admin.transaction_listing": ["TransactionListings"],
-    "aiokq.admin.transaction_types": [
-        "AbortTransactionSpec",
-        "FencedProducer",
-        "PartitionProducers",
-        "ProducerState",
-        "TransactionDescription",
-        "TransactionListing",
-        "TransactionState",
-    ],
     "aiokq.assign.assignor": ["Assignor"],
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
@@ -404,7 +380,7 @@ _HOMES = {
     "aiokq.client.health": ["ClusterHealth"],
     "aiokq.client.process.options": ["ProcessReport"],
     "aiokq.client.process.outgoing": ["Outgoing"],
-    "aiokq.client.process.standalone": ["process"],
+    "aiokq.client.standalone": ["process"],
     "aiokq.client.registry": ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"],
     "aiokq.client.registry_tree": ["RegistryNode"],
     "aiokq.cluster.event_stream": ["EventStream"],
@@ -412,6 +388,7 @@ _HOMES = {
         "Assigned",
         "BrokerDown",
         "BrokerUp",
+        "DeadLettered",
         "DeliveriesFailed",
         "Event",
         "LeaderChanged",
@@ -420,6 +397,7 @@ _HOMES = {
         "PartitionFailed",
         "PartitionRecovered",
         "PartitionsAdded",
+        "ProcessAborted",
         "Revoked",
         "Throttled",
         "TopicAdded",

@@ -413,7 +413,9 @@ class Cluster:
 
         self._engine.check_declaring()
         return await run(
-            self,
+            self.consumer,
+            (self if output is None else output).producer,
+            self._engine,
             topics_of(topics),
             handler,
             ProcessOptions(
@@ -431,11 +433,10 @@ class Cluster:
             ),
             group_id=group_id,
             group_instance_id=group_instance_id,
-            output=output,
+            same_cluster=output is None or output is self,
             stop=stop,
             consumer_overrides=consumer_settings or {},
             producer_overrides=producer_settings or {},
-            rng=self._engine.environment.random,
         )
 
     # -- low level

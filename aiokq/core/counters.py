@@ -303,6 +303,20 @@ class ClientCounters(_Counters):
         "Records between the consumer's position and the end of the partition.",
     )
 
+    process_records: int = _counter(
+        "records", "Records that process() handled, and whose results are committed."
+    )
+    process_commits: int = _counter("commits", "Commits of process().")
+    process_aborts: int = _counter(
+        "aborts", "Aborts of process(); the records were handled again."
+    )
+    process_retries: int = _counter(
+        "retries", "Calls of a handler of process() that raised, and were repeated."
+    )
+    process_dead_letters: int = _counter(
+        "records", "Records that process() sent to a dead-letter topic."
+    )
+
     requests: CounterBy = _counter_by("api", "requests", "Requests that were answered.")
     request_seconds: HistogramBy = _latency_by(
         "api", "Time from writing a request until its response was read."

@@ -6,37 +6,52 @@ import asyncio
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokq.client.process.processor import Processor
 from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from aiokq.client.cluster import Cluster
     from aiokq.client.process.handler_calls import Handler
     from aiokq.client.process.options import ProcessOptions, ProcessReport
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.consumer import Consumer
+    from aiokq.core.types import TopicPartition
+    from aiokq.producer.producer import Producer
 
 __all__ = ["run"]
 
+CONTROLLED: Final = {
+    "group_id": "pass group_id=",
+    "group_instance_id": "pass group_instance_id=",
+    "enable_auto_commit": "offsets are committed together with the results",
+    "ack_mode": "a record is finished when its results are committed",
+}
+"""Settings of the consumer that the caller cannot set, and what to do instead, or why."""
+
 
 async def run(
-    cluster: Cluster,
+    new_consumer: Callable[..., Consumer],
+    new_producer: Callable[..., Producer],
+    engine: ClusterEngine,
     topics: Sequence[str],
     handler: Handler,
     options: ProcessOptions,
     *,
     group_id: str,
     group_instance_id: str | None,
-    output: Cluster | None,
+    same_cluster: bool,
     stop: asyncio.Event | None,
     consumer_overrides: Mapping[str, Any],
     producer_overrides: Mapping[str, Any],
-    rng: random.Random,
 ) -> ProcessReport:
     """Process records until `stop` is set, or the process gets SIGTERM.
+
+    Args:
+        new_consumer, new_producer: create the clients from settings.
+        same_cluster: whether both belong to the same cluster.
 
     Raises:
         ConfigError: an option or a setting is wrong.
@@ -48,15 +63,18 @@ async def run(
     if not isinstance(group_id, str) or not group_id:
         raise ConfigError("process() needs a group_id: it commits the offsets of a group")
     exactly_once = options.guarantee == "exactly_once"
-    if exactly_once and output is not None and output is not cluster:
+    if exactly_once and not same_cluster:
         raise ConfigError(
             "a transaction spans one cluster: with output= use guarantee='at_least_once'"
         )
     producer_settings: dict[str, Any] = dict(producer_overrides)
     if exactly_once:
-        suffix = group_instance_id or f"{rng.getrandbits(64):016x}"
+        suffix = group_instance_id or f"{engine.environment.random.getrandbits(64):016x}"
         producer_settings.setdefault("transactional_id", f"{group_id}-{suffix}")
         producer_settings.setdefault("transaction_timeout_ms", options.transaction_timeout_ms)
+    for name in CONTROLLED:
+        if name in consumer_overrides:
+            raise ConfigError(f"process() itself sets {name} of its consumer: {CONTROLLED[name]}")
     consumer_settings: dict[str, Any] = {
         "isolation_level": "read_committed",
         "auto_offset_reset": "earliest",
@@ -69,19 +87,30 @@ async def run(
     stopping = asyncio.Event() if stop is None else stop
     made: list[Processor] = []
 
-    async def revoked(partitions: Any) -> None:
+    async def revoked(partitions: frozenset[TopicPartition]) -> None:
         if made:
             await made[0].revoked(partitions)
 
-    async def lost(partitions: Any) -> None:
+    def lost(partitions: frozenset[TopicPartition]) -> None:
         if made:
-            await made[0].lost(partitions)
+            made[0].lost(partitions)
 
-    producer = (output or cluster).producer(**producer_settings)
-    consumer = cluster.consumer(*topics, on_revoked=revoked, on_lost=lost, **consumer_settings)
+    producer = new_producer(**producer_settings)
+    consumer = new_consumer(*topics, on_revoked=revoked, on_lost=lost, **consumer_settings)
     with _stopped_by_signal(stopping):
         async with producer, consumer:
-            processor = Processor(consumer, producer, handler, options, stopping, rng)
+            processor = Processor(
+                consumer,
+                producer,
+                handler,
+                options,
+                stopping,
+                engine.environment.random,
+                group_id,
+                engine.environment.clock.timestamp_ms,
+                engine.counters,
+                engine.store.announce,
+            )
             made.append(processor)
             return await processor.run()
 

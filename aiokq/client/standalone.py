@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aiokq.client.cluster import Cluster
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,7 +32,5 @@ async def process(
         BootstrapFailed: no bootstrap server answered.
         others: see `Cluster.process`.
     """
-    from aiokq.client.cluster import Cluster
-
     async with Cluster(bootstrap_servers) as cluster:
         return await cluster.process(topics, handler, **options)
