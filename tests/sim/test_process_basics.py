@@ -75,7 +75,7 @@ def test_a_transaction_ends_by_time_although_handlers_are_slow() -> None:
         await asyncio.sleep(60)
         report = await program.end()
         assert (report.records, report.aborts) == (200, 0)
-        assert report.commits >= 40
+        assert 30 <= report.commits <= 60
         assert await world.copies() == list(range(200))
 
     simulate(body)
@@ -173,10 +173,10 @@ def test_key_headers_partition_and_timestamp_of_a_result_are_written() -> None:
     async def body(world: ProcessWorld) -> None:
         await world.topics(3)
 
+        at = world.world.clock.timestamp_ms() - 12_345
+
         def handler(record: Any) -> Outgoing:
-            return Outgoing(
-                "out", b"v", b"k", headers=[("h", b"1")], partition=2, timestamp_ms=1_234_567
-            )
+            return Outgoing("out", b"v", b"k", headers=[("h", b"1")], partition=2, timestamp_ms=at)
 
         await world.produce("in", [1], 1)
         program = world.program(handler)
@@ -184,7 +184,7 @@ def test_key_headers_partition_and_timestamp_of_a_result_are_written() -> None:
         await program.end()
         (found,) = await world.values()
         assert (found.key, found.value, found.partition) == (b"k", b"v", 2)
-        assert found.timestamp_ms == 1_234_567
+        assert found.timestamp_ms == at
         assert [tuple(header) for header in found.headers] == [("h", b"1")]
 
     simulate(body)
