@@ -104,7 +104,7 @@ class Commits:
         """Return the offset up to which a partition's records are finished; -1 if unknown."""
         if self._acks is not None:
             first = self._acks.first_open(state.tp)
-            return state.position if first is None else first
+            return state.settled_position if first is None else first
         return state.source.finished(state)
 
     def in_work(self, state: PartitionState, by: asyncio.Task[Any] | None = None) -> bool:
@@ -143,7 +143,7 @@ class Commits:
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
-            offsets = ((state, state.position) for state in self._positions)
+            offsets = ((state, state.settled_position) for state in self._positions)
         gone = {tp: gone.behind for tp, gone in self._gone.items() if self._is_gone(tp)}
         return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
@@ -374,12 +374,12 @@ class Commits:
 def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
     """Return the offset with the leader epoch of the record before it, if the epoch is known."""
     epoch = -1
-    if state.chunks:
+    if state.fetch_offset == offset:
+        epoch = state.fetch_epoch
+    elif state.chunks:
         cursor = state.chunks[0].cursor
         if cursor.position == offset:
             epoch = cursor.leader_epoch
-    elif state.fetch_offset == offset:
-        epoch = state.fetch_epoch
     return OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
 
 

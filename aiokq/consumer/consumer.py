@@ -466,7 +466,7 @@ class Consumer:
         limits.optional_seconds(timeout)
         (state,) = self._states([partition])
         await self._pipeline.await_positions([state], timeout)
-        return state.position
+        return state.settled_position
 
     # -- committed offsets
 
