@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO, cast
 import typer
 
 from aiokq._version import __version__
+from aiokq.cli.check import check
 from aiokq.cli.cluster import cluster
 from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
@@ -174,6 +175,7 @@ app.add_typer(cluster, name="cluster")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs
 )
+app.command(epilog=examples("aiokq check history.jsonl", "aiokq check history.jsonl --json"))(check)
 app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(doctor)
 
 
