@@ -119,6 +119,8 @@ class Processor:
         self._transaction: Transaction | None = None
         self._ending = False
         """Whether a commit was begun whose outcome is not known."""
+        self._unaborted = False
+        """Whether an abort by the producer itself was not answered."""
         self._opened_at = 0.0
         self._taken = self._handled = 0
         """Records since the last commit: given to handlers; with their results accepted."""
@@ -599,7 +601,12 @@ class Processor:
             await self._transaction.send_offsets(offsets, member)
             self._check_doomed()
             self._ending = True
-            await self._producer.commit_transaction()
+            try:
+                await self._producer.commit_transaction()
+            except RequestTimeout as error:
+                # It could not be committed, and its abort was not answered.
+                self._ending, self._unaborted = False, True
+                raise TransactionAborted("the transaction could not be committed") from error
         self._committed()
         self._offsets.update({tp: offset.offset for tp, offset in offsets.items()})
 
@@ -640,7 +647,7 @@ class Processor:
         logger.warning(
             "records are processed again: records=%d error=%s", self._taken, type(error).__name__
         )
-        await self._end_transaction()
+        await self._end_transaction(repeat=True)
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:
                 # One refused record fails its whole batch: each is tried alone.
@@ -657,22 +664,37 @@ class Processor:
             if tp in owned:
                 self._consumer.seek(tp, first)  # this is the committed offset
 
-    async def _end_transaction(self) -> None:
+    async def _end_transaction(self, *, repeat: bool) -> None:
         """Abort the transaction if it is open.
+
+        Args:
+            repeat: whether to repeat it until it is answered, unless somebody waits for the end.
 
         Raises:
             ProducerFenced: another producer with the transactional id was started.
             KafkaError: the transaction cannot be aborted.
         """
         transaction = self._transaction
-        if transaction is not None and transaction.outcome_now is None:
-            await self._producer.abort_transaction()
+        if transaction is None:
+            return
+        if transaction.outcome_now is not None and not self._unaborted:
+            return
+        while True:
+            try:
+                await self._producer.abort_transaction()
+            except RequestTimeout as error:
+                if not repeat or self._is_hurried():
+                    raise
+                logger.warning("abort was not answered and is repeated: error=%s", error)
+            else:
+                self._unaborted = False
+                return
 
     async def _give_up(self) -> None:
         """Abort the open transaction, because the call ends with an error; commit nothing."""
         try:
             if not self._ending:
-                await self._end_transaction()
+                await self._end_transaction(repeat=False)
         except KafkaError as error:
             logger.debug("abort: %s", error)
         finally:
