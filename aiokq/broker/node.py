@@ -16,8 +16,12 @@ from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
-from aiokq.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from aiokq.broker.coordinator.transaction.coordinator import (
+    TRANSACTIONS_TOPIC,
+    TransactionCoordinator,
+)
 from aiokq.broker.coordinator.transaction.markers import LocalMarkers
+from aiokq.broker.coordinator.transaction.transaction_recovery import TransactionRecovery
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.gate import Gate
@@ -120,6 +124,7 @@ class BrokerNode:
         self._dispatcher: Dispatcher | None = None
         self._group_coordinator: GroupCoordinator | None = None
         self._transaction_coordinator: TransactionCoordinator | None = None
+        self._transaction_recovery: TransactionRecovery | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self.background = BackgroundWork(
             self.counters, environment.clock.monotonic, fatal=self._fail
@@ -252,7 +257,7 @@ class BrokerNode:
         """
         await self._open()
         try:
-            await self.storage.publisher.recover()
+            await self._recover()
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
@@ -310,6 +315,7 @@ class BrokerNode:
                 on_failure=self._fail,
             )
             self.leadership_listeners.append(self._transaction_coordinator)
+            self._watch_transactions(self._transaction_coordinator)
             await self._group_coordinator.start()
             await self._transaction_coordinator.start()
             self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
@@ -323,6 +329,35 @@ class BrokerNode:
         self.counters.offline_log_directories.add_source(self._count_offline_directories)
         self.counters.log_bytes.add_source(self._log_sizes)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
+
+    def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
+        """Have open transactions in logs that were not closed cleanly compared from now on.
+
+        Logs that are open already are clean.
+        """
+        self._transaction_recovery = TransactionRecovery(
+            was_clean=self.storage.directories.was_clean,
+            coordinator=coordinator,
+            own_topic=TRANSACTIONS_TOPIC,
+            markers=self._markers(),
+            spawn=lambda work, name: self._supervisor.spawn(work, name=name),
+            background=self.background,
+            counter=self.counters.transactions_recovered,
+        )
+        self.leadership_listeners.append(self._transaction_recovery)
+
+    async def _recover(self) -> None:
+        """Recover the logs that were not closed cleanly, and their open transactions.
+
+        The transactions are waited for at most `RECOVERY_MOMENT` seconds, because the coordinator
+        may be unable to load its log. Until they are compared, their producers are refused.
+
+        Raises:
+            KafkaStorage: see `open`.
+        """
+        await self.storage.publisher.recover()
+        if self._transaction_recovery is not None:
+            await self._transaction_recovery.finished(RECOVERY_MOMENT)
 
     def _markers(self) -> LocalMarkers:
         return LocalMarkers(self.topics, self.group_coordinator, self.environment.clock)
@@ -416,7 +451,7 @@ class BrokerNode:
                 max_frame_bytes=self.gate.frame_limit(SessionState.READY),
             )
             await self._open()
-            recovery = self._supervisor.spawn(self.storage.publisher.recover(), name="recover logs")
+            recovery = self._supervisor.spawn(self._recover(), name="recover logs")
             await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
             if recovery.done():
                 recovery.result()

@@ -234,6 +234,7 @@ MODULES: Final = (
     "aiokq.wire.describe_topic_partitions",
     "aiokq.broker.handlers.h75_describe_topic_partitions",
     "aiokq.broker.coordinator.transaction.transaction_metadata",
+    "aiokq.broker.coordinator.transaction.lost_transactions",
     "aiokq.wire.transaction_records",
     "aiokq.broker.coordinator.transaction.record_types",
     "aiokq.broker.coordinator.transaction.shard",

@@ -410,6 +410,12 @@ class BrokerCounters(_Counters):
     transactional_ids: GaugeBy = _gauge_by(
         ("state",), "ids", "Transactional ids that this broker coordinates, by Kafka's state."
     )
+    transactions_recovered: CounterBy = _counter_by(
+        "verdict",
+        "transactions",
+        "Open transactions compared with the coordinator's log after an unclean shutdown, by what "
+        "became of them.",
+    )
     group_members: GaugeBy = _gauge_by(("type",), "members", "Members of coordinated groups.")
     group_rebalances: CounterBy = _counter_by(
         "type",

@@ -57,15 +57,21 @@ async def join_transaction(
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
         InvalidPidMapping: the transactional id has another producer id.
         InvalidProducerEpoch: the producer id has another epoch.
-        NotEnoughReplicas: the coordinator cannot be asked now; or the partition is not to be added,
+        NotEnoughReplicas: the coordinator cannot be asked now; a transaction that was open before
+            an unclean shutdown is not verified yet; or the partition is not to be added,
             and the markers of the transaction before are being written. Old clients retry after
             this error.
         ConcurrentTransactions: the partition is to be added, and the markers of the transaction
             before are being written.
         KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `Partition.log`.
     """
-    if partition.log.producers.in_transaction(*producer):
+    producers = partition.log.producers
+    if producers.in_transaction(*producer):
         return
+    if producers.is_unverified(producer.producer_id):
+        raise NotEnoughReplicas(
+            "the open transaction is being compared with the transaction coordinator"
+        )
     if not rules.adds and not configs.settings.transaction_partition_verification_enable:
         return
     try:

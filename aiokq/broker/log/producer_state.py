@@ -80,12 +80,15 @@ class ProducerEntry:
 
     Attributes:
         last_seen_ms: when this broker last appended a batch of the producer, or loaded the entry.
+        last_marker_ms: the time of the producer's last marker; -1 if it is not known. A snapshot
+            has it only if no batch followed.
         transaction_first_offset: first offset of the open transaction; None if there is none.
     """
 
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "last_marker_ms",
         "last_seen_ms",
         "last_timestamp_ms",
         "producer_epoch",
@@ -100,6 +103,7 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.transaction_first_offset: int | None = None
         self.last_timestamp_ms = -1
+        self.last_marker_ms = -1
         self.last_seen_ms = 0
 
     @property
@@ -125,7 +129,7 @@ class ProducerState:
         map_end_offset: the log end offset that this state reflects.
     """
 
-    __slots__ = ("_completed", "_entries", "_open", "map_end_offset")
+    __slots__ = ("_completed", "_entries", "_open", "_unverified", "map_end_offset")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -134,6 +138,8 @@ class ProducerState:
         # completed transactions as (first offset, offset of the marker), kept until the high
         # watermark has passed the marker
         self._completed: list[tuple[int, int]] = []
+        # producers of open transactions that are not compared with the coordinator yet
+        self._unverified: set[int] = set()
         self.map_end_offset = 0
 
     def __len__(self) -> int:
@@ -149,9 +155,28 @@ class ProducerState:
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has an open transaction in the partition, in this epoch."""
         # hot: benchmarks/raw_load.py
-        if producer_id not in self._open:
+        if producer_id not in self._open or producer_id in self._unverified:
             return False
         return self._entries[producer_id].producer_epoch == producer_epoch
+
+    # --- after an unclean shutdown
+
+    @property
+    def unverified(self) -> list[ProducerEntry]:
+        """The producers whose open transactions are to be compared with the coordinator."""
+        return [self._entries[producer_id] for producer_id in sorted(self._unverified)]
+
+    def distrust_open_transactions(self) -> None:
+        """Have the open transactions compared with the coordinator, which may have lost them."""
+        self._unverified = set(self._open)
+
+    def is_unverified(self, producer_id: int) -> bool:
+        """Whether a producer's open transaction is not compared with the coordinator yet."""
+        return producer_id in self._unverified
+
+    def verified(self, producer_id: int) -> None:
+        """Note that the coordinator has a producer's open transaction, and will end it."""
+        self._unverified.discard(producer_id)
 
     # --- before the append
 
@@ -306,10 +331,11 @@ class ProducerState:
             entry.batches.clear()
             entry.producer_epoch = header.producer_epoch
         entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp_ms = header.max_timestamp_ms
+        entry.last_timestamp_ms = entry.last_marker_ms = header.max_timestamp_ms
         entry.last_seen_ms = now_ms
         first, entry.transaction_first_offset = entry.transaction_first_offset, None
         self._open.pop(header.producer_id, None)
+        self._unverified.discard(header.producer_id)
         if first is None:
             return None
         self._completed.append((first, header.last_offset))
@@ -343,7 +369,10 @@ class ProducerState:
     def put(self, entry: ProducerEntry) -> None:
         """Add an entry, such as one from a snapshot."""
         self._entries[entry.producer_id] = entry
-        if entry.transaction_first_offset is not None:
+        if entry.transaction_first_offset is None:
+            if entry.coordinator_epoch >= 0:  # its batches are transactional, so a marker is last
+                entry.last_marker_ms = entry.last_timestamp_ms
+        else:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:

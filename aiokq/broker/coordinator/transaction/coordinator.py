@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.coordinator.timers import Instant
     from aiokq.broker.coordinator.transaction.completion import MarkerLog
+    from aiokq.broker.coordinator.transaction.lost_transactions import Found
     from aiokq.broker.coordinator.transaction.shard import PreparedTransaction, TransactionShard
     from aiokq.broker.coordinator.transaction.shard_factory import TransactionShardFactory
     from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
@@ -330,6 +331,93 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         if found is None:
             raise TransactionalIdNotFound(f"there is no transactional id {transactional_id}")
         return found
+
+    # --- after an unclean shutdown; see `transaction_recovery`
+
+    def find(self, producer_id: int) -> Found | None:
+        """Return what is known of a producer id; None if no shard has it.
+
+        Raises:
+            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has it, and a shard
+                is being loaded, or cannot be.
+        """
+        from aiokq.broker.coordinator.transaction.lost_transactions import Found
+
+        shards = self.active_shards()
+        found = (
+            (shard, metadata)
+            for shard in shards
+            if (metadata := shard.by_producer(producer_id)) is not None
+        )
+        before = (
+            (shard, metadata)
+            for shard in shards
+            if (metadata := shard.by_previous_producer(producer_id)) is not None
+        )
+        one = next(found, None)
+        if one is None:
+            self.read_all(lambda shard: [])
+            one = next(before, None)
+        if one is None:
+            return None
+        shard, metadata = one
+        ended = shard.ended.get(metadata.transactional_id)
+        return Found(metadata, shard.coordinator_epoch, ended)
+
+    def find_current(self, producer_id: int) -> TransactionMetadata | None:
+        """Return the metadata whose current producer id this is; None if no shard has it.
+
+        Raises:
+            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has it, and a shard
+                is being loaded, or cannot be.
+        """
+        for shard in self.active_shards():
+            metadata = shard.by_producer(producer_id)
+            if metadata is not None:
+                return metadata
+        self.read_all(lambda shard: [])
+        return None
+
+    async def restore_partition(
+        self, found: TransactionMetadata, partition: TopicPartition
+    ) -> bool:
+        """Add a partition that an open transaction has lost; see `TransactionShard`.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        return await self.write(
+            found.transactional_id,
+            lambda shard, instant: shard.restore_partition(found, partition, instant),
+        )
+
+    async def restore_epoch(self, found: TransactionMetadata, seen_epoch: int) -> bool:
+        """Take over an epoch that only a partition has; see `TransactionShard`.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        done = await self.write(
+            found.transactional_id,
+            lambda shard, instant: shard.restore_epoch(found, seen_epoch, instant),
+        )
+        self._completion.run()
+        return done
+
+    async def abandon(
+        self, found: TransactionMetadata, partition: TopicPartition, seen_epoch: int
+    ) -> bool:
+        """Abort a transaction that only a partition has; see `TransactionShard`.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        done = await self.write(
+            found.transactional_id,
+            lambda shard, instant: shard.abandon(found, partition, seen_epoch, instant),
+        )
+        self._completion.run()
+        return done
 
     async def _write_with_id(
         self,

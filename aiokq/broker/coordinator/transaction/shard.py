@@ -112,6 +112,8 @@ class TransactionShard:
         self._active = False
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
+        self.ended: dict[str, frozenset[TopicPartition]] = {}
+        """The partitions of the last transaction of each id that ended before the load."""
         self._decided: TransactionMetadata | None = None
         """The metadata of the last decision, until its record is replayed."""
 
@@ -382,6 +384,72 @@ class TransactionShard:
         self._decided = metadata
         return Outcome([record_of(metadata)], response)
 
+    # --- after an unclean shutdown
+
+    def restore_partition(
+        self, found: TransactionMetadata, partition: TopicPartition, instant: Instant
+    ) -> Outcome[bool]:
+        """Add a partition, with records of the transaction, that this shard has lost.
+
+        Args:
+            found: the metadata by which this was decided.
+
+        Returns:
+            Whether the metadata was still current.
+        """
+        current = self.transactions.get(found.transactional_id)
+        if current != found:
+            return Outcome(response=False)
+        after = current.partitions_added((partition,), current.client_version, instant.timestamp_ms)
+        return self._decide(after, True)
+
+    def abandon(
+        self,
+        found: TransactionMetadata,
+        partition: TopicPartition,
+        seen_epoch: int,
+        instant: Instant,
+    ) -> Outcome[bool]:
+        """Abort a transaction that a partition has and this shard has lost; fence its producer.
+
+        Args:
+            found: the metadata by which this was decided.
+            seen_epoch: the epoch of the producer in the partition.
+
+        Returns:
+            Whether the metadata was still current.
+        """
+        current = self.transactions.get(found.transactional_id)
+        if current != found:
+            return Outcome(response=False)
+        after = current.abandoned((partition,), seen_epoch, self._version(), instant.timestamp_ms)
+        return self._decide(after, True)
+
+    def restore_epoch(
+        self, found: TransactionMetadata, seen_epoch: int, instant: Instant
+    ) -> Outcome[bool]:
+        """Take over an epoch that a partition has and this shard has lost.
+
+        An open transaction is aborted: it has an earlier epoch, so that its end is lost, too.
+
+        Args:
+            found: the metadata by which this was decided.
+
+        Returns:
+            Whether the metadata was still current, and was not prepared.
+        """
+        current = self.transactions.get(found.transactional_id)
+        if current != found or current.state.is_prepared:
+            return Outcome(response=False)
+        now_ms = instant.timestamp_ms
+        if current.state is TransactionState.ONGOING and seen_epoch <= LAST_EPOCH:
+            after = current.abandoned((), seen_epoch, self._version(), now_ms)
+        elif current.state is TransactionState.ONGOING:
+            return Outcome(response=False)
+        else:
+            after = current.epoch_restored(seen_epoch, now_ms)
+        return self._decide(after, True)
+
     # --- time
 
     def _watch(self, transaction: TransactionMetadata, instant: Instant) -> None:
@@ -439,6 +507,13 @@ class TransactionShard:
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 
+    def by_previous_producer(self, producer_id: int) -> TransactionMetadata | None:
+        """Return the metadata whose producer id this was until its last transition."""
+        for metadata in self.transactions.values():
+            if metadata.previous_producer_id == producer_id:
+                return metadata
+        return None
+
     # --- calls of the runtime
 
     def replay(
@@ -451,6 +526,10 @@ class TransactionShard:
         before = self.transactions.pop(transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
+        if self._active:
+            self.ended.pop(transactional_id, None)
+        elif before is not None and before.state.is_prepared:
+            self.ended[transactional_id] = before.partitions
         if record.value is None:
             self._timers.cancel(transactional_id)
             return

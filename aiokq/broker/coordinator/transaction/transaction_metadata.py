@@ -195,6 +195,37 @@ class TransactionMetadata(NamedTuple):
             committed=False, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
         )
 
+    def abandoned(
+        self,
+        partitions: Iterable[TopicPartition],
+        seen_epoch: int,
+        server_version: int,
+        now_ms: int,
+    ) -> TransactionMetadata:
+        """Return the metadata after the coordinator has aborted a transaction that it had lost.
+
+        Args:
+            partitions: the partitions in which the transaction is open.
+            seen_epoch: the epoch of the producer in a partition; the next one fences it.
+        """
+        return self._replace(
+            producer_epoch=max(self.producer_epoch, seen_epoch),
+            partitions=self.partitions.union(partitions),
+        ).fenced(server_version, now_ms)
+
+    def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
+        """Return the metadata with an epoch that the coordinator had lost, and no transaction.
+
+        A producer that has the epoch goes on; the next one gets a later epoch.
+        """
+        return self._moved(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_epoch=seen_epoch,
+            last_epoch=NO_PRODUCER_EPOCH,
+            started_ms=NO_TIME,
+        )
+
     def completed(self, now_ms: int) -> TransactionMetadata:
         """Return the metadata after all markers were written."""
         changes: dict[str, int] = {}
