@@ -72,6 +72,16 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicListing,
     )
+    from aiokq.admin.transaction_listing import TransactionListings
+    from aiokq.admin.transaction_types import (
+        AbortTransactionSpec,
+        FencedProducer,
+        PartitionProducers,
+        ProducerState,
+        TransactionDescription,
+        TransactionListing,
+        TransactionState,
+    )
     from aiokq.assign.assignor import Assignor
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
@@ -215,6 +225,7 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     # arguments and results of the admin client
+    "AbortTransactionSpec",
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
@@ -230,6 +241,7 @@ __all__ = [
     "FeatureMetadata",
     "FeatureUpdate",
     "FeatureUpdated",
+    "FencedProducer",
     "FinalizedVersionRange",
     "GroupDeleted",
     "GroupDescription",
@@ -253,8 +265,10 @@ __all__ = [
     "OffsetListing",
     "PartitionDescription",
     "PartitionLag",
+    "PartitionProducers",
     "PartitionReassigned",
     "PartitionsCreated",
+    "ProducerState",
     "QuorumInfo",
     "QuorumNode",
     "QuorumReplicaState",
@@ -269,6 +283,10 @@ __all__ = [
     "TopicDeleted",
     "TopicDescription",
     "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionListings",
+    "TransactionState",
     # the registry view
     "Registry",
     "RegistryChange",
@@ -371,6 +389,16 @@ _HOMES = {
         "TopicDeleted",
         "TopicDescription",
         "TopicListing",
+    ],
+    "aiokq.admin.transaction_listing": ["TransactionListings"],
+    "aiokq.admin.transaction_types": [
+        "AbortTransactionSpec",
+        "FencedProducer",
+        "PartitionProducers",
+        "ProducerState",
+        "TransactionDescription",
+        "TransactionListing",
+        "TransactionState",
     ],
     "aiokq.assign.assignor": ["Assignor"],
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],

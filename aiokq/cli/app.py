@@ -40,6 +40,7 @@ from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
 from aiokq.cli.storage import storage
 from aiokq.cli.topics import topics
+from aiokq.cli.transactions import transactions
 from aiokq.core.errors import KafkaError
 from aiokq.core.nearest_name import nearest_name
 
@@ -148,6 +149,7 @@ app.command(
     )
 )(consume)
 app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="transactions")
 app.command(
     epilog=examples(
         "aiokq offsets orders",
