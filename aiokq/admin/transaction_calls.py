@@ -54,7 +54,7 @@ class TransactionCalls(ABC):
                 ago than this, and those that have had none (Kafka 3.8). With ``states="Ongoing"``,
                 the transactions that are open for longer.
             pattern: only transactional ids that match this regular expression as a whole (Kafka
-                4.1). The syntax is the broker's: that of Java in Apache Kafka.
+                4.1). The syntax is the broker's: Java's in Apache Kafka, RE2 in aiokq's.
             raise_errors: raise the error of the first broker that failed. If False, errors are in
                 ``.errors``, and the transactional ids of the failed brokers are missing.
         """
