@@ -584,7 +584,7 @@ class Consumer:
                 "the consumer commits automatically, also outside of the transaction: create it "
                 "with enable_auto_commit=False"
             )
-        if self._sources.is_divided and self._settings.ack_mode != "explicit":
+        if self._sources.split and self._settings.ack_mode != "explicit":
             raise ConfigError(
                 "the consumer is read in several streams: create it with ack_mode='explicit', and "
                 "acknowledge the records that belong to the transaction"

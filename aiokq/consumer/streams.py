@@ -115,11 +115,6 @@ class RecordSources:
         """Whether there are streams."""
         return bool(self._split)
 
-    @property
-    def is_divided(self) -> bool:
-        """Whether there are streams."""
-        return bool(self._split)
-
     def divide(self, count: int) -> list[RecordSource]:
         """Make `count` sources, and distribute the partitions to them.
 

@@ -55,9 +55,6 @@ class DeliveryEngine:
         accumulator: has the open batches, the buffer memory and the Deliveries.
         appender: appends records to `accumulator`.
         transactions: the transactions; None without a transactional id.
-        refusal: the error with which records are refused outside of transactions; None if they are
-            accepted.
-        on_acceptance: called after `refusal` has changed.
         completion: counts delivered and failed records, and has the unobserved failures.
         supervisor: owns all tasks of the producer.
     """
@@ -131,8 +128,8 @@ class DeliveryEngine:
             self._internal_errors,
             self._spawn,
         )
-        self.refusal: KafkaError | None = None
-        self.on_acceptance: Callable[[], None] = lambda: None
+        if self.transactions is not None:
+            self.accept(Closed("this producer is being started"))
         self._forget_gauges: list[Callable[[], None]] = []
         self._unsent: dict[TopicPartition, int] = {}
 
@@ -234,13 +231,18 @@ class DeliveryEngine:
     # -- RecordDelivery, for transactions
 
     def accept(self, refusal: KafkaError | None) -> None:
-        """Accept records, or refuse them with this error."""
-        self.refusal = refusal
-        self.on_acceptance()
+        """Accept records, or refuse them with this error, also those whose calls wait."""
+        self.appender.refuse(refusal)
 
     async def settle(self) -> None:
         """Wait until each accepted record is delivered or has failed, without lingering."""
-        await self.flush()
+        self._queues.hurry()
+        try:
+            while self._incomplete or self.appender.metadata.pending():
+                await self.appender.metadata.settled()
+                await self._incomplete.wait()
+        finally:
+            self._queues.relax()
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fail the records that are not in flight."""
@@ -248,7 +250,7 @@ class DeliveryEngine:
         self._queues.fail_unsent(error)
 
     async def answered(self) -> None:
-        """Wait until each accepted record is delivered or has failed."""
+        """Wait until each record that was in a batch is delivered or has failed."""
         await self._incomplete.wait()
 
     def offer_all(self) -> None:

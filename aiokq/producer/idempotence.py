@@ -276,6 +276,10 @@ class Sequences:
         self._fenced = False
         self._move(Numbering.FRESH)
 
+    def resume(self) -> None:
+        """Continue with the numbers as they are, in a transaction; one batch is in flight first."""
+        self._move(Numbering.FRESH)
+
     def restart(self) -> None:
         """Restart at sequence 0, because the producer has a new epoch; no batch has a stamp."""
         self._id = None

@@ -192,14 +192,9 @@ class PartitionQueue:
         if sequences is not None and sequences.broken:
             if window.in_flight:
                 return None
-            if self._gate is not None:
-                # Only the coordinator gives a transactional producer another epoch. A batch failed,
-                # so the transaction can only be aborted, and the gate has the other batches failed.
-                self._gate.admits(self)
-                return None
             probe = self._resolve(sequences)
             if probe is not None:
-                return probe
+                return probe if self._gate is None or self._gate.admits(self) else None
         queued = window.next
         if queued is None:
             batch = self._take_ripe(now)
@@ -462,6 +457,9 @@ class PartitionQueue:
         if queued.attempts > self._limits.retries:
             self._fail(queued, error)
             return
+        if self._gate is not None and (refusal := self._gate.refusal) is not None:
+            self._fail(queued, refusal)
+            return
         if now >= self.retry_at:  # one pause for all batches that fail together
             self.retry_at = now + self._backoff.next()
             self._owner.schedule(self, self.retry_at)
@@ -522,6 +520,8 @@ class PartitionQueue:
             and sequences.is_current(queued.stamp)
         ):
             sequences.break_off()
+            if self._gate is not None:
+                self._gate.sequence_lost()
 
     def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
         """Resolve broken sequences when no batch is in flight.
@@ -541,7 +541,11 @@ class PartitionQueue:
                 if queued.uncertain:
                     return queued
                 numbered = True
-        if numbered or not sequences.mend():
+        if self._gate is not None:
+            # Only the coordinator gives a transactional producer another epoch. A batch that failed
+            # ends the transaction; after a topic was created again, the numbers continue.
+            sequences.resume()
+        elif numbered or not sequences.mend():
             sequences.renumber()
             for queued in self._window.batches:
                 queued.stamp = None

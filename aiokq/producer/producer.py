@@ -19,7 +19,6 @@ from aiokq.core.errors import (
     ConfigError,
     DeliveryFailed,
     UnknownTopicOrPartition,
-    copy_error,
 )
 from aiokq.core.supervisor import shielded, warn_unclosed
 from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
@@ -134,9 +133,8 @@ class Producer:
             return  # another task called start() earlier
         self._loop = asyncio.get_running_loop()
         self._delivery.start()
-        if self._delivery.transactions is None:
-            self.send_nowait = self._appender.send_nowait
-        else:
+        self.send_nowait = self._appender.send_nowait
+        if self._delivery.transactions is not None:
             await self._start_transactions(self._delivery.transactions)
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
@@ -457,7 +455,7 @@ class Producer:
         Raises:
             ConfigError: the producer has no `transactional_id`.
         """
-        return Transaction(self._transactions("transaction()"))
+        return Transaction(self._transactions("transaction()"), self._check_open)
 
     async def begin_transaction(self) -> Transaction:
         """Open a transaction; `commit_transaction` or `abort_transaction` ends it.
@@ -471,7 +469,7 @@ class Producer:
             KafkaError: a new epoch was needed and not given within max_block_ms.
         """
         transactions = self._transactions("begin_transaction()")
-        transaction = Transaction(transactions)
+        transaction = Transaction(transactions, self._check_open)
         self._check_open()
         await transactions.begin(transaction)
         return transaction
@@ -488,7 +486,9 @@ class Producer:
             ProducerFenced: another producer with the transactional id was started.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
-        await self._transactions("commit_transaction()").end(None, committed=True)
+        transactions = self._transactions("commit_transaction()")
+        self._check_open()
+        await transactions.end(None, committed=True)
 
     async def abort_transaction(self) -> None:
         """Abort the transaction; its records that were not sent fail with TransactionAborted.
@@ -500,7 +500,9 @@ class Producer:
             ProducerFenced: another producer with the transactional id was started.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
-        await self._transactions("abort_transaction()").end(None, committed=False)
+        transactions = self._transactions("abort_transaction()")
+        self._check_open()
+        await transactions.end(None, committed=False)
 
     def _transactions(self, call: str) -> Transactions:
         transactions = self._delivery.transactions
@@ -511,9 +513,7 @@ class Producer:
         return transactions
 
     async def _start_transactions(self, transactions: Transactions) -> None:
-        """Get the producer id, and accept records inside of transactions only."""
-        self.send_nowait = self._outside_transaction
-        self._delivery.on_acceptance = self._acceptance_changed
+        """Get the producer id; records are accepted inside of transactions from then on."""
         try:
             self._engine.claim_transactional_id(transactions.transactional_id)
             self._claimed = True
@@ -521,20 +521,6 @@ class Producer:
         except BaseException:
             await self.close()  # no __aexit__ follows
             raise
-
-    def _acceptance_changed(self) -> None:
-        """Bind `send_nowait` to the native append inside of a transaction only."""
-        if self._delivery.refusal is None:
-            self.send_nowait = self._appender.send_nowait
-        else:
-            self.send_nowait = self._outside_transaction
-
-    def _outside_transaction(self, *args: object, **kwargs: object) -> Delivery:
-        self._check_open()
-        refusal = self._delivery.refusal
-        if refusal is None:
-            raise Closed("this producer is being started")
-        raise copy_error(refusal) from refusal.__cause__
 
     # -- closing
 
@@ -576,11 +562,9 @@ class Producer:
             raise Closed("this producer is closed: create a new one")
 
     def _check_accepts(self) -> None:
-        """Check that records are accepted now; `send_nowait` does so by its binding."""
+        """Check that records are accepted now; `Accumulator.append` does so itself."""
         self._check_open()
-        refusal = self._delivery.refusal
-        if refusal is not None:
-            raise copy_error(refusal) from refusal.__cause__
+        self._delivery.accumulator.check_accepts()
 
     def _disown(self) -> None:
         """Refuse records in a forked child, where nothing would be sent."""

@@ -53,6 +53,13 @@ class QueueOwner(Protocol):
 class SendGate(Protocol):
     """The transactions of a producer, as its queues see them."""
 
+    @property
+    def refusal(self) -> KafkaError | None:
+        """The error with which batches that are not sent yet fail; None if they may be sent."""
+
+    def sequence_lost(self) -> None:
+        """Note that a batch with sequence numbers of this epoch failed, so that they have a gap."""
+
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
 

@@ -47,20 +47,17 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
         "InitProducerId": {
             **_COORDINATOR,
             **_FENCED,
-            31: _K.INVALID,
+            31: _K.ABORT,
             50: _K.INVALID,
-            51: _K.RETRY,
-            53: _K.INVALID,
+            53: _K.ABORT,
             120: _K.ABORT,
         },
         "AddPartitionsToTxn": {
             **_COORDINATOR,
             **_FENCED,
-            3: _K.RETRY,
             29: _K.ABORT,
             48: _K.FINISHED,
             49: _K.FINISHED,
-            51: _K.RETRY,
             53: _K.INVALID,
             55: _K.ABORT,
             59: _K.ABORT,
@@ -72,7 +69,6 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
             30: _K.ABORT,
             48: _K.FINISHED,
             49: _K.FINISHED,
-            51: _K.RETRY,
             53: _K.INVALID,
             59: _K.ABORT,
             120: _K.ABORT,
@@ -80,14 +76,12 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
         "TxnOffsetCommit": {
             **_COORDINATOR,
             **_FENCED,
-            3: _K.RETRY,
             7: _K.FIND,
             22: _K.ABORT,
             25: _K.ABORT,
-            29: _K.ABORT,
+            29: _K.INVALID,
             30: _K.ABORT,
-            49: _K.FINISHED,
-            51: _K.RETRY,
+            43: _K.INVALID,
             53: _K.INVALID,
             82: _K.ABORT,
             120: _K.ABORT,
@@ -97,7 +91,6 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
             **_FENCED,
             48: _K.FINISHED,
             49: _K.FINISHED,
-            51: _K.RETRY,
             53: _K.INVALID,
             59: _K.ABORT,
             120: _K.ABORT,
@@ -111,7 +104,12 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
         },
     }
 )
-"""The kind of each error code, by API. See `kind_of_code` for the codes that are missing here."""
+"""The kind of each error code, by API. See `kind_of_code` for the codes that are missing here.
+
+ABORT is what Java's handlers call an abortable error; FINISHED and INVALID are its fatal errors.
+Java has one more rule, which is not in the table: an abort that is refused with an abortable error
+is fatal, because it would be aborted again and again.
+"""
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
 """The kind of codes that are not in the table; FINISHED for the other APIs."""
@@ -120,7 +118,8 @@ _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
 def kind_of_code(api: str, code: int) -> ErrorKind:
     """Return the kind of an error code in the response of an API.
 
-    A retriable error of a Produce request is a batch that was given up after all retries.
+    Codes that are not in the table are retried if they are retriable. A retriable error of a
+    Produce request ends the transaction, because its batch was given up after all retries.
     """
     kind = ERROR_KINDS[api].get(code)
     if kind is not None:
@@ -132,7 +131,13 @@ def kind_of_code(api: str, code: int) -> ErrorKind:
 
 
 def kind_of(api: str, error: KafkaError) -> ErrorKind:
-    """Return the kind of an error of an API, which may also be a lost connection or a timeout."""
+    """Return the kind of an error, which may also be a lost connection or a timeout.
+
+    Args:
+        api: the API that was called; `error` may come from the lookup of its coordinator.
+    """
+    if error.api == "FindCoordinator":
+        api = "FindCoordinator"
     if isinstance(error, UnsupportedVersion):
         return ErrorKind.INVALID
     if isinstance(error, BrokerError):

@@ -17,6 +17,7 @@ class Phase(Enum):
 
     NEW = "the producer has no id yet"
     READY = "no transaction is open"
+    BEGINNING = "the producer waits for the epoch of the next transaction"
     OPEN = "records are accepted into a transaction"
     FAILED = "the transaction can only be aborted"
     COMMITTING = "the records are delivered, then the commit is requested"
@@ -28,7 +29,8 @@ class Phase(Enum):
 MOVES: Final[Mapping[Phase, frozenset[Phase]]] = MappingProxyType(
     {
         Phase.NEW: frozenset({Phase.READY, Phase.FINISHED}),
-        Phase.READY: frozenset({Phase.OPEN, Phase.FINISHED}),
+        Phase.READY: frozenset({Phase.BEGINNING, Phase.OPEN, Phase.FINISHED}),
+        Phase.BEGINNING: frozenset({Phase.READY, Phase.FINISHED}),
         Phase.OPEN: frozenset({Phase.COMMITTING, Phase.ABORTING, Phase.FAILED, Phase.FINISHED}),
         Phase.FAILED: frozenset({Phase.ABORTING, Phase.FINISHED}),
         Phase.COMMITTING: frozenset({Phase.READY, Phase.ABORTING, Phase.UNKNOWN, Phase.FINISHED}),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from aiokq.core.errors import TransactionAborted
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,17 +51,22 @@ class Transaction:
             await producer.send("totals", value)
             await txn.send_offsets(consumer)
 
-    The regular end of the block commits. An exception in the block, or its cancellation, aborts.
+    The regular end of the block commits. An exception in the block, or its cancellation, aborts. A
+    block that calls `commit_transaction()` or `abort_transaction()` itself ends with that.
     """
 
-    __slots__ = ("_transactions", "ended", "offsets_sent", "outcome_now")
+    __slots__ = ("_check_open", "_transactions", "ended_by_call", "has_begun", "outcome_now")
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, check_open: Callable[[], None]) -> None:
         self._transactions = transactions
+        self._check_open = check_open
+        self.has_begun = False
+        self.ended_by_call = False
+        """Whether the program ended it by `commit_transaction` or `abort_transaction`."""
         self.outcome_now: TransactionOutcome | None = None
-        self.offsets_sent = False
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         await self._transactions.begin(self)
         return self
 
@@ -70,8 +76,14 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self.ended_by_call:
+            return
         if error is None:
+            if self.outcome_now is not None:
+                raise TransactionAborted("the producer was closed before the transaction ended")
             await self._transactions.end(self, committed=True)
+            return
+        if self.outcome_now is not None:
             return
         try:
             await self._transactions.end(self, committed=False)
@@ -101,16 +113,18 @@ class Transaction:
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several
                 streams without ``ack_mode="explicit"``.
-            TransactionAborted: the transaction can only be aborted; the cause says why.
+            TransactionAborted: the transaction can only be aborted; the cause says why. It also can
+                only be aborted if this call is cancelled.
             ProducerFenced: another producer with the transactional id was started.
             KafkaError: the offsets were not accepted within max_block_ms.
         """
+        self._check_open()
         await self._transactions.send_offsets(self, offsets, group_metadata)
 
     async def outcome(self) -> TransactionOutcome:
         """Return how the transaction ended; wait while it is being ended.
 
         Raises:
-            ConfigError: the transaction is still open.
+            ConfigError: the transaction is still open, or has not begun.
         """
         return await self._transactions.outcome(self)

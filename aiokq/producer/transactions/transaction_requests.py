@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
-from aiokq.core.errors import KafkaError, OperationNotAttempted, error_for
+from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
 from aiokq.producer.transactions.coordinator_requests import CoordinatorRequests
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of_code
 from aiokq.wire.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokq.wire.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -34,16 +35,27 @@ __all__ = ["TransactionRequests"]
 NO_PRODUCER: Final = (-1, -1)
 
 FIRST_INIT_WITH_PRODUCER: Final = 3
+FIRST_OFFSETS_WITH_MEMBER: Final = 3
 NEWEST_CLIENT_ADD_PARTITIONS: Final = 3
 NEWEST_END_WITHOUT_BUMP: Final = 4
 NEWEST_OFFSETS_WITHOUT_ADDITION: Final = 4
+
+OPERATION_NOT_ATTEMPTED: Final = 55
+
+GRAVITY: Final = (
+    ErrorKind.RETRY,
+    ErrorKind.FIND,
+    ErrorKind.ABORT,
+    ErrorKind.FINISHED,
+    ErrorKind.INVALID,
+)
 
 
 class TransactionRequests:
     """Sends the requests of one transactional id.
 
-    Each method repeats its request until `max_block_ms` is over, and raises what
-    `CoordinatorRequests.send` raises.
+    Each method repeats its request until `max_block_ms` is over, unless it takes another timeout,
+    and raises what `CoordinatorRequests.send` raises.
     """
 
     def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:
@@ -54,17 +66,25 @@ class TransactionRequests:
         self._send = CoordinatorRequests(settings, engine).send
         self._coordinator = Coordinator(CoordinatorKind.TRANSACTION, self._id)
 
-    async def initialize(self, producer: ProducerId | None) -> tuple[int, int]:
+    async def initialize(
+        self, producer: ProducerId | None, *, timeout: float | None = None
+    ) -> tuple[int, int]:
         """Return the producer id and epoch from now on.
 
         Args:
             producer: the current id and epoch, which become invalid; None at the start.
+            timeout: seconds; `max_block_ms` by default.
         """
 
         def make(version: int) -> InitProducerIdRequest:
+            if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
+                # Without its id and epoch, a producer that was fenced would fence its successor.
+                raise UnsupportedVersion(
+                    "the broker is older than 2.5 and cannot give this producer another epoch, "
+                    "which it needs after a request that failed or was not answered",
+                    api="InitProducerId",
+                )
             producer_id, epoch = producer or NO_PRODUCER
-            if version < FIRST_INIT_WITH_PRODUCER:
-                producer_id, epoch = NO_PRODUCER
             return InitProducerIdRequest(
                 transactional_id=self._id,
                 transaction_timeout_ms=self._timeout_ms,
@@ -77,14 +97,22 @@ class TransactionRequests:
             InitProducerIdRequest,
             self._coordinator,
             lambda answer: _error(answer.error_code, "InitProducerId"),
-            timeout=self._timeout,
+            timeout=self._timeout if timeout is None else timeout,
         )
         return response.producer_id, response.producer_epoch
 
     async def add_partitions(
-        self, producer: ProducerId, partitions: Collection[TopicPartition]
+        self,
+        producer: ProducerId,
+        partitions: Collection[TopicPartition],
+        *,
+        on_lost: Callable[[], None],
     ) -> None:
-        """Add partitions to the transaction."""
+        """Add partitions to the transaction.
+
+        Args:
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(
@@ -106,10 +134,17 @@ class TransactionRequests:
             _error_of_partitions,
             timeout=self._timeout,
             newest=NEWEST_CLIENT_ADD_PARTITIONS,
+            on_lost=on_lost,
         )
 
-    async def add_offsets(self, producer: ProducerId, group_id: str) -> None:
-        """Add the offsets of a group to the transaction."""
+    async def add_offsets(
+        self, producer: ProducerId, group_id: str, *, on_lost: Callable[[], None]
+    ) -> None:
+        """Add the offsets of a group to the transaction.
+
+        Args:
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
 
         def make(version: int) -> AddOffsetsToTxnRequest:
             return AddOffsetsToTxnRequest(
@@ -125,6 +160,7 @@ class TransactionRequests:
             self._coordinator,
             lambda answer: _error(answer.error_code, "AddOffsetsToTxn"),
             timeout=self._timeout,
+            on_lost=on_lost,
         )
 
     async def commit_offsets(
@@ -134,11 +170,13 @@ class TransactionRequests:
         member: GroupMetadata,
         *,
         adds: bool,
+        on_lost: Callable[[], None],
     ) -> None:
         """Commit offsets as part of the transaction.
 
         Args:
             adds: whether the request also adds the offsets to the transaction.
+            on_lost: called for each attempt that may have been carried out unanswered.
         """
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for tp, offset in offsets.items():
@@ -161,7 +199,15 @@ class TransactionRequests:
                 producer_epoch=producer.epoch,
                 topics=list(topics.values()),
             )
-            if version >= 3:
+            if version < FIRST_OFFSETS_WITH_MEMBER:
+                if member.member_id:
+                    # Without them, a member that was expelled would overwrite its successor.
+                    raise UnsupportedVersion(
+                        "the broker is older than 2.5 and does not check the member of a group "
+                        "whose offsets are part of a transaction: send_offsets(offsets, group_id)",
+                        api="TxnOffsetCommit",
+                    )
+            else:
                 request.generation_id = member.generation
                 request.member_id = member.member_id
                 request.group_instance_id = member.group_instance_id
@@ -174,6 +220,7 @@ class TransactionRequests:
             _error_of_offsets,
             timeout=self._timeout,
             newest=None if adds else NEWEST_OFFSETS_WITHOUT_ADDITION,
+            on_lost=on_lost,
         )
 
     async def end(
@@ -182,12 +229,14 @@ class TransactionRequests:
         *,
         committed: bool,
         bumps: bool,
+        timeout: float,
         on_lost: Callable[[], None],
     ) -> tuple[int, int] | None:
         """Commit or abort; return the producer id and epoch of the next transaction.
 
         Args:
             bumps: whether the end of the transaction bumps the epoch; if not, None is returned.
+            timeout: seconds, for all attempts.
             on_lost: called for each attempt that may have been carried out unanswered.
         """
 
@@ -204,7 +253,7 @@ class TransactionRequests:
             EndTxnRequest,
             self._coordinator,
             lambda answer: _error(answer.error_code, "EndTxn"),
-            timeout=self._timeout,
+            timeout=timeout,
             newest=None if bumps else NEWEST_END_WITHOUT_BUMP,
             on_lost=on_lost,
         )
@@ -219,20 +268,37 @@ def _error(code: int, api: str) -> KafkaError | None:
 
 def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
     """Return the error that refused the partitions, rather than its consequence for the others."""
-    found: KafkaError | None = None
-    for topic in response.results_by_topic_v3_and_below:
-        for partition in topic.results_by_partition:
-            code = partition.partition_error_code
-            if code and (found is None or isinstance(found, OperationNotAttempted)):
-                found = error_for(code, topic_partition=topic.name, api="AddPartitionsToTxn")
-    return found
+    return _gravest(
+        "AddPartitionsToTxn",
+        [
+            (partition.partition_error_code, topic.name)
+            for topic in response.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        ],
+    )
 
 
 def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
-    for topic in response.topics:
-        for partition in topic.partitions:
-            if partition.error_code:
-                return error_for(
-                    partition.error_code, topic_partition=topic.name, api="TxnOffsetCommit"
-                )
-    return None
+    return _gravest(
+        "TxnOffsetCommit",
+        [
+            (partition.error_code, topic.name)
+            for topic in response.topics
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
+    """Return the error of the partitions that ends most: a retry must not hide a refusal."""
+    failed = [answer for answer in answers if answer[0]]
+    if not failed:
+        return None
+    code, topic = max(
+        failed,
+        key=lambda answer: (
+            GRAVITY.index(kind_of_code(api, answer[0])),
+            answer[0] != OPERATION_NOT_ATTEMPTED,
+        ),
+    )
+    return error_for(code, topic_partition=topic, api=api)

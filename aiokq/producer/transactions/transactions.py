@@ -1,7 +1,8 @@
 """Transactions: the transactions of one producer, one after the other.
 
-It decides when records are accepted and sent, and sends the requests that begin, extend and end
-transactions. Batches travel as those of an idempotent producer do; `admits` lets them out.
+It decides when records are accepted and sent, and when transactions begin and end. Batches travel
+as those of an idempotent producer do; `admits` lets them out. transaction_requests.py has the
+requests, and refusals.py the errors.
 
 Source: KIP-98, KIP-360, KIP-447, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -13,26 +14,19 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aiokq.cluster.partition_arguments import checked_offsets
-from aiokq.core.errors import (
-    Closed,
-    CommitOutcomeUnknown,
-    ConfigError,
-    KafkaError,
-    ProducerFenced,
-    RequestTimeout,
-    TransactionAborted,
-    copy_error,
-)
-from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from aiokq.producer.idempotence import ProducerIdentity
+from aiokq.core.errors import Closed, ConfigError, KafkaError, RequestTimeout, copy_error
+from aiokq.producer.idempotence import ProducerId, ProducerIdentity
+from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
+from aiokq.producer.transactions.offset_arguments import offsets_and_member
+from aiokq.producer.transactions.partition_additions import PartitionAdditions
 from aiokq.producer.transactions.phases import MOVES, Phase
 from aiokq.producer.transactions.transaction import P, Transaction, TransactionOutcome
 from aiokq.producer.transactions.transaction_requests import TransactionRequests
 
 if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
+    from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
     from aiokq.producer.partition_queue import PartitionQueue
     from aiokq.producer.transactions.transaction import OffsetSource
     from aiokq.producer.values import ProducerValues
@@ -48,18 +42,16 @@ EPOCH_BUMP_VERSION: Final = 2
 PRODUCE_WITHOUT_ADDITION: Final = 11
 """The newest version of Produce that does not add partitions to the transaction."""
 
-NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
+UNKNOWN_PRODUCER_ID: Final = 59
 
-
-_SENDING: Final = frozenset({Phase.OPEN, Phase.COMMITTING})
-"""The phases in which batches are sent."""
+_DEAD_ENDS: Final = (ErrorKind.FINISHED, ErrorKind.INVALID)
 
 
 class RecordDelivery(Protocol):
     """The delivery of the producer's records, as transactions control it."""
 
     def accept(self, refusal: KafkaError | None) -> None:
-        """Accept records, or refuse them with this error."""
+        """Accept records, or refuse them with this error, also those whose calls wait."""
 
     async def settle(self) -> None:
         """Wait until each accepted record is delivered or has failed, without lingering."""
@@ -68,7 +60,7 @@ class RecordDelivery(Protocol):
         """Fail the records that are not in flight."""
 
     async def answered(self) -> None:
-        """Wait until each accepted record is delivered or has failed."""
+        """Wait until each record that was in a batch is delivered or has failed."""
 
     def offer_all(self) -> None:
         """Offer the queues that have batches to their senders."""
@@ -104,28 +96,32 @@ class Transactions:
         self.phase = Phase.NEW
         self.current: Transaction | None = None
         self.delivery: RecordDelivery
+        self.identity = ProducerIdentity()
         self._settings = settings
         self._engine = engine
-        self.identity = ProducerIdentity()
         self._spawn = spawn
         self._requests = TransactionRequests(settings, engine)
+        self._additions = PartitionAdditions(self._requests, self, spawn)
         self._version = 0
+        """The level of `transaction.version` by which the current transaction began and ends."""
         self._ended_by: int | None = None
         """The version by which the last transaction ended; None before the first one."""
-        self._added: set[TopicPartition] = set()
-        self._to_add: dict[TopicPartition, None] = {}
-        self._adding: asyncio.Task[None] | None = None
         self._started = False
-        """Whether the coordinator may know of the transaction."""
+        """Whether the coordinator knows of the transaction."""
+        self._addition_lost = False
+        """Whether the coordinator may know of it, because a request was not answered."""
         self._cause: KafkaError | None = None
         """Why the transaction can only be aborted, or the producer only be closed."""
         self._bump = False
         """Whether the producer needs a new epoch before the next transaction (version below 2)."""
         self._ending: asyncio.Future[None] | None = None
         self._commits = False
+        """Whether the last call to end the transaction was a commit."""
         self._commit_lost = False
         """Whether a request to commit the current transaction was not answered."""
-        self._sending_offsets: set[asyncio.Future[None]] = set()
+        self._settling: asyncio.Task[None] | None = None
+        self._sending_offsets: set[asyncio.Future[KafkaError | None]] = set()
+        self._closed = False
 
     # -- the producer's life
 
@@ -137,8 +133,9 @@ class Transactions:
             KafkaError: the transactional id cannot be used.
         """
         self._take(await self._requests.initialize(None))
+        self._check_not_closed()
         self._move(Phase.READY)
-        self.delivery.accept(self._outside())
+        self.delivery.accept(refusals.outside())
 
     @property
     def newest_produce_version(self) -> int | None:
@@ -155,8 +152,13 @@ class Transactions:
 
     async def close(self) -> None:
         """Abort an open transaction, or wait for the end of one that is being ended."""
+        self._closed = True
         current = self.current
         if current is not None and self.phase in (Phase.OPEN, Phase.FAILED):
+            logger.warning(
+                "transaction is aborted, because the producer is closed: transactional_id=%s",
+                self.transactional_id,
+            )
             try:
                 await self.end(current, committed=False)
             except KafkaError as error:
@@ -171,11 +173,15 @@ class Transactions:
 
     def abandon(self) -> None:
         """Fail everybody who waits for the end of a transaction, because the producer is closed."""
-        if self._ending is not None and not self._ending.done():
-            self._settle_end(
-                TransactionOutcome.UNKNOWN if self._commits else TransactionOutcome.ABORTED,
-                self._unknown(Closed("the producer was closed")) if self._commits else None,
-            )
+        self._closed = True
+        if self._ending is not None:
+            closed = Closed("the producer was closed")
+            if self._commits and self.phase is Phase.COMMITTING:
+                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(closed))
+            else:
+                self._settle_end(self._outcome_without_commit(), refusals.aborted(closed))
+        elif self.current is not None and self.current.outcome_now is None:
+            self.current.outcome_now = TransactionOutcome.ABORTED
 
     # -- transactions
 
@@ -183,11 +189,12 @@ class Transactions:
         """Open a transaction; wait for the end of the one before.
 
         Raises:
-            ConfigError: a transaction is open.
+            ConfigError: a transaction is open, or this object was used before.
             CommitOutcomeUnknown, ProducerFenced, KafkaError: the producer cannot begin another one.
         """
-        while self._ending is not None:
-            await asyncio.wait([self._ending])
+        if transaction.has_begun:
+            raise ConfigError("a transaction begins once: call producer.transaction() again")
+        await self._last_ended()
         self._check_usable()
         if self.phase is not Phase.READY:
             raise ConfigError(
@@ -199,13 +206,13 @@ class Transactions:
             # one: from version 2 on, it has an older epoch.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if self._bump:
-            await self._bump_epoch()
+            await self._begin_epoch()
         self._move(Phase.OPEN)
+        transaction.has_begun = True
         self._version = level
         self.current = transaction
-        self._added.clear()
-        self._to_add.clear()
-        self._started = self._commit_lost = False
+        self._additions.begin()
+        self._started = self._addition_lost = self._commit_lost = False
         self._cause = None
         self.delivery.accept(None)
 
@@ -222,35 +229,33 @@ class Transactions:
             ConfigError: there is no open transaction, or it is being ended in the other way.
             RequestTimeout: the abort was not answered within max_block_ms.
         """
-        transaction = self.current if transaction is None else transaction
-        if transaction is None or transaction is not self.current or self._is_over(committed):
+        wanted = self.current if transaction is None else transaction
+        if wanted is None or wanted is not self.current or self._is_over(committed):
             raise ConfigError("there is no open transaction: begin one first")
         ending = self._ending
-        if ending is None:
-            ending = self._begin_end(transaction, committed)
-        elif self._commits is not committed:
+        if ending is not None and self._commits is not committed:
             raise ConfigError(
                 f"the transaction is being {'committed' if self._commits else 'aborted'}"
             )
+        if transaction is None:
+            wanted.ended_by_call = True
+        if ending is None:
+            ending = self._begin_end(wanted, committed)
         try:
             await asyncio.shield(ending)
         except KafkaError as error:
             raise copy_error(error) from error.__cause__
-
-    def _is_over(self, committed: bool) -> bool:
-        """Whether the current transaction cannot be ended in this way any more."""
-        if self.phase is Phase.FINISHED:
-            return self.current is None or self.current.outcome_now is not None
-        if self.phase is Phase.UNKNOWN:
-            return self._commits is not committed
-        return self.phase in (Phase.NEW, Phase.READY)
 
     async def outcome(self, transaction: Transaction) -> TransactionOutcome:
         """See `Transaction.outcome`."""
         if transaction is self.current and self._ending is not None:
             await asyncio.wait([self._ending])
         if transaction.outcome_now is None:
-            raise ConfigError("the transaction is open: commit or abort it first")
+            raise ConfigError(
+                "the transaction is open: commit or abort it first"
+                if transaction.has_begun
+                else "the transaction has not begun"
+            )
         return transaction.outcome_now
 
     async def send_offsets(
@@ -261,31 +266,32 @@ class Transactions:
     ) -> None:
         """See `Transaction.send_offsets`."""
         self._check_open(transaction)
-        wanted, member = _offsets_and_member(offsets, group)
+        wanted, member = offsets_and_member(offsets, group)
         if not wanted:
             return
-        self._started = self._started or self._version >= EPOCH_BUMP_VERSION
-        sending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sending_offsets.add(sending)
-        producer = self.identity.current
-        assert producer is not None
+        sent: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        self._sending_offsets.add(sent)
         try:
-            if self._version < EPOCH_BUMP_VERSION:
-                await self._requests.add_offsets(producer, member.group_id)
-                self._started = True
-            await self._requests.commit_offsets(
-                producer, wanted, member, adds=self._version >= EPOCH_BUMP_VERSION
-            )
-        except KafkaError as error:
-            raise self._refused(error.api or "TxnOffsetCommit", error) from error
-        except BaseException:
+            self._spawn(self._commit_offsets(wanted, member, sent), "offsets of a transaction")
+            refusal = await asyncio.shield(sent)
+        except asyncio.CancelledError:
             self._fail(KafkaError("send_offsets() was cancelled, and may have taken effect"))
             raise
-        finally:
-            self._sending_offsets.discard(sending)
-            sending.set_result(None)
+        if refusal is not None:
+            raise refusal from refusal.__cause__
 
-    # -- records
+    # -- records, called by the queues
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """The error with which batches that are not sent yet fail; None if they may be sent."""
+        # hot: once per batch, benchmarks/micro/producer.py
+        if self._cause is None and (self.phase is Phase.OPEN or self.phase is Phase.COMMITTING):
+            return None
+        if self.is_finished:
+            assert self._cause is not None
+            return refusals.finished(self._cause, self.transactional_id)
+        return refusals.aborted(self._cause)
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
@@ -294,174 +300,202 @@ class Transactions:
         yet is added to the transaction, and its queue is offered again.
         """
         # hot: once per batch, benchmarks/micro/producer.py
-        if self._cause is not None or self.phase not in _SENDING:
-            error = self._aborted()
-            asyncio.get_running_loop().call_soon(queue.fail_unsent, error)
+        refusal = self.refusal
+        if refusal is not None:
+            asyncio.get_running_loop().call_soon(queue.fail_unsent, refusal)
             return False
         if self._version >= EPOCH_BUMP_VERSION:
             self._started = True
             return True
-        tp = queue.topic_partition
-        if tp in self._added:
-            return True
-        self._to_add[tp] = None
-        if self._adding is None:
-            self._adding = self._spawn(self._add_partitions(), "add partitions to transaction")
-        return False
+        return self._additions.has(queue.topic_partition)
+
+    def sequence_lost(self) -> None:
+        """Note that a batch with sequence numbers of this epoch failed, so that they have a gap."""
+        self._need_epoch()
 
     def record_failed(self, error: KafkaError) -> None:
         """Note that records of the transaction failed, so that it cannot be committed."""
+        if error.may_have_been_written:
+            # The batch may arrive late: a new epoch keeps it out of the next transaction.
+            self._need_epoch()
         if self.phase in (Phase.OPEN, Phase.COMMITTING):
             self._refused("Produce", error)
 
-    async def _add_partitions(self) -> None:
-        """Add the partitions that have batches, until there are no more."""
+    # -- AdditionsOwner
+
+    @property
+    def producer(self) -> ProducerId:
+        """The current producer id and epoch."""
+        producer = self.identity.current
+        assert producer is not None, "the producer has an id from its start to its end"
+        return producer
+
+    @property
+    def takes_partitions(self) -> bool:
+        return self.refusal is None
+
+    def partitions_added(self) -> None:
+        self.delivery.offer_all()
+
+    def addition_refused(self, error: KafkaError) -> None:
+        self._refused("AddPartitionsToTxn", error)
+
+    def addition_lost(self) -> None:
+        """Note that a request was lost, which may begin a transaction after this one has ended."""
+        if self._version < EPOCH_BUMP_VERSION:
+            self._addition_lost = self._bump = True
+
+    def started(self) -> None:
+        self._started = True
+
+    # -- offsets
+
+    async def _commit_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: GroupMetadata,
+        sent: asyncio.Future[KafkaError | None],
+    ) -> None:
+        adds = self._version >= EPOCH_BUMP_VERSION
+        self._started = self._started or adds
+        refusal: KafkaError | None = Closed("the producer was closed")
         try:
-            while self._to_add and self.phase in (Phase.OPEN, Phase.COMMITTING):
-                wanted = list(self._to_add)
-                producer = self.identity.current
-                assert producer is not None
-                try:
-                    await self._requests.add_partitions(producer, wanted)
-                except KafkaError as error:
-                    self._started = self._started or error.may_have_been_written
-                    self._refused("AddPartitionsToTxn", error)
-                    return
+            if not adds:
+                await self._requests.add_offsets(
+                    self.producer, member.group_id, on_lost=self.addition_lost
+                )
                 self._started = True
-                for tp in wanted:
-                    del self._to_add[tp]
-                self._added.update(wanted)
-                self.delivery.offer_all()
+            await self._requests.commit_offsets(
+                self.producer, offsets, member, adds=adds, on_lost=self.addition_lost
+            )
+            refusal = None
+        except KafkaError as error:
+            refusal = self._refused(error.api or "TxnOffsetCommit", error)
         finally:
-            self._adding = None
-            self.delivery.offer_all()
+            self._sending_offsets.discard(sent)
+            sent.set_result(refusal)
 
     # -- errors
 
     def _refused(self, api: str, error: KafkaError) -> KafkaError:
         """Enter the phase that follows an error; return the error for the caller."""
-        kind = kind_of(api, error)
-        if kind in (ErrorKind.FINISHED, ErrorKind.INVALID):
-            self._finish(error)
-            return self._finished()
+        if getattr(error, "code", 0) == UNKNOWN_PRODUCER_ID:
+            self._need_epoch()
+        if kind_of(api, error) in _DEAD_ENDS:
+            return self._finish(error)
         self._fail(error)
-        return self._aborted()
+        return refusals.aborted(self._cause)
 
     def _fail(self, cause: KafkaError) -> None:
         """Note why the transaction can only be aborted."""
+        if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.COMMITTING, Phase.ABORTING):
+            return
         if self._cause is None:
             self._cause = cause
-        self._bump = self._bump or self._version < EPOCH_BUMP_VERSION
         if self.phase is Phase.OPEN:
             self._move(Phase.FAILED)
-            self.delivery.accept(self._aborted())
-            self.delivery.offer_all()  # the records that were not sent fail
+            self.delivery.accept(refusals.aborted(self._cause))
+        self._fail_unsent_soon()
 
-    def _finish(self, cause: KafkaError) -> None:
-        """Note why the producer can only be closed."""
-        if self.phase is Phase.FINISHED:
-            return
-        self._cause = cause
-        self._move(Phase.FINISHED)
-        self.delivery.accept(self._finished())
-        self.delivery.fail_unsent(self._finished())
-        logger.error(
-            "transactional producer cannot go on: transactional_id=%s error=%s",
-            self.transactional_id,
-            cause,
-        )
-
-    def _aborted(self) -> TransactionAborted:
-        if self.phase is Phase.FINISHED:
-            error = TransactionAborted(f"the producer cannot go on: {self._cause}; {NEXT_STEPS}")
-        elif self._cause is None:
-            error = TransactionAborted("the transaction was aborted; begin another one")
-        else:
-            error = TransactionAborted(
-                f"the transaction cannot be committed: {self._cause}; abort it, and begin another"
-                " one"
+    def _finish(self, cause: KafkaError) -> KafkaError:
+        """Note why the producer can only be closed; return the error for whoever calls it."""
+        if not self.is_finished:
+            self._cause = cause
+            self._move(Phase.FINISHED)
+            self.delivery.accept(refusals.finished(cause, self.transactional_id))
+            self._fail_unsent_soon()
+            logger.error(
+                "transactional producer cannot go on: transactional_id=%s error=%s",
+                self.transactional_id,
+                cause,
             )
-        error.__cause__ = self._cause
-        return error
+        assert self._cause is not None
+        return refusals.finished(self._cause, self.transactional_id)
 
-    def _finished(self) -> KafkaError:
-        cause = self._cause
-        assert cause is not None
-        if getattr(cause, "code", 0) in (47, 49, 90):
-            error: KafkaError = ProducerFenced(
-                f"another producer with the transactional id {self.transactional_id!r} was "
-                f"started, or its id has expired: {NEXT_STEPS}"
-            )
-            error.__cause__ = cause
-            return error
-        return copy_error(cause)
+    def _fail_unsent_soon(self) -> None:
+        """Fail the records that will not be sent, and end the wait for them.
 
-    def _unknown(self, cause: KafkaError) -> CommitOutcomeUnknown:
-        error = CommitOutcomeUnknown(
-            "nobody answered whether the transaction was committed: commit it again, or close this "
-            f"producer, {NEXT_STEPS[:1].lower()}{NEXT_STEPS[1:]}"
-        )
-        error.__cause__ = cause
-        return error
+        Not at once, because a queue may be reporting the failure of a batch.
+        """
+        transaction = self.current
 
-    @staticmethod
-    def _outside() -> ConfigError:
-        return ConfigError(
-            "no transaction is open: send records inside `async with producer.transaction()`"
-        )
+        def fail() -> None:
+            if self.current is transaction and (refusal := self.refusal) is not None:
+                self.delivery.fail_unsent(refusal)
+                if self._settling is not None:
+                    self._settling.cancel()
+
+        asyncio.get_running_loop().call_soon(fail)
+
+    def _need_epoch(self) -> None:
+        """Note that the next transaction needs another epoch; from version 2 on it has one."""
+        self._bump = self._bump or self._version < EPOCH_BUMP_VERSION
+
+    def _check_not_closed(self) -> None:
+        if self._closed:
+            raise Closed("this producer is closed: create a new one")
 
     def _check_usable(self) -> None:
+        self._check_not_closed()
         if self.phase is Phase.FINISHED:
-            raise self._finished()
+            assert self._cause is not None
+            raise refusals.finished(self._cause, self.transactional_id)
         if self.phase is Phase.UNKNOWN:
             assert self._cause is not None
-            if self._commits:
-                raise self._unknown(self._cause)
-            raise RequestTimeout("the last transaction is not aborted yet: abort it again")
+            refused = refusals.unknown if self._commits else refusals.not_aborted_yet
+            raise refused(self._cause)
 
     def _check_open(self, transaction: Transaction) -> None:
         self._check_usable()
-        if self.phase is Phase.FAILED:
-            raise self._aborted()
-        if self.phase is not Phase.OPEN or transaction is not self.current:
+        if transaction is not self.current:
             raise ConfigError("the transaction is not open")
+        if self.phase is Phase.FAILED:
+            raise refusals.aborted(self._cause)
+        if self.phase is not Phase.OPEN:
+            raise ConfigError("the transaction is not open")
+
+    def _is_over(self, committed: bool) -> bool:
+        """Whether the current transaction cannot be ended in this way any more."""
+        if self.phase is Phase.FINISHED:
+            return self.current is None or self.current.outcome_now is not None
+        if self.phase is Phase.UNKNOWN:
+            return self._commits is not committed
+        return self.phase in (Phase.NEW, Phase.READY, Phase.BEGINNING)
 
     # -- the end of a transaction
 
     def _begin_end(self, transaction: Transaction, committed: bool) -> asyncio.Future[None]:
         if self.phase is Phase.FINISHED:
+            assert self._cause is not None
             transaction.outcome_now = TransactionOutcome.ABORTED
-            raise self._finished()
-        self._commits = committed
+            raise refusals.finished(self._cause, self.transactional_id)
         if self.phase is Phase.UNKNOWN and committed:
-            self._cause = None  # the timeout of the last attempt
+            self._cause = None  # it was that nobody answered
+        self._commits = committed
         # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
         commit = committed and self.phase is not Phase.FAILED
         self._move(Phase.COMMITTING if commit else Phase.ABORTING)
-        verb = "committed" if committed else "aborted"
-        self.delivery.accept(ConfigError(f"the transaction is being {verb}: begin another one"))
+        self.delivery.accept(refusals.being_ended(commits=committed))
         ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending = ending
         try:
-            self._spawn(self._run_end(transaction), f"end transaction {self.transactional_id}")
+            self._spawn(self._run_end(), f"end transaction {self.transactional_id}")
         except BaseException:
             self._ending = None
             raise
         return ending
 
-    async def _run_end(self, transaction: Transaction) -> None:
+    async def _run_end(self) -> None:
         """End the transaction, and tell whoever waits."""
         try:
-            outcome, error = await self._end(transaction)
+            outcome, error = await self._end()
         except BaseException as bug:
-            ending = self._ending
-            if ending is not None and not ending.done():
-                self._settle_end(
-                    TransactionOutcome.UNKNOWN,
-                    self._unknown(Closed(f"the producer failed: {bug!r}")),
-                )
+            if self._ending is not None:
+                cause = Closed(f"the producer failed: {bug!r}")
+                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))
             raise
-        self._settle_end(outcome, error)
+        if self._ending is not None:
+            self._settle_end(outcome, error)
 
     def _settle_end(self, outcome: TransactionOutcome, error: KafkaError | None) -> None:
         ending, self._ending = self._ending, None
@@ -469,7 +503,11 @@ class Transactions:
         assert self.current is not None
         self.current.outcome_now = outcome
         if self.phase is Phase.READY:
-            self.delivery.accept(self._outside())
+            self.delivery.accept(refusals.outside())
+        elif self.phase is Phase.UNKNOWN:
+            assert self._cause is not None
+            refused = refusals.unknown if self._commits else refusals.not_aborted_yet
+            self.delivery.accept(refused(self._cause))
         self.delivery.forget_failures()
         if error is None:
             ending.set_result(None)
@@ -477,112 +515,152 @@ class Transactions:
             ending.set_exception(error)
             ending.exception()  # mark as retrieved: the callers may have been cancelled
 
-    async def _end(self, transaction: Transaction) -> tuple[TransactionOutcome, KafkaError | None]:
+    async def _last_ended(self) -> None:
+        """Wait for the end of the last transaction; abort it again if that was not answered."""
+        while self._ending is not None:
+            await asyncio.wait([self._ending])
+        if self.phase is Phase.UNKNOWN and not self._commits:
+            self._check_not_closed()
+            await self.end(self.current, committed=False)
+
+    async def _end(self) -> tuple[TransactionOutcome, KafkaError | None]:
         """Return how the transaction ended, and the error for whoever wanted to end it."""
-        if self._sending_offsets:
-            await asyncio.wait(self._sending_offsets)
         if self.phase is Phase.COMMITTING:
-            await self.delivery.settle()
-            await self._added_all()
+            if self._sending_offsets:
+                await asyncio.wait(self._sending_offsets)
+            await self._settle()
+            await self._additions.settled()
             if self._cause is None:
                 return await self._commit()
             if self.phase is Phase.COMMITTING:
                 self._move(Phase.ABORTING)
         return await self._abort()
 
-    async def _added_all(self) -> None:
-        """Wait until no partition is being added."""
-        while self._adding is not None:
-            await asyncio.wait([self._adding])
+    async def _settle(self) -> None:
+        """Deliver the records, or return early if one of them fails."""
+        if self._cause is not None:
+            return
+        self._settling = self._spawn(self.delivery.settle(), "deliver the records")
+        try:
+            await asyncio.wait([self._settling])
+        finally:
+            self._settling.cancel()
+            self._settling = None
 
     async def _commit(self) -> tuple[TransactionOutcome, KafkaError | None]:
         try:
-            await self._request_end(committed=True)
+            await self._request_end(committed=True, timeout=self._settings.max_block)
         except KafkaError as error:
             kind = kind_of("EndTxn", error)
             if kind is ErrorKind.ABORT:
                 self._cause = error
                 self._move(Phase.ABORTING)
                 return await self._abort()
-            if kind in (ErrorKind.RETRY, ErrorKind.FIND):
+            if kind not in _DEAD_ENDS:
                 self._cause = error
                 self._move(Phase.UNKNOWN)
-                return TransactionOutcome.UNKNOWN, self._unknown(error)
-            self._finish(error)
+                return TransactionOutcome.UNKNOWN, refusals.unknown(error)
+            finished = self._finish(error)
             if self._commit_lost:  # the request that was not answered may have committed
-                return TransactionOutcome.UNKNOWN, self._unknown(error)
-            return TransactionOutcome.ABORTED, self._finished()
+                return TransactionOutcome.UNKNOWN, refusals.unknown(error)
+            return TransactionOutcome.ABORTED, finished
         self._move(Phase.READY)
         return TransactionOutcome.COMMITTED, None
 
     async def _abort(self) -> tuple[TransactionOutcome, KafkaError | None]:
-        if self.is_finished:
-            return TransactionOutcome.ABORTED, self._finished()
-        aborted = self._aborted()
-        self.delivery.fail_unsent(aborted)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.max_block
+        refusal = refusals.aborted(self._cause)
         try:
             # A batch in flight must not reach the broker behind the abort.
-            async with asyncio.timeout(self._settings.max_block):
+            async with asyncio.timeout_at(deadline):
+                if not self.is_finished:
+                    self.delivery.fail_unsent(refusal)
+                if self._sending_offsets:
+                    await asyncio.wait(self._sending_offsets)
                 await self.delivery.answered()
-                await self._added_all()
-            if self.is_finished:
-                return TransactionOutcome.ABORTED, self._finished()
-            await self._request_end(committed=False)
+                await self._additions.settled()
+            if not self.is_finished:
+                await self._request_end(committed=False, timeout=deadline - loop.time())
         except (KafkaError, TimeoutError) as failure:
             error = failure
             if not isinstance(error, KafkaError):
-                error = RequestTimeout(
-                    "records in flight were not answered within max_block_ms", origin="client"
-                )
-            kind = kind_of("EndTxn", error)
-            if kind in (ErrorKind.FINISHED, ErrorKind.INVALID):
+                error = RequestTimeout("records in flight were not answered within max_block_ms")
+            # Java: an abort that is refused with an abortable error is fatal.
+            if kind_of("EndTxn", error) in (*_DEAD_ENDS, ErrorKind.ABORT):
                 self._finish(error)
-                return TransactionOutcome.ABORTED, self._finished()
-            self._cause = self._cause or error
-            self._commits = False
-            self._move(Phase.UNKNOWN)
-            return TransactionOutcome.ABORTED, error
+            elif not self.is_finished:
+                self._cause = self._cause or error
+                self._commits = False
+                self._move(Phase.UNKNOWN)
+                return self._outcome_without_commit(), error
+        if self.is_finished:
+            assert self._cause is not None
+            if self._commit_lost:
+                return TransactionOutcome.UNKNOWN, refusals.unknown(self._cause)
+            finished = refusals.finished(self._cause, self.transactional_id)
+            return TransactionOutcome.ABORTED, finished
         self._move(Phase.READY)
-        return TransactionOutcome.ABORTED, aborted if self._commits else None
+        return TransactionOutcome.ABORTED, refusal if self._commits else None
 
-    async def _request_end(self, *, committed: bool) -> None:
-        """Send EndTxn if the coordinator may know of the transaction; take over the next epoch.
+    def _outcome_without_commit(self) -> TransactionOutcome:
+        """Return the outcome of a transaction that will not be committed from now on."""
+        return TransactionOutcome.UNKNOWN if self._commit_lost else TransactionOutcome.ABORTED
+
+    async def _request_end(self, *, committed: bool, timeout: float) -> None:
+        """End the transaction at the coordinator, if it may know of it; take over its epoch.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
         """
         if self._started:
-            producer = self.identity.current
-            assert producer is not None
             bumps = self._version >= EPOCH_BUMP_VERSION
             after = await self._requests.end(
-                producer, committed=committed, bumps=bumps, on_lost=self._lost
+                self.producer,
+                committed=committed,
+                bumps=bumps,
+                timeout=timeout,
+                on_lost=self._end_lost,
             )
             self._ended_by = self._version
             if after is not None:
                 self._take(after)
-        if self._bump:
-            try:
-                await self._bump_epoch()
-            except KafkaError as error:
-                # The transaction has ended; the next one begins with another try.
-                if kind_of("InitProducerId", error) in (ErrorKind.FINISHED, ErrorKind.INVALID):
-                    self._finish(error)
-                logger.debug("epoch is bumped later: error=%s", error)
+        elif self._addition_lost:
+            # EndTxn would be refused if the coordinator does not know of the transaction. A new
+            # epoch aborts it if there is one.
+            await self._bump_epoch(timeout)
 
-    def _lost(self) -> None:
+    def _end_lost(self) -> None:
         """Note that EndTxn may have been carried out although nothing was answered."""
         self._commit_lost = self._commit_lost or self.phase is Phase.COMMITTING
         # Below version 2, the request may arrive late and end the next transaction.
-        self._bump = self._bump or self._version < EPOCH_BUMP_VERSION
+        self._need_epoch()
 
-    async def _bump_epoch(self) -> None:
+    async def _begin_epoch(self) -> None:
+        """Get the epoch of the next transaction.
+
+        Raises:
+            KafkaError: it was refused, or not given within max_block_ms.
+        """
+        self._move(Phase.BEGINNING)
+        try:
+            await self._bump_epoch(self._settings.max_block)
+        except KafkaError as error:
+            if kind_of("InitProducerId", error) in _DEAD_ENDS:
+                raise self._finish(error) from error
+            raise
+        finally:
+            if self.phase is Phase.BEGINNING:
+                self._move(Phase.READY)
+        self._check_not_closed()
+
+    async def _bump_epoch(self, timeout: float) -> None:
         """Get the next epoch, by which the broker ignores requests with the current one.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
         """
-        self._take(await self._requests.initialize(self.identity.current))
+        self._take(await self._requests.initialize(self.identity.current, timeout=timeout))
         self._bump = False
 
     def _take(self, producer: tuple[int, int]) -> None:
@@ -593,33 +671,3 @@ class Transactions:
     def _move(self, to: Phase) -> None:
         assert to in MOVES[self.phase], f"{self.phase.name} to {to.name}"
         self.phase = to
-
-
-def _offsets_and_member(
-    offsets: OffsetSource | Mapping[P, int | OffsetAndMetadata],
-    group: GroupMetadata | str | None,
-) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], GroupMetadata]:
-    """Return the offsets and the member of the arguments of `Transaction.send_offsets`.
-
-    Raises:
-        ConfigError, TypeError: an argument is missing, or has the wrong type.
-    """
-    if not isinstance(offsets, Mapping):
-        source = getattr(offsets, "offsets_for_transaction", None)
-        if source is None:
-            raise TypeError(
-                "send_offsets() takes a consumer, or offsets by partition and the consumer's "
-                f"group_metadata(), not {offsets!r}"
-            )
-        if group is not None:
-            raise TypeError("send_offsets(consumer) takes no second argument")
-        found: tuple[Mapping[TopicPartition, OffsetAndMetadata], GroupMetadata] = source()
-        return found
-    if isinstance(group, str):
-        group = GroupMetadata(group)
-    if not isinstance(group, GroupMetadata) or not group.group_id:
-        raise TypeError(
-            "send_offsets(offsets, group_metadata) needs the consumer's group_metadata(), or the "
-            "id of a group without members"
-        )
-    return checked_offsets(offsets), group
