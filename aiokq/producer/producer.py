@@ -29,7 +29,6 @@ from aiokq.producer.delivery_engine import DeliveryEngine
 from aiokq.producer.health import ProducerHealth
 from aiokq.producer.record_appender import ManyRecord, SendNowait
 from aiokq.producer.serializers import Headers
-from aiokq.producer.transactions.transaction import Transaction
 from aiokq.producer.values import ProducerValues
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
     from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.transactions.transaction import Transaction
     from aiokq.producer.transactions.transactions import Transactions
 
 __all__ = ["Producer"]
@@ -455,7 +455,7 @@ class Producer:
         Raises:
             ConfigError: the producer has no `transactional_id`.
         """
-        return Transaction(self._transactions("transaction()"), self._check_open)
+        return self._transactions("transaction()").new_transaction(self._check_open)
 
     async def begin_transaction(self) -> Transaction:
         """Open a transaction; `commit_transaction` or `abort_transaction` ends it.
@@ -469,7 +469,7 @@ class Producer:
             KafkaError: a new epoch was needed and not given within max_block_ms.
         """
         transactions = self._transactions("begin_transaction()")
-        transaction = Transaction(transactions, self._check_open)
+        transaction = transactions.new_transaction(self._check_open)
         self._check_open()
         await transactions.begin(transaction)
         return transaction

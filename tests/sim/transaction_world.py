@@ -7,6 +7,7 @@ would read.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 from aiokq import wire
 from aiokq.producer.producer import Producer
+from aiokq.records.header import read_header
 from aiokq.wire.find_coordinator import Coordinator as CoordinatorAnswer
 from tests.peers.scripted import Answer, Call, Close, Delay, Silence
 from tests.sim.harness.simulation import Outcome, Simulation, run
@@ -70,6 +72,9 @@ class TransactionalKafka(Kafka):
         """Change `transaction.version`; clients learn of it when they connect again."""
         self.level = level
         self.features_epoch += 1
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def seen(self, request_class: Any) -> list[Any]:
         """Return the requests of one API to all nodes, and their versions."""
@@ -265,12 +270,16 @@ class TransactionalKafka(Kafka):
         known.state = "CompleteCommit" if committed else "CompleteAbort"
 
     def _partition(self, node_id: int, name: str, part: Any, version: int) -> Any:
+        header = read_header(part.records)
+        known = next((c for c in self.ids.values() if c.producer_id == header.producer_id), None)
+        if known is not None and header.producer_epoch < known.epoch:
+            # A leader that does not know the epoch yet asks the coordinator (KIP-890).
+            self.attempts.append(Attempt(node_id, name, part.index, header, self.now(), version))
+            return wire.PartitionProduceResponse(index=part.index, error_code=47, base_offset=-1)
         before = self.log(name, part.index).next_offset
         answer = super()._partition(node_id, name, part, version)
-        header = self.attempts[-1].header
         if not header.is_transactional or self.log(name, part.index).next_offset == before:
             return answer
-        known = next((c for c in self.ids.values() if c.producer_id == header.producer_id), None)
         place = (name, part.index)
         assert known is not None
         assert header.producer_epoch == known.epoch, "a batch of another epoch was appended"

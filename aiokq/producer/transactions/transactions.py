@@ -185,6 +185,10 @@ class Transactions:
 
     # -- transactions
 
+    def new_transaction(self, check_open: Callable[[], None]) -> Transaction:
+        """Return a transaction that has not begun; `check_open` raises if it cannot be used."""
+        return Transaction(self, check_open)
+
     async def begin(self, transaction: Transaction) -> None:
         """Open a transaction; wait for the end of the one before.
 
