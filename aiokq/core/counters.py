@@ -307,9 +307,7 @@ class ClientCounters(_Counters):
         "records", "Records that process() handled, and whose results are committed."
     )
     process_commits: int = _counter("commits", "Commits of process().")
-    process_aborts: int = _counter(
-        "aborts", "Aborts of process(); the records were handled again."
-    )
+    process_aborts: int = _counter("aborts", "Aborts of process(); the records were handled again.")
     process_retries: int = _counter(
         "retries", "Calls of a handler of process() that raised, and were repeated."
     )
