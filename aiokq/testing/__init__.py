@@ -46,6 +46,7 @@ from aiokq.testing.history_format import (
 )
 from aiokq.testing.recorder import RecordedConsumer, RecordedProducer, Recorder
 from aiokq.testing.report import Report
+from aiokq.testing.workload import Workload
 
 __all__ = [
     "Anomaly",
@@ -74,10 +75,11 @@ __all__ = [
     "read_history",
     "to_json",
     "write_history",
-    # recorder
+    # recorder and workload
     "RecordedConsumer",
     "RecordedProducer",
     "Recorder",
+    "Workload",
     # adapters
     "confluent_delivery",
     "confluent_end",

@@ -123,6 +123,8 @@ class HistoryIndex:
         conflicts: polls that returned another value than an earlier one at the same offset.
         backward: polls that returned an offset at or below the one before.
         gaps, rebalance_gaps: see `Gap`.
+        aborted: the transactions that were certainly aborted.
+        commit_called: by transaction, when its commit was first called.
     """
 
     def __init__(self, history: Iterable[Operation]) -> None:
@@ -155,6 +157,14 @@ class HistoryIndex:
         for index in (*self.committed.values(), *self.uncommitted.values()):
             index.finish()
         self._states = {txn: _state(ends) for txn, ends in self.ends.items()}
+        self.aborted: set[str | None] = {
+            txn for txn, state in self._states.items() if state is TransactionState.ABORTED
+        }
+        self.commit_called = {
+            txn: min(end.start for end in ends if end.commit)
+            for txn, ends in self.ends.items()
+            if any(end.commit for end in ends)
+        }
 
     def read_at(self, isolation: Isolation) -> dict[TopicPartition, PartitionIndex]:
         """Return what was read at an isolation level."""
@@ -170,9 +180,7 @@ class HistoryIndex:
 
     def is_void(self, send: Send) -> bool:
         """Tell whether no read_committed consumer may read the record."""
-        return send.outcome is Outcome.FAILED or (
-            send.txn is not None and self.state(send.txn) is TransactionState.ABORTED
-        )
+        return send.outcome is Outcome.FAILED or send.txn in self.aborted
 
     def writers(self, topic: str, value: str, partition: int, offset: int) -> Sequence[Send]:
         """Return the sends that can have written the record at an offset."""

@@ -23,11 +23,23 @@ def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
                 continue
             for offset, (value, poll) in read.reads.items():
                 writers = index.writers(topic, value, partition, offset)
+                if len(writers) == 1 and _is_fine(index, isolation, writers[0], poll):
+                    continue
                 place = f"{topic}-{partition}@{offset}"
                 if not writers:
                     yield Anomaly(AnomalyKind.UNSENT, f"{place}: nobody sent {value!r}", (poll,))
                     continue
                 yield from _visible(index, isolation, place, writers[0], list(writers), poll)
+
+
+def _is_fine(index: HistoryIndex, isolation: Isolation, send: Send, poll: Poll) -> bool:
+    """Tell quickly that a read is none of these anomalies, as most are."""
+    if send.outcome is Outcome.FAILED:
+        return False
+    if isolation is Isolation.READ_UNCOMMITTED or send.txn is None:
+        return True
+    called = index.commit_called.get(send.txn)
+    return send.txn not in index.aborted and (called is None or poll.end >= called)
 
 
 def _visible(
@@ -49,8 +61,9 @@ def _visible(
             AnomalyKind.ABORTED_READ, message, (send, *index.ends.get(send.txn or "", ()), poll)
         )
     elif len(writers) == 1 and send.txn is not None:
-        ends = [end for end in index.ends.get(send.txn, ()) if end.commit]
-        if ends and poll.end < min(end.start for end in ends):
+        called = index.commit_called.get(send.txn)
+        if called is not None and poll.end < called:
+            ends = [end for end in index.ends[send.txn] if end.commit]
             message = (
                 f"{place}: {send.value!r} was read before the commit of transaction {send.txn} "
                 "was called"
