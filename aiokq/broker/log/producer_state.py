@@ -152,6 +152,10 @@ class ProducerState:
         """Return the entry of a producer id; None if it is unknown."""
         return self._entries.get(producer_id)
 
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has an open transaction in the partition, in any epoch."""
+        return producer_id in self._open
+
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has an open transaction in the partition, in this epoch."""
         # hot: benchmarks/raw_load.py

@@ -78,6 +78,10 @@ class MarkerLog(Protocol):
         """
         ...
 
+    def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
+        """Whether a producer has an open transaction in a partition, as far as is known here."""
+        ...
+
 
 class TransactionLog(Protocol):
     """The part of the coordinator runtime that writes to `__transaction_state`."""
@@ -175,6 +179,8 @@ class _Completion:
         self._pending: dict[TopicPartition, WrittenMarker | None]
         self._pending = dict.fromkeys(sorted(self._metadata.partitions))
         """The partitions whose marker is not committed, with the marker where one is written."""
+        self._refused: set[TopicPartition] = set()
+        """The partitions of which a refusal was logged."""
 
     @property
     def transactional_id(self) -> str:
@@ -229,8 +235,24 @@ class _Completion:
                 appended = self._markers.write(
                     partition, metadata.producer, marker, metadata.client_version
                 )
-            except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
-                # A later marker or batch of the producer is in the partition, so that this
+            except TransactionCoordinatorFenced as error:
+                if self._markers.is_open(partition, metadata.producer_id):
+                    # A marker of an administrator had a larger coordinator epoch. The transaction
+                    # must not be called complete while it is open in a partition.
+                    if partition not in self._refused:
+                        self._refused.add(partition)
+                        logger.error(
+                            "transaction marker is refused, and the transaction stays open until "
+                            "it is aborted with a larger coordinator epoch: partition=%s "
+                            "transactional_id=%s error=%s",
+                            partition,
+                            metadata.transactional_id,
+                            error,
+                        )
+                    continue
+                appended = None
+            except InvalidProducerEpoch as error:
+                # A later batch or marker of the producer is in the partition, so that this
                 # transaction is not open there any more.
                 logger.warning(
                     "transaction marker is not needed: partition=%s transactional_id=%s error=%s",

@@ -99,3 +99,10 @@ class LocalMarkers:
             now_ms=self._clock.timestamp_ms(),
         )
         return _Marker(found, found.leader_epoch, appended.last_offset + 1)
+
+    def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
+        """Whether a producer has an open transaction in a partition whose log is available."""
+        found = self._topics.partition(partition.topic, partition.partition)
+        if found is None or not found.is_online:
+            return False
+        return found.log.producers.has_open_transaction(producer_id)

@@ -151,15 +151,18 @@ class TransactionShard:
         if current is None:
             producer_id = _needed(spare_id)
             current = TransactionMetadata.new(transactional_id, producer_id, timeout_ms, now_ms)
+        elif current.state.is_prepared:
+            raise ConcurrentTransactions()
         elif expected is not None and not _may_be_current(expected, current):
             raise ProducerFenced(f"{transactional_id} has another producer now")
-        if current.state.is_prepared:
-            raise ConcurrentTransactions()
         if current.state is TransactionState.ONGOING:
             fenced = current.fenced(self._version(), now_ms)
             return self._decide(fenced, TransactionalProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
         expected_epoch = None if expected is None else expected.producer_epoch
-        if current.is_epoch_exhausted and expected_epoch in (None, current.producer_epoch):
+        known: tuple[int | None, ...] = (None, current.producer_epoch)
+        if current.producer_epoch > LAST_EPOCH:  # an epoch that only fences, given to nobody
+            known = (*known, current.last_epoch)
+        if current.is_epoch_exhausted and expected_epoch in known:
             after = current.id_rotated(
                 _needed(spare_id),
                 timeout_ms,
@@ -228,11 +231,14 @@ class TransactionShard:
             ProducerFenced: the producer id has another epoch.
             ConcurrentTransactions: the markers of the last transaction are still being written.
         """
+        prepared = self.transactions.get(transactional_id)
+        if prepared is not None and prepared.state.is_prepared:
+            # First, because the producer may have its next id already, which is current only when
+            # all markers are written.
+            raise ConcurrentTransactions()
         current = self._known(transactional_id, producer.producer_id)
         if current.producer_epoch != producer.producer_epoch:
             raise _fenced(producer, current)
-        if current.state.is_prepared:
-            raise ConcurrentTransactions()
         return current
 
     def _known(self, transactional_id: str, producer_id: int) -> TransactionMetadata:
@@ -325,6 +331,10 @@ class TransactionShard:
             and producer.producer_epoch == LAST_EPOCH
             and current.producer_epoch == 0
         )
+        if state.is_prepared and (
+            producer == current.producer or producer.producer_id == current.next_producer_id
+        ):
+            raise ConcurrentTransactions()  # the producer's next transaction, which began early
         if current.producer_id != producer.producer_id and not after_rotation:
             raise InvalidPidMapping(
                 f"the producer id of {transactional_id} is {current.producer_id}, not "
@@ -342,6 +352,11 @@ class TransactionShard:
                 raise _wrong_state(current, committed)
             if state.is_prepared:
                 raise ConcurrentTransactions()
+            if current.producer_epoch > LAST_EPOCH:
+                # The transaction timed out, and this epoch fenced its producer, which has noticed
+                # by aborting. No producer gets the epoch: the next one could not be fenced.
+                after = current.id_replaced(_needed(spare_id), instant.timestamp_ms)
+                return self._decide(after, after.producer)
             return Outcome(response=current.producer)
         if state is not TransactionState.ONGOING and committed:
             raise _wrong_state(current, committed)

@@ -140,6 +140,16 @@ class TransactionMetadata(NamedTuple):
             started_ms=NO_TIME,
         )
 
+    def id_replaced(self, producer_id: int, now_ms: int) -> TransactionMetadata:
+        """Return the metadata with a new producer id and epoch 0, after a complete transaction."""
+        assert self.state.is_idle
+        return self._replace(
+            producer_id=producer_id,
+            producer_epoch=0,
+            previous_producer_id=self.producer_id,
+            updated_ms=max(now_ms, self.updated_ms),
+        )
+
     def partitions_added(
         self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionMetadata:
@@ -164,6 +174,7 @@ class TransactionMetadata(NamedTuple):
         """
         changes: dict[str, int] = {}
         if client_version >= EPOCH_BUMP_VERSION:
+            assert self.producer_epoch <= LAST_EPOCH
             changes = {
                 "producer_epoch": self.producer_epoch + 1,
                 "last_epoch": self.producer_epoch,
