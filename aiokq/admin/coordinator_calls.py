@@ -1,4 +1,4 @@
-"""Requests to the coordinators of groups or transactional ids, sent concurrently and retried.
+"""Requests to the coordinators of several groups, sent concurrently and retried.
 
 The caller supplies the request and interprets the response.
 """
@@ -45,14 +45,12 @@ async def per_group(
     api: str,
     timeout: float | None,
     batched: bool = True,
-    kind: CoordinatorKind = CoordinatorKind.GROUP,
 ) -> dict[str, R | KafkaError]:
-    """Return an outcome per group or transactional id, in the order of ``groups``.
+    """Return an outcome per group, in the order of ``groups``.
 
-    Only items whose coordinator moved, is loading or did not respond are retried.
+    Only groups whose coordinator moved, is loading or did not respond are retried.
 
     Args:
-        kind: the kind of the coordinators, which says what ``groups`` has.
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         batched: whether one request takes all groups of a coordinator.
 
@@ -69,8 +67,7 @@ async def per_group(
         nodes: dict[str, int] = {}
         # A group without a coordinator delays the other groups for only a part of the timeout.
         limit = min(remaining, engine.settings.request_timeout) / 4
-        found_nodes = await find_coordinators(engine, left, timeout=limit, kind=kind)
-        for group_id, found in found_nodes.items():
+        for group_id, found in (await find_coordinators(engine, left, timeout=limit)).items():
             if isinstance(found, KafkaError):
                 outcomes[group_id] = found
             else:
@@ -88,7 +85,7 @@ async def per_group(
             for group_id in asked:
                 outcome = _outcome(answer, group_id)
                 if isinstance(outcome, (*MOVED, RequestTimeout)):
-                    engine.coordinator_failed(kind, group_id, node)
+                    engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
                 if isinstance(outcome, RequestTimeout):
                     if deadline - engine.now() > LEAST:
                         # Only this request timed out: the coordinator may answer the next one.
@@ -141,21 +138,13 @@ def may_have_been_done(error: ConnectionLost | RequestTimeout) -> bool:
 
 
 async def find_coordinators(
-    engine: ClusterEngine,
-    groups: Iterable[str],
-    *,
-    timeout: float,
-    kind: CoordinatorKind = CoordinatorKind.GROUP,
+    engine: ClusterEngine, groups: Iterable[str], *, timeout: float
 ) -> dict[str, int | KafkaError]:
-    """Look up the coordinators of groups together (KIP-699); return a node id or error by group.
-
-    Args:
-        kind: the kind of the coordinators, which says what ``groups`` has.
-    """
+    """Look up the coordinators of groups together (KIP-699); return a node id or error by group."""
     names = list(groups)
     found = await concurrently(
         engine.supervisor,
-        (engine.coordinator(kind, name, timeout=timeout) for name in names),
+        (engine.coordinator(CoordinatorKind.GROUP, name, timeout=timeout) for name in names),
         name="find coordinators",
     )
     return {
@@ -184,5 +173,5 @@ def _outcome(answer: Mapping[str, R | KafkaError] | KafkaError, group_id: str) -
     if isinstance(answer, KafkaError):
         return answer
     if group_id not in answer:
-        return CoordinatorNotAvailable(f"the coordinator's response does not have {group_id!r}")
+        return CoordinatorNotAvailable("the coordinator's response does not have the group")
     return answer[group_id]

@@ -1,1 +1,0 @@
-"""`process()`: consume, transform and produce as one coroutine, exactly once or at least once."""
