@@ -67,6 +67,8 @@ MODULES: Final = (
     "encodings.utf_16_be",
     "aiokq.broker.log.log_snapshot",
     "aiokq.broker.metadata.log.metadata_writer",
+    "aiokq.broker.metadata.earlier",
+    "aiokq.broker.metadata.earlier.private_file",
     "aiokq.broker.snapshot",
     "aiokq.broker.metadata.configs.config_changes",
     "aiokq.broker.metadata.controller.broker_configs",
