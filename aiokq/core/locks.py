@@ -15,7 +15,6 @@ import weakref
 from typing import Final
 
 from aiokq.core import forks
-from aiokq.core.regular_files import open_regular
 
 
 class _Held:
@@ -57,6 +56,8 @@ class FileLock:
             NotRegularFile, IsADirectoryError: there is a FIFO, socket, device or directory.
         """
         import fcntl  # missing on Windows, where only the client is used
+
+        from aiokq.core.regular_files import open_regular  # not loaded by clients
 
         with _held.guard:
             try:
