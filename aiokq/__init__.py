@@ -6,7 +6,7 @@
 
 Names are imported when they are first used: `import aiokq` is fast, and the broker does not load
 the client. The public API is `__all__` of this module and of the public modules `aiokq.errors`,
-`aiokq.wire`, `aiokq.metrics` and `aiokq.spark`.
+`aiokq.wire`, `aiokq.metrics`, `aiokq.spark` and `aiokq.testing`.
 """
 
 from __future__ import annotations
@@ -72,19 +72,33 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicListing,
     )
+    from aiokq.admin.transaction_listing import TransactionListings
+    from aiokq.admin.transaction_types import (
+        AbortTransactionSpec,
+        FencedProducer,
+        PartitionProducers,
+        ProducerState,
+        TransactionDescription,
+        TransactionListing,
+        TransactionState,
+    )
     from aiokq.assign.assignor import Assignor
     from aiokq.assign.model import Assignment, RebalanceProtocol, Subscription, Topology
     from aiokq.broker.embedded import EmbeddedCluster
     from aiokq.client.blocking import run_blocking
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
+    from aiokq.client.process.options import ProcessReport
+    from aiokq.client.process.outgoing import Outgoing
     from aiokq.client.registry import Registry, RegistryChange, RegistryChangeKind, RegistryWatch
     from aiokq.client.registry_tree import RegistryNode
+    from aiokq.client.standalone import process
     from aiokq.cluster.event_stream import EventStream
     from aiokq.cluster.events import (
         Assigned,
         BrokerDown,
         BrokerUp,
+        DeadLettered,
         DeliveriesFailed,
         Event,
         LeaderChanged,
@@ -93,6 +107,7 @@ if TYPE_CHECKING:
         PartitionFailed,
         PartitionRecovered,
         PartitionsAdded,
+        ProcessAborted,
         Revoked,
         Throttled,
         TopicAdded,
@@ -114,12 +129,15 @@ if TYPE_CHECKING:
         BrokerError,
         BufferFull,
         Closed,
+        CommitOutcomeUnknown,
         ConfigError,
         ConnectionLost,
         DeliveryFailed,
         KafkaError,
+        ProducerFenced,
         ProtocolError,
         RequestTimeout,
+        TransactionAborted,
         WrongLoop,
     )
     from aiokq.core.types import (
@@ -140,6 +158,7 @@ if TYPE_CHECKING:
     from aiokq.producer.producer import Producer
     from aiokq.producer.serializers import Serializer
     from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.transactions.transaction import Transaction, TransactionOutcome
 
 __all__ = [
     "__version__",
@@ -170,6 +189,12 @@ __all__ = [
     "ProducerHealth",
     "ProducerRecord",
     "Serializer",
+    "Transaction",
+    "TransactionOutcome",
+    # consume, transform, produce
+    "Outgoing",
+    "ProcessReport",
+    "process",
     # arguments and results of the consumer
     "BrokerHealth",
     "ConsumerHealth",
@@ -200,6 +225,7 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     # arguments and results of the admin client
+    "AbortTransactionSpec",
     "AlterOperation",
     "BrokerDescription",
     "BrokerLogDirs",
@@ -215,6 +241,7 @@ __all__ = [
     "FeatureMetadata",
     "FeatureUpdate",
     "FeatureUpdated",
+    "FencedProducer",
     "FinalizedVersionRange",
     "GroupDeleted",
     "GroupDescription",
@@ -238,8 +265,10 @@ __all__ = [
     "OffsetListing",
     "PartitionDescription",
     "PartitionLag",
+    "PartitionProducers",
     "PartitionReassigned",
     "PartitionsCreated",
+    "ProducerState",
     "QuorumInfo",
     "QuorumNode",
     "QuorumReplicaState",
@@ -254,6 +283,10 @@ __all__ = [
     "TopicDeleted",
     "TopicDescription",
     "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionListings",
+    "TransactionState",
     # the registry view
     "Registry",
     "RegistryChange",
@@ -264,6 +297,7 @@ __all__ = [
     "Assigned",
     "BrokerDown",
     "BrokerUp",
+    "DeadLettered",
     "DeliveriesFailed",
     "Event",
     "EventStream",
@@ -273,6 +307,7 @@ __all__ = [
     "PartitionFailed",
     "PartitionRecovered",
     "PartitionsAdded",
+    "ProcessAborted",
     "Revoked",
     "Throttled",
     "TopicAdded",
@@ -283,12 +318,15 @@ __all__ = [
     "BrokerError",
     "BufferFull",
     "Closed",
+    "CommitOutcomeUnknown",
     "ConfigError",
     "ConnectionLost",
     "DeliveryFailed",
     "KafkaError",
+    "ProducerFenced",
     "ProtocolError",
     "RequestTimeout",
+    "TransactionAborted",
     "WrongLoop",
     # modules
     "errors",
@@ -352,12 +390,25 @@ _HOMES = {
         "TopicDescription",
         "TopicListing",
     ],
+    "aiokq.admin.transaction_listing": ["TransactionListings"],
+    "aiokq.admin.transaction_types": [
+        "AbortTransactionSpec",
+        "FencedProducer",
+        "PartitionProducers",
+        "ProducerState",
+        "TransactionDescription",
+        "TransactionListing",
+        "TransactionState",
+    ],
     "aiokq.assign.assignor": ["Assignor"],
     "aiokq.assign.model": ["Assignment", "RebalanceProtocol", "Subscription", "Topology"],
     "aiokq.broker.embedded": ["EmbeddedCluster"],
     "aiokq.client.blocking": ["run_blocking"],
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
+    "aiokq.client.process.options": ["ProcessReport"],
+    "aiokq.client.process.outgoing": ["Outgoing"],
+    "aiokq.client.standalone": ["process"],
     "aiokq.client.registry": ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"],
     "aiokq.client.registry_tree": ["RegistryNode"],
     "aiokq.cluster.event_stream": ["EventStream"],
@@ -365,6 +416,7 @@ _HOMES = {
         "Assigned",
         "BrokerDown",
         "BrokerUp",
+        "DeadLettered",
         "DeliveriesFailed",
         "Event",
         "LeaderChanged",
@@ -373,6 +425,7 @@ _HOMES = {
         "PartitionFailed",
         "PartitionRecovered",
         "PartitionsAdded",
+        "ProcessAborted",
         "Revoked",
         "Throttled",
         "TopicAdded",
@@ -394,12 +447,15 @@ _HOMES = {
         "BrokerError",
         "BufferFull",
         "Closed",
+        "CommitOutcomeUnknown",
         "ConfigError",
         "ConnectionLost",
         "DeliveryFailed",
         "KafkaError",
+        "ProducerFenced",
         "ProtocolError",
         "RequestTimeout",
+        "TransactionAborted",
         "WrongLoop",
     ],
     "aiokq.core.types": [
@@ -417,6 +473,7 @@ _HOMES = {
     "aiokq.producer.interceptors": ["BatchInfo", "Interceptor", "ProducerRecord"],
     "aiokq.producer.partitioner": ["Partitioner"],
     "aiokq.producer.producer": ["Producer"],
+    "aiokq.producer.transactions.transaction": ["Transaction", "TransactionOutcome"],
     "aiokq.producer.close_report": ["CloseReport"],
     "aiokq.producer.serializers": ["Serializer"],
     "aiokq.producer.settings": ["ProducerSettings"],

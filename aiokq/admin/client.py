@@ -32,6 +32,7 @@ from aiokq.admin.placement_calls import PlacementCalls
 from aiokq.admin.records import RecordsDeleted
 from aiokq.admin.results import Results
 from aiokq.admin.topics import NewTopic, TopicCreated, TopicDeleted, TopicDescription, TopicListing
+from aiokq.admin.transaction_calls import TransactionCalls
 from aiokq.admin.values import AdminValues
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
@@ -55,8 +56,8 @@ P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
 
-class Admin(GroupCalls, PlacementCalls, ControllerCalls):
-    """Manage topics, partitions, configs, offsets, records and consumer groups of a cluster.
+class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
+    """Manage topics, configs, offsets, records, groups and transactions of a cluster.
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
     `cluster.admin()` uses the connections of the `Cluster`. A call about several items returns

@@ -1,4 +1,4 @@
-"""Requests to the coordinators of several groups, sent concurrently and retried.
+"""Requests to the coordinators of groups or transactional ids, sent concurrently and retried.
 
 The caller supplies the request and interprets the response.
 """
@@ -45,12 +45,14 @@ async def per_group(
     api: str,
     timeout: float | None,
     batched: bool = True,
+    kind: CoordinatorKind = CoordinatorKind.GROUP,
 ) -> dict[str, R | KafkaError]:
-    """Return an outcome per group, in the order of ``groups``.
+    """Return an outcome per group or transactional id, in the order of ``groups``.
 
-    Only groups whose coordinator moved, is loading or did not respond are retried.
+    Only items whose coordinator moved, is loading or did not respond are retried.
 
     Args:
+        kind: the kind of the coordinators, which says what ``groups`` has.
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         batched: whether one request takes all groups of a coordinator.
 
@@ -67,7 +69,8 @@ async def per_group(
         nodes: dict[str, int] = {}
         # A group without a coordinator delays the other groups for only a part of the timeout.
         limit = min(remaining, engine.settings.request_timeout) / 4
-        for group_id, found in (await find_coordinators(engine, left, timeout=limit)).items():
+        found_nodes = await find_coordinators(engine, left, timeout=limit, kind=kind)
+        for group_id, found in found_nodes.items():
             if isinstance(found, KafkaError):
                 outcomes[group_id] = found
             else:
@@ -85,7 +88,7 @@ async def per_group(
             for group_id in asked:
                 outcome = _outcome(answer, group_id)
                 if isinstance(outcome, (*MOVED, RequestTimeout)):
-                    engine.coordinator_failed(CoordinatorKind.GROUP, group_id, node)
+                    engine.coordinator_failed(kind, group_id, node)
                 if isinstance(outcome, RequestTimeout):
                     if deadline - engine.now() > LEAST:
                         # Only this request timed out: the coordinator may answer the next one.
@@ -138,13 +141,21 @@ def may_have_been_done(error: ConnectionLost | RequestTimeout) -> bool:
 
 
 async def find_coordinators(
-    engine: ClusterEngine, groups: Iterable[str], *, timeout: float
+    engine: ClusterEngine,
+    groups: Iterable[str],
+    *,
+    timeout: float,
+    kind: CoordinatorKind = CoordinatorKind.GROUP,
 ) -> dict[str, int | KafkaError]:
-    """Look up the coordinators of groups together (KIP-699); return a node id or error by group."""
+    """Look up the coordinators of groups together (KIP-699); return a node id or error by group.
+
+    Args:
+        kind: the kind of the coordinators, which says what ``groups`` has.
+    """
     names = list(groups)
     found = await concurrently(
         engine.supervisor,
-        (engine.coordinator(CoordinatorKind.GROUP, name, timeout=timeout) for name in names),
+        (engine.coordinator(kind, name, timeout=timeout) for name in names),
         name="find coordinators",
     )
     return {
@@ -173,5 +184,5 @@ def _outcome(answer: Mapping[str, R | KafkaError] | KafkaError, group_id: str) -
     if isinstance(answer, KafkaError):
         return answer
     if group_id not in answer:
-        return CoordinatorNotAvailable("the coordinator's response does not have the group")
+        return CoordinatorNotAvailable(f"the coordinator's response does not have {group_id!r}")
     return answer[group_id]

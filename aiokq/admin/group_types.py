@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from enum import StrEnum
-from typing import Self
 
+from aiokq.admin.kafka_names import KafkaName
 from aiokq.cluster.metadata import BrokerInfo, frozen_map
-from aiokq.core.errors import ConfigError, KafkaError
+from aiokq.core.errors import KafkaError
 from aiokq.core.frozen import frozen
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
 
@@ -29,30 +28,7 @@ __all__ = [
 ]
 
 
-class _Name(StrEnum):
-    """Kafka's names, looked up case-insensitively."""
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Return the member of that name; UNKNOWN for a name of a newer broker."""
-        by_name = {member.value.lower(): member for member in cls}
-        return by_name.get(text.lower()) or cls("Unknown")
-
-    @classmethod
-    def wanted(cls, text: str) -> Self:
-        """Return the member of that name, for a filter.
-
-        Raises:
-            ConfigError: there is no such member.
-        """
-        found = cls.of(text)
-        if found.value == "Unknown":
-            known = ", ".join(member.value for member in cls if member.value != "Unknown")
-            raise ConfigError(f"{text!r} is not one of {known}")
-        return found
-
-
-class GroupState(_Name):
+class GroupState(KafkaName):
     """The state of a group; the classic protocol has the first five."""
 
     EMPTY = "Empty"
@@ -68,7 +44,7 @@ class GroupState(_Name):
     UNKNOWN = "Unknown"
 
 
-class GroupType(_Name):
+class GroupType(KafkaName):
     """The type of a group, by the protocol of its members."""
 
     CLASSIC = "Classic"

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal
 
+from aiokq.admin.leader_calls import per_partition
 from aiokq.admin.results import Results, results_of
-from aiokq.admin.retrying import per_item, timeout_ms
-from aiokq.cluster.concurrently import concurrently
+from aiokq.admin.retrying import timeout_ms
 from aiokq.cluster.engine import ClusterEngine
-from aiokq.cluster.offsets import no_such_partition
 from aiokq.core import limits
-from aiokq.core.errors import ConfigError, KafkaError, LeaderNotAvailable, error_for
+from aiokq.core.errors import ConfigError, KafkaError, error_for
 from aiokq.core.frozen import frozen
 from aiokq.core.types import TopicPartition
 from aiokq.wire.delete_records import (
@@ -54,54 +53,11 @@ async def delete_records(
             limits.offset(offset, f"{tp}: offset (or 'latest')", error=ConfigError)
         wanted[TopicPartition.of(tp)] = HIGH_WATERMARK if isinstance(offset, str) else offset
 
-    async def attempt(left: Mapping[TopicPartition, int], remaining: float) -> Outcomes:
-        outcomes: Outcomes = {}
-        by_leader = await _by_leader(engine, left, outcomes, remaining)
-        answers = await concurrently(
-            engine.supervisor,
-            (_ask(engine, node, asked, remaining) for node, asked in by_leader.items()),
-            name="delete records",
-        )
-        for asked, answer in zip(by_leader.values(), answers, strict=True):
-            if isinstance(answer, KafkaError):
-                outcomes.update(dict.fromkeys(asked, answer))
-            else:
-                outcomes.update(answer)
-        return outcomes
+    async def ask(node_id: int, asked: Mapping[TopicPartition, int], remaining: float) -> Outcomes:
+        return await _ask(engine, node_id, asked, remaining)
 
-    found = await per_item(engine, wanted, attempt, api="DeleteRecords", timeout=timeout, final=())
+    found = await per_partition(engine, wanted, ask, api="DeleteRecords", timeout=timeout)
     return results_of(found, lambda tp, error: RecordsDeleted(tp, error=error))
-
-
-async def _by_leader(
-    engine: ClusterEngine,
-    partitions: Mapping[TopicPartition, int],
-    outcomes: Outcomes,
-    remaining: float,
-) -> dict[int, dict[TopicPartition, int]]:
-    """Return the partitions by leader; put the errors of other partitions into `outcomes`."""
-    topics = sorted({tp.topic for tp in partitions})
-    # The lookup of a topic that does not exist takes only a part of the timeout.
-    wait = min(remaining, engine.settings.request_timeout) / 2
-    infos = await concurrently(
-        engine.supervisor,
-        (engine.topic(topic, timeout=wait, create=False) for topic in topics),
-        name="delete records",
-    )
-    known = dict(zip(topics, infos, strict=True))
-    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for tp, offset in partitions.items():
-        info = known[tp.topic]
-        if isinstance(info, KafkaError):
-            info.retriable = False
-            outcomes[tp] = info
-        elif tp.partition not in info.partitions:
-            outcomes[tp] = no_such_partition(tp, len(info.partitions))
-        elif (node := engine.leader_node(tp)) is None:
-            outcomes[tp] = LeaderNotAvailable(topic_partition=tp)
-        else:
-            by_leader[node.node_id][tp] = offset
-    return by_leader
 
 
 async def _ask(
@@ -123,10 +79,7 @@ async def _ask(
         for answer in topic.partitions:
             tp = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
-                error = error_for(answer.error_code, api="DeleteRecords", topic_partition=tp)
-                if error.refresh_metadata:
-                    engine.partition_failed(tp, error)
-                outcomes[tp] = error
+                outcomes[tp] = error_for(answer.error_code, api="DeleteRecords", topic_partition=tp)
             else:
                 outcomes[tp] = RecordsDeleted(tp, answer.low_watermark)
     return outcomes

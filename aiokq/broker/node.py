@@ -16,6 +16,12 @@ from aiokq.broker.config.dynamic_settings import DynamicSettings
 from aiokq.broker.config.listeners import Listeners
 from aiokq.broker.config.roles import voter_address
 from aiokq.broker.coordinator.group.coordinator import GroupCoordinator
+from aiokq.broker.coordinator.transaction.coordinator import (
+    TRANSACTIONS_TOPIC,
+    TransactionCoordinator,
+)
+from aiokq.broker.coordinator.transaction.markers import LocalMarkers
+from aiokq.broker.coordinator.transaction.transaction_recovery import TransactionRecovery
 from aiokq.broker.directory_failures import DirectoryFailures
 from aiokq.broker.dispatch import Dispatcher
 from aiokq.broker.endpoint import BrokerEndpoint
@@ -27,6 +33,7 @@ from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.file_deletion import FileDeletion
 from aiokq.broker.log.retention import KAFKA_POLICIES, RetentionPolicy
 from aiokq.broker.maintenance import CleanerJobs, Maintenance, jobs
+from aiokq.broker.metadata.image.features import TRANSACTION_VERSION
 from aiokq.broker.metadata.start.metadata_start import NodeRegistration
 from aiokq.broker.node_areas import NodeCluster, NodeConfigs, NodeHost, NodeLogs, NodeQuorum
 from aiokq.broker.replica.purgatory import FetchPurgatory
@@ -117,6 +124,8 @@ class BrokerNode:
         self._storage: Storage | None = None
         self._dispatcher: Dispatcher | None = None
         self._group_coordinator: GroupCoordinator | None = None
+        self._transaction_coordinator: TransactionCoordinator | None = None
+        self._transaction_recovery: TransactionRecovery | None = None
         self._supervisor = Supervisor("broker", on_failure=self._fail)
         self.background = BackgroundWork(
             self.counters, environment.clock.monotonic, fatal=self._fail
@@ -219,6 +228,17 @@ class BrokerNode:
         return self._group_coordinator
 
     @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        """The coordinator of transactions.
+
+        Raises:
+            Closed: the node is not open.
+        """
+        if self._transaction_coordinator is None:
+            raise Closed("this broker is not running")
+        return self._transaction_coordinator
+
+    @property
     def group_configs(self) -> GroupConfigs:
         return self.storage.group_configs
 
@@ -238,7 +258,7 @@ class BrokerNode:
         """
         await self._open()
         try:
-            await self.storage.publisher.recover()
+            await self._recover()
         except BaseException:
             await shielded(self.close(), name="close the broker that did not open")
             raise
@@ -281,7 +301,24 @@ class BrokerNode:
                 on_failure=self._fail,
             )
             self.leadership_listeners.append(self._group_coordinator)
+            self._transaction_coordinator = TransactionCoordinator(
+                settings=self.settings,
+                version=self._transaction_version,
+                next_producer_id=self.producer_ids.next,
+                markers=self._markers(),
+                environment=self.environment,
+                topics=self.topics,
+                create_topic=self.metadata.create_topic,
+                live_brokers=lambda: len(self._racks()),
+                cold_reads=self.cold_reads,
+                counters=self.counters,
+                background=self.background,
+                on_failure=self._fail,
+            )
+            self.leadership_listeners.append(self._transaction_coordinator)
+            self._watch_transactions(self._transaction_coordinator)
             await self._group_coordinator.start()
+            await self._transaction_coordinator.start()
             self._dispatcher = Dispatcher(self._areas(), self.gate, self.counters)
             self._start_jobs()
         except BaseException:
@@ -290,6 +327,42 @@ class BrokerNode:
         self.counters.name = str(self.node_id)
         self.counters.fetches_waiting.add_source(self.purgatory.__len__)
         StorageGauges(lambda: self._storage).add_to(self.counters)
+
+    def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
+        """Have open transactions in logs that were not closed cleanly compared from now on.
+
+        Logs that are open already are clean.
+        """
+        self._transaction_recovery = TransactionRecovery(
+            was_clean=self.storage.directories.was_clean,
+            coordinator=coordinator,
+            own_topic=TRANSACTIONS_TOPIC,
+            markers=self._markers(),
+            spawn=lambda work, name: self._supervisor.spawn(work, name=name),
+            background=self.background,
+            counter=self.counters.transactions_recovered,
+        )
+        self.leadership_listeners.append(self._transaction_recovery)
+
+    async def _recover(self) -> None:
+        """Recover the logs that were not closed cleanly, and their open transactions.
+
+        The transactions are waited for at most `RECOVERY_MOMENT` seconds, because the coordinator
+        may be unable to load its log. Until they are compared, their producers are refused.
+
+        Raises:
+            KafkaStorage: see `open`.
+        """
+        await self.storage.publisher.recover()
+        if self._transaction_recovery is not None:
+            await self._transaction_recovery.finished(RECOVERY_MOMENT)
+
+    def _markers(self) -> LocalMarkers:
+        return LocalMarkers(self.topics, self.group_coordinator, self.environment.clock)
+
+    def _transaction_version(self) -> int:
+        """Return the finalized level of ``transaction.version``."""
+        return self.storage.publisher.features.get(TRANSACTION_VERSION, 0)
 
     def _registration(self) -> NodeRegistration:
         """Return what the node registers in the metadata; the ports must be bound.
@@ -339,6 +412,8 @@ class BrokerNode:
             topics=self.topics,
             changes=self.metadata,
             groups=self.group_coordinator,
+            transactions=self.transaction_coordinator,
+            markers=self._markers(),
             logs=NodeLogs(
                 self.purgatory,
                 self.cold_reads,
@@ -374,7 +449,7 @@ class BrokerNode:
                 max_frame_bytes=self.gate.frame_limit(SessionState.READY),
             )
             await self._open()
-            recovery = self._supervisor.spawn(self.storage.publisher.recover(), name="recover logs")
+            recovery = self._supervisor.spawn(self._recover(), name="recover logs")
             await asyncio.wait([recovery], timeout=RECOVERY_MOMENT)
             if recovery.done():
                 recovery.result()
@@ -437,6 +512,8 @@ class BrokerNode:
         self.purgatory.close()
         if self._group_coordinator is not None:
             self._group_coordinator.stop()  # ends pending joins, which may wait for minutes
+        if self._transaction_coordinator is not None:
+            self._transaction_coordinator.stop()
         try:
             await self.servers.close()
         finally:
@@ -450,6 +527,8 @@ class BrokerNode:
         if self._deletion is not None:
             self._deletion.stop()
         await self._supervisor.close()
+        if self._transaction_coordinator is not None:
+            await self._transaction_coordinator.close()
         if self._group_coordinator is not None:
             await self._group_coordinator.close()
         if self._storage is not None:

@@ -103,6 +103,7 @@ _ALTER_CLUSTER_CONFIGS: Final = Permission(
     _O.ALTER_CONFIGS, ResourceType.CLUSTER, ClusterAuthorization
 )
 _FOLLOW: Final = Permission(_O.CLUSTER_ACTION, ResourceType.CLUSTER, TopicAuthorization)
+_CLUSTER_ACTION: Final = Permission(_O.CLUSTER_ACTION, ResourceType.CLUSTER, ClusterAuthorization)
 _IDEMPOTENT_WRITE: Final = Permission(
     _O.IDEMPOTENT_WRITE, ResourceType.CLUSTER, ClusterAuthorization
 )
@@ -144,6 +145,12 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A follower needs CLUSTER_ACTION, which covers all topics. Without it, each topic needs
     # DESCRIBE.
     23: (_FOLLOW, _DESCRIBE_TOPIC),
+    24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC),
+    25: (_WRITE_TRANSACTIONAL, _READ_GROUP),
+    26: (_WRITE_TRANSACTIONAL,),
+    # A coordinator needs CLUSTER_ACTION, an administrator ALTER.
+    27: (_ALTER_CLUSTER, _CLUSTER_ACTION),
+    28: (_WRITE_TRANSACTIONAL, _READ_GROUP, _READ_TOPIC),
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),
     33: (_ALTER_CLUSTER_CONFIGS, _ALTER_TOPIC_CONFIGS, _ALTER_GROUP_CONFIGS),
     35: (_DESCRIBE_CLUSTER,),
@@ -158,7 +165,10 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     57: (_ALTER_CLUSTER,),
     # The list of brokers needs no permission; the bit field of operations needs DESCRIBE.
     60: (_DESCRIBE_CLUSTER,),
+    61: (_READ_TOPIC,),
     64: (_ALTER_CLUSTER,),
+    65: (_DESCRIBE_TRANSACTIONAL, _DESCRIBE_TOPIC),
+    66: (_DESCRIBE_TRANSACTIONAL,),
     68: (_READ_GROUP, _DESCRIBE_TOPIC),
     69: (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     74: (_CLUSTER_CONFIGS,),

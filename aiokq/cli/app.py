@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO, cast
 import typer
 
 from aiokq._version import __version__
+from aiokq.cli.check import check
 from aiokq.cli.cluster import cluster
 from aiokq.cli.consume import consume
 from aiokq.cli.doctor import doctor
@@ -39,6 +40,7 @@ from aiokq.cli.session import Session, Terminated
 from aiokq.cli.spark import spark
 from aiokq.cli.storage import storage
 from aiokq.cli.topics import topics
+from aiokq.cli.transactions import transactions
 from aiokq.core.errors import KafkaError
 from aiokq.core.nearest_name import nearest_name
 
@@ -147,6 +149,7 @@ app.command(
     )
 )(consume)
 app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="transactions")
 app.command(
     epilog=examples(
         "aiokq offsets orders",
@@ -174,6 +177,7 @@ app.add_typer(cluster, name="cluster")
 app.command("log-dirs", epilog=examples("aiokq log-dirs", "aiokq log-dirs --partitions --json"))(
     log_dirs
 )
+app.command(epilog=examples("aiokq check history.jsonl", "aiokq check history.jsonl --json"))(check)
 app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(doctor)
 
 

@@ -64,6 +64,7 @@ AtPath = Annotated[
         "aiokq log dump kafka-data/orders-0/00000000000000000000.log --records",
         "aiokq log dump kafka-data --only epochs --only checkpoint --json | jq .",
         "aiokq log dump kafka-data/__cluster_metadata-0 --records",
+        "aiokq log dump kafka-data/__transaction_state-0 --records",
     )
 )
 def dump(
@@ -85,7 +86,8 @@ def dump(
 
     The output uses the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
     \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}. Records of the
-    metadata log and of its snapshots are shown as its --cluster-metadata-decoder does.
+    metadata log and of its snapshots are shown as its --cluster-metadata-decoder does, those of
+    __transaction_state as its --transaction-log-decoder.
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from aiokq.admin.client import Admin
     from aiokq.admin.overrides import AdminOverrides
     from aiokq.admin.settings import AdminSettings
+    from aiokq.client.process.handler_calls import Handler
+    from aiokq.client.process.options import Guarantee, OrderBy, ProcessReport
     from aiokq.client.registry import Registry
     from aiokq.cluster.overrides import ClusterOverrides
     from aiokq.cluster.settings import ClusterSettings
@@ -330,6 +332,112 @@ class Cluster:
         admin = Admin(_values=values, _engine=self._engine)
         self._admins.add(admin)
         return admin
+
+    # -- consume, transform, produce
+
+    async def process(
+        self,
+        topics: Sequence[str] | str,
+        handler: Handler,
+        *,
+        group_id: str,
+        guarantee: Guarantee = "exactly_once",
+        batch: bool = False,
+        concurrency: int = 1,
+        order_by: OrderBy = "partition",
+        output: Cluster | None = None,
+        group_instance_id: str | None = None,
+        transaction_timeout_ms: int = 10_000,
+        commit_interval_ms: int = 100,
+        max_records: int = 10_000,
+        retries: int = 0,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        dead_letter_topic: str | None = None,
+        stop: asyncio.Event | None = None,
+        consumer_settings: Mapping[str, object] | None = None,
+        producer_settings: Mapping[str, object] | None = None,
+    ) -> ProcessReport:
+        """Handle each record of topics, and write what the handler returns.
+
+        ::
+
+            async def totals(record):
+                return aiokq.Outgoing("totals", record.value, key=record.key)
+
+            await cluster.process(["orders"], totals, group_id="billing")
+
+        With ``guarantee="exactly_once"``, results and offsets are committed together, in
+        transactions. A handler may nevertheless run more than once for a record, whose earlier
+        results are then discarded: only its results are exactly once, not what else it does. The
+        call ends when it is cancelled, when `stop` is set, or on SIGTERM if the program does not
+        handle that itself; in the latter two cases after the records that are being handled.
+
+        Args:
+            topics: the topics to read.
+            handler: called with each record, or with each batch if `batch` is set; a function or a
+                coroutine function. It returns None, an `Outgoing`, or several in a list or an async
+                iterator.
+            group_id: the group whose members share the partitions, and whose offsets are committed.
+            guarantee: "exactly_once", or "at_least_once": after a failure, results may be written
+                again.
+            concurrency: handlers that run at a time.
+            order_by: which records are handled in order: those of a "partition", or of a "key".
+            output: the cluster that gets the results, only with at_least_once.
+            group_instance_id: makes the member static, and its transactional id the same after a
+                restart.
+            transaction_timeout_ms: time after which the broker aborts a transaction. After a crash,
+                `read_committed` readers wait for it. Handlers may take four fifths of it.
+            commit_interval_ms, max_records: a transaction ends after this time, or with this number
+                of records, whichever comes first; and before partitions are handed over.
+            retries: calls of the handler after it has raised, with a growing pause from
+                `retry_backoff_ms` to `retry_backoff_max_ms`.
+            dead_letter_topic: gets the records for which all calls raised, or whose results a
+                broker refused; without it, the error is raised.
+            stop: ends the call when set.
+            consumer_settings, producer_settings: further settings of the consumer and the producer.
+
+        Returns:
+            ProcessReport: the numbers of records, results, commits, aborts and dead letters.
+
+        Raises:
+            ConfigError: an option is wrong.
+            ProducerFenced: another call with the same transactional id was started.
+            RequestTimeout: handlers took longer than the transaction may.
+            CommitOutcomeUnknown: no coordinator answered whether the last transaction is committed;
+                a new call continues after it, or repeats it.
+            Exception: what the handler raised.
+        """
+        from aiokq.client.process.options import ProcessOptions, topics_of
+        from aiokq.client.process.run import run
+
+        self._engine.check_declaring()
+        return await run(
+            self.consumer,
+            (self if output is None else output).producer,
+            self._engine,
+            topics_of(topics),
+            handler,
+            ProcessOptions(
+                guarantee,
+                batch,
+                concurrency,
+                order_by,
+                transaction_timeout_ms,
+                commit_interval_ms,
+                max_records,
+                retries,
+                retry_backoff_ms,
+                retry_backoff_max_ms,
+                dead_letter_topic,
+            ),
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            same_cluster=output is None or output is self,
+            stop=stop,
+            consumer_overrides=consumer_settings or {},
+            producer_overrides=producer_settings or {},
+        )
 
     # -- low level
 

@@ -40,11 +40,12 @@ from aiokq.cluster.topic_lookup import TopicLookup
 from aiokq.cluster.values import ClusterValues
 from aiokq.cluster.watched_topics import WatchedTopics
 from aiokq.connection.backoff import Backoff
+from aiokq.connection.finalized_features import NO_FEATURES
 from aiokq.connection.network import system_environment
 from aiokq.connection.node import Node
 from aiokq.core.counters import ClientCounters
 from aiokq.core.environment import Environment
-from aiokq.core.errors import BrokerError, Closed, ConnectionLost, KafkaError
+from aiokq.core.errors import BrokerError, Closed, ConfigError, ConnectionLost, KafkaError
 from aiokq.core.outages import Outages
 from aiokq.core.supervisor import Supervisor, shielded
 from aiokq.core.types import TopicPartition
@@ -101,6 +102,7 @@ class ClusterEngine:
         self._started = False
         self._closed: asyncio.Future[None] | None = None
         self._dead = False
+        self._transactional_ids: set[str | None] = set()
         self.ending = False
         """Whether the shared Cluster is being closed, which also closes its clients."""
         clock = self.environment.clock
@@ -492,6 +494,35 @@ class ClusterEngine:
         """Return the leader of the partition; None if the partition has none or is unknown."""
         broker = self.metadata.brokers.get(self.metadata.leader(tp))
         return None if broker is None else self.nodes.get(broker)
+
+    def claim_transactional_id(self, transactional_id: str) -> None:
+        """Reserve a transactional id for one producer of this cluster object.
+
+        Raises:
+            ConfigError: another open producer of this object has the id, which would be fenced.
+        """
+        if transactional_id in self._transactional_ids:
+            raise ConfigError(
+                f"this Cluster has an open producer with transactional_id={transactional_id!r}: "
+                "close it first, or give this one another id"
+            )
+        self._transactional_ids.add(transactional_id)
+
+    def release_transactional_id(self, transactional_id: str | None) -> None:
+        """Allow another producer to have the transactional id."""
+        self._transactional_ids.discard(transactional_id)
+
+    def finalized_level(self, feature: str) -> int:
+        """Return the level of a feature, as the broker with the newest knowledge has named it.
+
+        0 if the feature is off, or if no broker was connected yet.
+        """
+        newest = max(
+            (node.finalized_features for node in self.nodes),
+            key=lambda features: features.epoch,
+            default=NO_FEATURES,
+        )
+        return newest.levels.get(feature, 0)
 
     async def request(
         self, message: Request[R], *, node: int | Target = ANY, timeout: float | None = None

@@ -1,8 +1,8 @@
 """The typed events of a cluster, and the key under which the latest event is kept.
 
 Each event type has one source: events about brokers, topics and partitions come from the reducer,
-Throttled from the nodes, LoopStalled from the watchdog, DeliveriesFailed from the producer, and
-group events from the consumer's group.
+Throttled from the nodes, LoopStalled from the watchdog, DeliveriesFailed from the producer,
+ProcessAborted and DeadLettered from `process()`, and group events from the consumer's group.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = [
     "Assigned",
     "BrokerDown",
     "BrokerUp",
+    "DeadLettered",
     "DeliveriesFailed",
     "Event",
     "EventKey",
@@ -30,6 +31,7 @@ __all__ = [
     "PartitionFailed",
     "PartitionRecovered",
     "PartitionsAdded",
+    "ProcessAborted",
     "Revoked",
     "Throttled",
     "TopicAdded",
@@ -203,6 +205,34 @@ class DeliveriesFailed(Event):
     @property
     def key(self) -> EventKey:
         return EventKey("deliveries", self.client_id)
+
+
+@frozen
+class ProcessAborted(Event):
+    """`process()` discarded the results since its last commit, and handles the records again."""
+
+    group_id: str
+    records: int
+    error: str
+    timestamp_ms: int
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("process", self.group_id)
+
+
+@frozen
+class DeadLettered(_PartitionEvent):
+    """`process()` committed a record, or a batch, to a dead-letter topic."""
+
+    offset: int
+    group_id: str
+    dead_letter_topic: str
+    error: str
+
+    @property
+    def key(self) -> EventKey:
+        return EventKey("dead letter", (self.group_id, self.topic_partition))
 
 
 def member_key(group_id: str, member_id: str) -> EventKey:

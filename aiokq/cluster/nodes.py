@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from aiokq.cluster.addresses import BootstrapAddress
 from aiokq.cluster.metadata import BrokerInfo
@@ -35,6 +35,11 @@ class Nodes:
             node = self._make(broker.node_id, broker.host, broker.port)
             self._nodes[broker.node_id] = node
         return node
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield all nodes, bootstrap addresses included."""
+        yield from self._nodes.values()
+        yield from self._seeds.values()
 
     def known(self, node_id: int) -> Node | None:
         """Return the node with this id; None if it was never used."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from aiokq.connection.finalized_features import NO_FEATURES
 from aiokq.connection.framing import SIZE_BYTES, FrameReader
 from aiokq.connection.lazy_timer import LazyTimer
 from aiokq.connection.protocol import ClientProtocol
@@ -59,6 +60,7 @@ class Connection:
     Attributes:
         name: node id, or "host:port" before the id is known; for errors and logs.
         api_versions: the broker's (oldest, newest) version of each API key.
+        finalized_features: the levels that the broker named when the connection was made.
         error: the error that ended the connection, `Closed` if this client closed it; `None` while
             the connection is open.
         last_used: the loop's time of the last request or response.
@@ -95,6 +97,7 @@ class Connection:
         self._end: asyncio.TimerHandle | None = None
         self.name = name
         self.api_versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features = NO_FEATURES
         self.error: KafkaError | None = None
         self.last_used = self._loop.time()
         self.transport = FrameTransport(self, FrameReader(options.max_frame_bytes, pool=pool))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiokq.connection.connection import Connection
+from aiokq.connection.finalized_features import FinalizedFeatures
 from aiokq.connection.security import tls_error
 from aiokq.core.errors import (
     AuthenticationFailed,
@@ -170,6 +171,10 @@ async def _negotiate(connection: Connection) -> None:
     connection.api_versions = {
         api.api_key: (api.min_version, api.max_version) for api in response.api_keys
     }
+    connection.finalized_features = FinalizedFeatures(
+        response.finalized_features_epoch,
+        {feature.name: feature.max_version_level for feature in response.finalized_features},
+    )
 
 
 async def _ask_versions(

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from aiokq.connection.backoff import Backoff
+from aiokq.connection.finalized_features import NO_FEATURES
 from aiokq.connection.frame_pool import FramePool
 from aiokq.connection.handshake import ClosedOnApiVersions, open_connection, too_old
 from aiokq.connection.lazy_connection import DedicatedConnection, LazyConnection
@@ -105,6 +106,7 @@ class Node:
 
     Attributes:
         last_error: error of the last failed attempt or lost connection; `None` after a success.
+        finalized_features: the newest levels that the broker has named.
         throttle_until: the loop's time until which the broker throttles the client.
     """
 
@@ -131,6 +133,7 @@ class Node:
         self.state: ObservableMap[int, NodeState] = ObservableMap() if state is None else state
         self.last_error: KafkaError | None = None
         self.throttle_until = 0.0
+        self.finalized_features = NO_FEATURES
         self._options = options
         self._environment = environment
         self._counters = counters
@@ -430,6 +433,8 @@ class Node:
         self._retry_at = 0.0
         self._closed_on_api_versions = 0
         self.last_error = None
+        if connection.finalized_features.epoch >= self.finalized_features.epoch:
+            self.finalized_features = connection.finalized_features
         self._open[connection] = None
         self._counters.connections_opened += 1
         self._counters.connections.value += 1

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aiokq.cluster.offsets import IsolationLevel, OffsetSpec, list_offsets, offset_spec
-from aiokq.consumer.subscription import Partition, checked_partition, checked_topic
+from aiokq.cluster.partition_arguments import checked_partition, checked_topic
+from aiokq.consumer.subscription import Partition
 from aiokq.consumer.time_limit import TimeLimit
 from aiokq.core import limits
 from aiokq.core.errors import ConfigError, KafkaError, RequestTimeout

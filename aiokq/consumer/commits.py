@@ -11,12 +11,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiokq.consumer.commit_queue import CommitQueue, CommitTurn
-from aiokq.consumer.subscription import checked_partition
-from aiokq.core import limits
 from aiokq.core.errors import (
     Closed,
     CommitFailed,
-    ConfigError,
     KafkaError,
     RequestTimeout,
     UnknownMemberId,
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from aiokq.core.outages import Outages
     from aiokq.group.offsets import GroupOffsets
 
-__all__ = ["Commits", "checked_offsets"]
+__all__ = ["Commits"]
 
 logger = logging.getLogger("aiokq.consumer")
 
@@ -107,7 +104,7 @@ class Commits:
         """Return the offset up to which a partition's records are finished; -1 if unknown."""
         if self._acks is not None:
             first = self._acks.first_open(state.tp)
-            return state.position if first is None else first
+            return state.settled_position if first is None else first
         return state.source.finished(state)
 
     def in_work(self, state: PartitionState, by: asyncio.Task[Any] | None = None) -> bool:
@@ -146,7 +143,7 @@ class Commits:
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
-            offsets = ((state, state.position) for state in self._positions)
+            offsets = ((state, state.settled_position) for state in self._positions)
         gone = {tp: gone.behind for tp, gone in self._gone.items() if self._is_gone(tp)}
         return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
@@ -374,37 +371,15 @@ class Commits:
         self._outages.ended(TROUBLE, self._settings.group_id)
 
 
-def checked_offsets(
-    offsets: Mapping[P, int | OffsetAndMetadata],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that a user gave, validated and converted.
-
-    Raises:
-        TypeError: a key is not a partition, or a value is not an offset.
-        ConfigError: an offset or a leader epoch is out of range.
-    """
-    checked = {}
-    for partition, offset in offsets.items():
-        tp = checked_partition(partition)
-        wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if not isinstance(wanted, OffsetAndMetadata) or isinstance(offset, bool):
-            raise TypeError(f"an offset must be an int or an OffsetAndMetadata, not {offset!r}")
-        limits.offset(wanted.offset, f"offset of {tp}", error=ConfigError)
-        if wanted.leader_epoch is not None:
-            limits.count(wanted.leader_epoch, f"leader_epoch of {tp}", -1, error=ConfigError)
-        checked[tp] = wanted
-    return checked
-
-
 def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
     """Return the offset with the leader epoch of the record before it, if the epoch is known."""
     epoch = -1
-    if state.chunks:
+    if state.fetch_offset == offset:
+        epoch = state.fetch_epoch
+    elif state.chunks:
         cursor = state.chunks[0].cursor
         if cursor.position == offset:
             epoch = cursor.leader_epoch
-    elif state.fetch_offset == offset:
-        epoch = state.fetch_epoch
     return OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.loop_binding import refuse_pickling
+from aiokq.cluster.partition_arguments import checked_partition
 from aiokq.consumer.batch import RecordBatch
 from aiokq.consumer.consumer_coordinator import ConsumerCoordinator
 from aiokq.consumer.health import ConsumerHealth
@@ -21,7 +22,7 @@ from aiokq.consumer.lifecycle import CLOSE_WITHIN, ConsumerLifecycle
 from aiokq.consumer.positions import PartitionState, Start
 from aiokq.consumer.reader import BatchStream
 from aiokq.consumer.streams import Stream
-from aiokq.consumer.subscription import Mode, Partition, Subscription, checked_partition
+from aiokq.consumer.subscription import Mode, Partition, Subscription
 from aiokq.consumer.values import ConsumerValues
 from aiokq.core import limits
 from aiokq.core.errors import ConfigError
@@ -465,7 +466,7 @@ class Consumer:
         limits.optional_seconds(timeout)
         (state,) = self._states([partition])
         await self._pipeline.await_positions([state], timeout)
-        return state.position
+        return state.settled_position
 
     # -- committed offsets
 
@@ -565,6 +566,30 @@ class Consumer:
             ConfigError: there is no `group_id`.
         """
         return self._group_of("group_metadata()").metadata
+
+    def offsets_for_transaction(
+        self,
+    ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """Return what `commit()` would commit, and the member: for `Transaction.send_offsets`.
+
+        Raises:
+            ConfigError: there is no `group_id`; `enable_auto_commit` is on, so that offsets would
+                also be committed outside of the transaction; or the consumer is read in several
+                streams without ``ack_mode="explicit"``, so that it is not known which records
+                belong to the transaction.
+        """
+        group = self._group_of("offsets_for_transaction()")
+        if self._settings.auto_commit:
+            raise ConfigError(
+                "the consumer commits automatically, also outside of the transaction: create it "
+                "with enable_auto_commit=False"
+            )
+        if self._sources.split and self._settings.ack_mode != "explicit":
+            raise ConfigError(
+                "the consumer is read in several streams: create it with ack_mode='explicit', and "
+                "acknowledge the records that belong to the transaction"
+            )
+        return group.commits.handed_over(), group.metadata
 
     # -- progress
 

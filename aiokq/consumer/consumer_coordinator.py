@@ -12,8 +12,9 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokq.cluster.metadata import ZERO_ID
+from aiokq.cluster.partition_arguments import checked_offsets
 from aiokq.consumer.acknowledgements import Acknowledgements
-from aiokq.consumer.commits import Commits, checked_offsets
+from aiokq.consumer.commits import Commits
 from aiokq.consumer.health import GroupHealth
 from aiokq.consumer.membership import Member
 from aiokq.consumer.poll_interval import PollIntervalMonitor

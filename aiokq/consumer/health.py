@@ -127,7 +127,7 @@ def partition_health(
     if state.paused and state.stage is Stage.FETCHING:
         name = "paused"
     return PartitionHealth(
-        position=state.position if state.position >= 0 else None,
+        position=position if (position := state.settled_position) >= 0 else None,
         lag=state.lag(committed_only=committed_only),
         state=name,
         node=state.node if state.node >= 0 else None,

@@ -12,8 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from aiokq.cluster.metadata import NO_LEADER, ZERO_ID
-from aiokq.consumer.subscription import Partition, checked_partition
-from aiokq.core.errors import ConfigError, copy_error
+from aiokq.cluster.partition_arguments import checked_partition
+from aiokq.consumer.subscription import Partition
+from aiokq.core.errors import ConfigError, KafkaError, copy_error
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch_progress import TakenChunk
     from aiokq.consumer.buffers import Chunk
     from aiokq.consumer.record_source import RecordSource
-    from aiokq.core.errors import KafkaError
 
 __all__ = ["PartitionState", "Positions", "Stage", "Start"]
 
@@ -161,6 +161,25 @@ class PartitionState:
         return self.chunks[0].cursor.position if self.chunks else self.fetch_offset
 
     @property
+    def settled_position(self) -> int:
+        """The position, past the buffered data if that has no record to deliver; -1 while unknown.
+
+        Markers of transactions are never delivered, and aborted records not to a reader of
+        committed records. The reader passes them when it asks for the next record. A reader that
+        has all records may not ask, and without this its lag would stay above 0.
+        """
+        position = self.position
+        if not self.chunks or position < self.chunks[0].cursor.position:
+            return position
+        for chunk in self.chunks:
+            try:
+                if chunk.cursor.fork().more():
+                    return position
+            except KafkaError:  # the reader gets it when it reaches the data
+                return position
+        return self.fetch_offset
+
+    @property
     def readable(self) -> bool:
         """Whether a record is buffered and may be delivered."""
         return bool(self.chunks) and not self.paused and not self.withheld
@@ -172,7 +191,7 @@ class PartitionState:
     def lag(self, *, committed_only: bool) -> int | None:
         """Return the number of offsets from the position to the visible end; None if unknown."""
         end = self.last_stable_offset if committed_only else self.high_watermark
-        position = self.position
+        position = self.settled_position
         return max(0, end - position) if end >= 0 and position >= 0 else None
 
     # -- changes of the position; the caller discards chunks that become invalid

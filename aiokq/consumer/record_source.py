@@ -365,7 +365,7 @@ class RecordSource:
             return state.held
         if state is self._current and self.stream.in_hand:
             return state.chunks[0].cursor.last_handed_offset
-        return state.position
+        return state.settled_position
 
     def unfinished(self, state: PartitionState) -> bool:
         """Whether a delivered record of the partition is still being worked on."""

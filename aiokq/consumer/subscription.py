@@ -7,17 +7,14 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
 
-from aiokq.core import limits
-from aiokq.core.errors import ConfigError, InvalidTopic
+from aiokq.cluster.partition_arguments import checked_partition, checked_topic
+from aiokq.core.errors import ConfigError
 from aiokq.core.types import TopicFilter, TopicPartition
 
-__all__ = ["Mode", "Partition", "Subscription", "checked_partition", "checked_topic"]
+__all__ = ["Mode", "Partition", "Subscription"]
 
 Partition: TypeAlias = TopicPartition | tuple[str, int]
 """A partition in the form in which users pass it to methods."""
-
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_ADDRESS = re.compile(r"\[?[\w.:-]+\]?:\d+")
 
 
 class Mode(Enum):
@@ -174,54 +171,6 @@ class Subscription:
         if self._include.fullmatch(topic) is None:
             return False
         return self._exclude is None or self._exclude.fullmatch(topic) is None
-
-
-def checked_topic(name: str) -> str:
-    """Return `name` if it is valid for a topic.
-
-    Raises:
-        ConfigError: `name` is an address.
-        InvalidTopic: `name` is not valid.
-        TypeError: `name` is not a str.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"a topic must be a str, not {name!r}")
-    if _TOPIC.fullmatch(name) is None or name in (".", ".."):
-        if _ADDRESS.fullmatch(name) is not None:
-            raise ConfigError(
-                f"{name!r} is an address, not a topic: "
-                f"Consumer('topic', bootstrap_servers={name!r})"
-            )
-        raise InvalidTopic(
-            f"{name!r} cannot be a topic's name: 1 to 249 letters, digits, '.', '_' and '-'; "
-            "for a regular expression use subscribe(pattern=...) or a TopicFilter",
-            topic_partition=name,
-        )
-    return name
-
-
-def checked_partition(tp: Partition) -> TopicPartition:
-    """Return a (topic, number) tuple as a TopicPartition.
-
-    Raises:
-        TypeError: `tp` is not a (topic, number) tuple.
-        ValueError: the number is out of range.
-        ConfigError: the topic is an address.
-        InvalidTopic: the topic's name is not valid.
-    """
-    if (
-        not isinstance(tp, tuple)
-        or len(tp) != 2
-        or not isinstance(tp[1], int)
-        or isinstance(tp[1], bool)
-    ):
-        raise TypeError(
-            f"a partition must be a (topic, number) tuple or a TopicPartition, not {tp!r}; "
-            "assign(), beginning_offsets() and end_offsets() take a list of partitions, the "
-            "other methods one or several"
-        )
-    topic = checked_topic(tp[0])
-    return TopicPartition(topic, limits.partition(tp[1], f"partition of {topic!r}"))
 
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

@@ -303,6 +303,18 @@ class ClientCounters(_Counters):
         "Records between the consumer's position and the end of the partition.",
     )
 
+    process_records: int = _counter(
+        "records", "Records that process() handled, and whose results are committed."
+    )
+    process_commits: int = _counter("commits", "Commits of process().")
+    process_aborts: int = _counter("aborts", "Aborts of process(); the records were handled again.")
+    process_retries: int = _counter(
+        "retries", "Calls of a handler of process() that raised, and were repeated."
+    )
+    process_dead_letters: int = _counter(
+        "records", "Records that process() sent to a dead-letter topic."
+    )
+
     requests: CounterBy = _counter_by("api", "requests", "Requests that were answered.")
     request_seconds: HistogramBy = _latency_by(
         "api", "Time from writing a request until its response was read."
@@ -392,6 +404,15 @@ class BrokerCounters(_Counters):
         ("type", "state"),
         "groups",
         "Groups coordinated, by protocol and Kafka's name of the state.",
+    )
+    transactional_ids: GaugeBy = _gauge_by(
+        ("state",), "ids", "Transactional ids that this broker coordinates, by Kafka's state."
+    )
+    transactions_recovered: CounterBy = _counter_by(
+        "verdict",
+        "transactions",
+        "Open transactions compared with the coordinator's log after an unclean shutdown, by what "
+        "became of them.",
     )
     group_members: GaugeBy = _gauge_by(("type",), "members", "Members of coordinated groups.")
     group_rebalances: CounterBy = _counter_by(

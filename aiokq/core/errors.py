@@ -162,6 +162,24 @@ class ConfigWarning(UserWarning):
     """A setting has no effect here and is ignored."""
 
 
+class TransactionAborted(KafkaError):
+    """The transaction was aborted, or can only be aborted; the cause says why.
+
+    None of its records is visible to `read_committed` consumers. Begin another transaction, and
+    send the records again.
+    """
+
+
+class CommitOutcomeUnknown(KafkaError):
+    """Nobody answered whether a transaction was committed.
+
+    The producer can only commit it again, which is safe, or be closed. A program that closes it
+    finds out from the committed offsets, or from the records.
+    """
+
+    may_have_been_written = True
+
+
 class BufferFull(KafkaError):
     """buffer_memory is used up: await enqueue(), which waits for memory, or raise buffer_memory."""
 
@@ -431,6 +449,7 @@ __all__ = [
     "BufferFull",
     "Closed",
     "CommitFailed",
+    "CommitOutcomeUnknown",
     "ConfigError",
     "ConfigWarning",
     "ConnectionLost",
@@ -445,6 +464,7 @@ __all__ = [
     "NoOffsetForPartition",
     "ProtocolError",
     "RequestTimeout",
+    "TransactionAborted",
     "UnknownBrokerError",
     "WrongLoop",
     "copy_error",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aiokq.core.errors import InternalError, KafkaError, RequestTimeout
+from aiokq.core.errors import InternalError, KafkaError, RequestTimeout, TransactionAborted
 from aiokq.producer.interceptors import BatchInfo, Interceptors, batch_info
 from aiokq.producer.unobserved_failures import UnobservedFailures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath.produce import Batch
     from aiokq.producer.incomplete_batches import IncompleteBatches
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["BatchCompletion"]
 
 logger = logging.getLogger("aiokq.producer")
+
+_REPORTED: Final = (InternalError, TransactionAborted)
+"""Errors that are logged or raised elsewhere: of a bug, and of all records of a transaction."""
 
 RETRYING: Final = "records are sent again"
 EXPIRED: Final = "records are given up"
@@ -34,6 +39,7 @@ class BatchCompletion:
     Attributes:
         delivered_records: records acknowledged since the start.
         failed_records: records failed since the start.
+        on_failed: called with the error of each failed batch, before its callers get it.
         failures: the batches that failed since the last report; `flush()` and the end of
             `async with` raise the failures that no caller has observed.
     """
@@ -47,6 +53,7 @@ class BatchCompletion:
         self._interceptors = interceptors
         self._incomplete = incomplete
         self.failures = UnobservedFailures()
+        self.on_failed: Callable[[KafkaError], None] | None = None
         self.delivered_records = 0
         self.failed_records = 0
 
@@ -86,8 +93,7 @@ class BatchCompletion:
             self._outages.lost(EXPIRED, place, error, records=batch.count)
         else:
             logger.log(
-                # InternalErrors has logged the bug already.
-                logging.DEBUG if isinstance(error, InternalError) else logging.ERROR,
+                logging.DEBUG if isinstance(error, _REPORTED) else logging.ERROR,
                 "batch failed: topic=%s partition=%s records=%s attempts=%s error=%s",
                 batch.topic,
                 batch.partition,
@@ -115,6 +121,8 @@ class BatchCompletion:
         self._outages.failed(RETRYING, queued.node_id, error, where=where, member=place)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:
+        if self.on_failed is not None:
+            self.on_failed(error)
         self._counters.records_failed += batch.count
         self.failed_records += batch.count
         self.failures.add(batch, error)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.fastpath import LoopGuard
+    from aiokq.producer.transactions.transactions import Transactions
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["DeliveryEngine"]
@@ -53,6 +54,7 @@ class DeliveryEngine:
     Attributes:
         accumulator: has the open batches, the buffer memory and the Deliveries.
         appender: appends records to `accumulator`.
+        transactions: the transactions; None without a transactional id.
         completion: counts delivered and failed records, and has the unobserved failures.
         supervisor: owns all tasks of the producer.
     """
@@ -82,10 +84,21 @@ class DeliveryEngine:
         self._linger_watch = LingerWatch()
         self._incomplete = IncompleteBatches(self._linger_watch.changed)
         self.completion = BatchCompletion(cluster, interceptors, self._incomplete)
-        self._ids = self._producer_id_source() if settings.enable_idempotence else None
+        self._ids = None
+        self.transactions: Transactions | None = None
+        if settings.transactional_id is not None:
+            self.transactions = self._new_transactions()
+        elif settings.enable_idempotence:
+            self._ids = self._producer_id_source()
         sealer = BatchSealer(settings, environment.offload, self._spawn)
         self._senders = SenderPool(
-            settings, cluster, interceptors, sealer, self._internal_errors, self._spawn
+            settings,
+            cluster,
+            interceptors,
+            sealer,
+            self._internal_errors,
+            self._spawn,
+            self.transactions,
         )
         self._queues = PartitionQueues(
             settings,
@@ -97,7 +110,8 @@ class DeliveryEngine:
             self._linger_watch,
             sealer,
             self._internal_errors,
-            self._ids,
+            self._ids or self.transactions,
+            self.transactions,
         )
         if settings.partitioner_adaptive_partitioning_enable:
             timeout = settings.partitioner_availability_timeout_ms / 1000
@@ -114,6 +128,8 @@ class DeliveryEngine:
             self._internal_errors,
             self._spawn,
         )
+        if self.transactions is not None:
+            self.accept(Closed("this producer is being started"))
         self._forget_gauges: list[Callable[[], None]] = []
         self._unsent: dict[TopicPartition, int] = {}
 
@@ -168,7 +184,8 @@ class DeliveryEngine:
     async def drain(self, timeout: float) -> None:
         """Refuse new records, and deliver the accepted records for at most `timeout` seconds.
 
-        A timeout is logged; `close` fails the records that have no outcome.
+        An open transaction is aborted. A timeout is logged; `close` fails the records that have no
+        outcome.
         """
         self._refuse_records()
         self._queues.hurry()
@@ -176,6 +193,8 @@ class DeliveryEngine:
         metadata.hasten()
         try:
             async with asyncio.timeout(timeout):
+                if self.transactions is not None:
+                    await self.transactions.close()
                 while self._incomplete or metadata.pending():
                     await metadata.settled()
                     await self._incomplete.wait()
@@ -192,6 +211,8 @@ class DeliveryEngine:
             nobody observed; the error is None if there are no such failures.
         """
         self._refuse_records()
+        if self.transactions is not None:
+            self.transactions.abandon()
         self._fail_unsent()
         for forget in self._forget_gauges:
             forget()
@@ -207,7 +228,52 @@ class DeliveryEngine:
         )
         return report, undelivered
 
+    # -- RecordDelivery, for transactions
+
+    def accept(self, refusal: KafkaError | None) -> None:
+        """Accept records, or refuse them with this error, also those whose calls wait."""
+        self.appender.refuse(refusal)
+
+    async def settle(self) -> None:
+        """Wait until each accepted record is delivered or has failed, without lingering."""
+        self._queues.hurry()
+        try:
+            while self._incomplete or self.appender.metadata.pending():
+                await self.appender.metadata.settled()
+                await self._incomplete.wait()
+        finally:
+            self._queues.relax()
+
+    def fail_unsent(self, error: KafkaError) -> None:
+        """Fail the records that are not in flight."""
+        self.appender.metadata.fail_pending(error)
+        self._queues.fail_unsent(error)
+
+    async def answered(self) -> None:
+        """Wait until each record that was in a batch is delivered or has failed."""
+        await self._incomplete.wait()
+
+    def offer_all(self) -> None:
+        """Offer the queues that have batches to their senders."""
+        self._queues.offer_all()
+
+    def restart_sequences(self) -> None:
+        """Number all batches from 0 again, because the epoch has changed."""
+        self._queues.restart_sequences()
+
+    def forget_failures(self) -> None:
+        """Forget the failures that nobody observed, because the transaction reports them."""
+        self.completion.failures.take()
+
     # -- internals
+
+    def _new_transactions(self) -> Transactions:
+        from aiokq.producer.transactions.transactions import Transactions
+
+        transactions = Transactions(self._settings, self._cluster, self._spawn)
+        transactions.delivery = self
+        self.completion.on_failed = transactions.record_failed
+        return transactions
 
     def _refuse_records(self) -> None:
         self.appender.close(Closed("the producer was closed before it accepted this record"))

@@ -128,6 +128,14 @@ class ProducerIdentity:
             self._current = None
             self._move(IdState.ABSENT)
 
+    def replace(self, producer_id: int, epoch: int) -> None:
+        """Use this id and epoch from now on, which a transaction coordinator gave the producer.
+
+        Source: KIP-360, KIP-890.
+        """
+        self._current = ProducerId(producer_id, epoch)
+        self.state = IdState.HELD
+
     def _move(self, to: IdState) -> None:
         if to not in ID_MOVES[self.state]:
             raise IllegalMove(f"producer id: {self.state.name} to {to.name}")
@@ -221,6 +229,10 @@ class Sequences:
         """Return whether the broker expects the batch with this stamp next, as far as is known."""
         return stamp[:2] == self._id and stamp.base_sequence == self._expected
 
+    def is_current(self, stamp: Stamp) -> bool:
+        """Return whether a stamp has the id and epoch with which batches are numbered now."""
+        return stamp[:2] == self._id
+
     def break_off(self, *, fenced: bool = False) -> None:
         """Stop numbering, because a numbered batch failed or the broker disputes a sequence.
 
@@ -263,6 +275,17 @@ class Sequences:
         self._next = self._expected = 0
         self._fenced = False
         self._move(Numbering.FRESH)
+
+    def resume(self) -> None:
+        """Continue with the numbers as they are, in a transaction; one batch is in flight first."""
+        self._move(Numbering.FRESH)
+
+    def restart(self) -> None:
+        """Restart at sequence 0, because the producer has a new epoch; no batch has a stamp."""
+        self._id = None
+        self._next = self._expected = 0
+        self._fenced = False
+        self.state = Numbering.FRESH
 
     def _move(self, to: Numbering) -> None:
         if to not in NUMBERING_MOVES[self.state]:

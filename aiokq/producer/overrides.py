@@ -76,7 +76,15 @@ class ProducerOverrides(ClusterOverrides, total=False):
     it (KIP-526).
     """
     transactional_id: str | None
-    """Not supported yet, because aiokq has no transactions."""
+    """Makes the producer transactional: its records become visible together, by `transaction()`.
+    A producer that starts with this id fences earlier ones, so each instance of a program
+    needs an id of its own, the same after a restart. Needs acks='all', retries and
+    enable_idempotence.
+    """
+    transaction_timeout_ms: int
+    """Time after which the broker aborts a transaction of this producer that is still open.
+    Limited by transaction.max.timeout.ms of the broker.
+    """
     compression_type: CompressionType
     """Compression codec of the batches: 'none', 'gzip', 'snappy', 'lz4' or 'zstd'."""
     compression_type_by_topic: Mapping[str, CompressionType]

@@ -7,7 +7,7 @@ calls the queue at the end of a linger, a pause or a delivery timeout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import KafkaError, copy_error
 from aiokq.core.types import TopicPartition
@@ -24,9 +24,18 @@ if TYPE_CHECKING:
 
     from aiokq.connection.backoff import Backoff
     from aiokq.fastpath.produce import Batch, Slot
-    from aiokq.producer.queue_owner import QueueLimits, QueueOutcomes, QueueOwner, QueueSenders
+    from aiokq.producer.queue_owner import (
+        QueueLimits,
+        QueueOutcomes,
+        QueueOwner,
+        QueueSenders,
+        SendGate,
+    )
 
 __all__ = ["PartitionQueue"]
+
+_NEEDS_EPOCH: Final = frozenset({Outcome.OUT_OF_ORDER, Outcome.FENCED, Outcome.FORGOTTEN})
+"""The outcomes after which an idempotent producer begins a new epoch by itself."""
 
 
 class PartitionQueue:
@@ -39,10 +48,12 @@ class PartitionQueue:
 
     Args:
         sequences: the sequence numbers of the partition; None without idempotence.
+        gate: decides whether batches may be sent; None without transactions.
     """
 
     __slots__ = (
         "_backoff",
+        "_gate",
         "_limits",
         "_outcomes",
         "_owner",
@@ -70,6 +81,7 @@ class PartitionQueue:
         limits: QueueLimits,
         backoff: Backoff,
         sequences: Sequences | None,
+        gate: SendGate | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -83,6 +95,7 @@ class PartitionQueue:
         self.scheduled_at = NEVER
         """Monotonic seconds at which the timer calls `on_time`; NEVER if no call is scheduled."""
         self.sequences = sequences
+        self._gate = gate
         self._owner = owner
         self._senders = senders
         self._outcomes = outcomes
@@ -181,7 +194,7 @@ class PartitionQueue:
                 return None
             probe = self._resolve(sequences)
             if probe is not None:
-                return probe
+                return probe if self._gate is None or self._gate.admits(self) else None
         queued = window.next
         if queued is None:
             batch = self._take_ripe(now)
@@ -192,6 +205,8 @@ class PartitionQueue:
             return None
         if sequences is not None and queued.stamp is None and not sequences.identified:
             self._owner.producer_id_needed()
+            return None
+        if self._gate is not None and not self._gate.admits(self):
             return None
         return queued
 
@@ -401,6 +416,9 @@ class PartitionQueue:
             self._again(queued, error, now)
             if outcome is Outcome.MOVED:
                 self._senders.moved(self, error)
+        elif self._gate is not None and outcome in _NEEDS_EPOCH and not self._follows(queued):
+            # Only the coordinator gives a transactional producer another epoch, after an abort.
+            self._fail(queued, error)
         elif outcome is Outcome.OUT_OF_ORDER and sequences is not None:
             assert queued.stamp is not None
             disputed = sequences.is_next(queued.stamp)
@@ -425,9 +443,22 @@ class PartitionQueue:
         else:
             self._fail(queued, error)
 
+    def _follows(self, queued: QueuedBatch) -> bool:
+        """Return whether a batch is out of order only because an earlier one will be retried."""
+        sequences = self.sequences
+        return (
+            sequences is not None
+            and queued.stamp is not None
+            and not sequences.broken
+            and not sequences.is_next(queued.stamp)
+        )
+
     def _again(self, queued: QueuedBatch, error: KafkaError, now: float) -> None:
         if queued.attempts > self._limits.retries:
             self._fail(queued, error)
+            return
+        if self._gate is not None and (refusal := self._gate.refusal) is not None:
+            self._fail(queued, refusal)
             return
         if now >= self.retry_at:  # one pause for all batches that fail together
             self.retry_at = now + self._backoff.next()
@@ -478,9 +509,19 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """Break the sequences if `queued`, which was not acknowledged, has sequence numbers."""
-        if queued.stamp is not None and self.sequences is not None:
-            self.sequences.break_off()
+        """Break the sequences if `queued`, which was not acknowledged, has one of their numbers.
+
+        A batch that expired in flight may have the epoch of an earlier transaction.
+        """
+        sequences = self.sequences
+        if (
+            sequences is not None
+            and queued.stamp is not None
+            and sequences.is_current(queued.stamp)
+        ):
+            sequences.break_off()
+            if self._gate is not None:
+                self._gate.sequence_lost()
 
     def _resolve(self, sequences: Sequences) -> QueuedBatch | None:
         """Resolve broken sequences when no batch is in flight.
@@ -500,7 +541,11 @@ class PartitionQueue:
                 if queued.uncertain:
                     return queued
                 numbered = True
-        if numbered or not sequences.mend():
+        if self._gate is not None:
+            # Only the coordinator gives a transactional producer another epoch. A batch that failed
+            # ends the transaction; after a topic was created again, the numbers continue.
+            sequences.resume()
+        elif numbered or not sequences.mend():
             sequences.renumber()
             for queued in self._window.batches:
                 queued.stamp = None

@@ -6,7 +6,7 @@ send without lingering (`hurry`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiokq.connection.backoff import Backoff
 from aiokq.producer.batch_split import regroup
@@ -26,14 +26,26 @@ if TYPE_CHECKING:
     from aiokq.producer.batch_builder import BuiltRecord
     from aiokq.producer.batch_completion import BatchCompletion
     from aiokq.producer.batch_sealer import BatchSealer
+    from aiokq.producer.idempotence import ProducerIdentity
     from aiokq.producer.incomplete_batches import IncompleteBatches
     from aiokq.producer.internal_errors import InternalErrors
     from aiokq.producer.linger_watch import LingerWatch
-    from aiokq.producer.producer_id import ProducerIdSource
+    from aiokq.producer.queue_owner import SendGate
     from aiokq.producer.sender_pool import SenderPool
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["PartitionQueues"]
+
+
+class IdSource(Protocol):
+    """The source of the producer id that batches are numbered with."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer id and its newest epoch."""
+
+    def need(self) -> None:
+        """Request an id, because a batch waits for one."""
 
 
 class PartitionQueues:
@@ -41,6 +53,7 @@ class PartitionQueues:
 
     Args:
         ids: source of the producer id; None without idempotence.
+        gate: decides whether batches may be sent; None without transactions.
 
     Attributes:
         timers: calls `on_time` of each queue at the time that the queue has scheduled.
@@ -57,7 +70,8 @@ class PartitionQueues:
         linger_watch: LingerWatch,
         sealer: BatchSealer,
         internal_errors: InternalErrors,
-        ids: ProducerIdSource | None,
+        ids: IdSource | None,
+        gate: SendGate | None = None,
     ) -> None:
         self._settings = settings
         self._engine = engine
@@ -70,6 +84,7 @@ class PartitionQueues:
         self._sealer = sealer
         self._internal_errors = internal_errors
         self._ids = ids
+        self._gate = gate
         self._limits = QueueLimits.of(settings)
         self._queues: dict[str, dict[int, PartitionQueue]] = {}
         self._used: set[str] = set()
@@ -94,6 +109,7 @@ class PartitionQueues:
                 self._limits,
                 self._backoff(),
                 None if self._ids is None else Sequences(self._ids.identity),
+                self._gate,
             )
         return queue
 
@@ -181,6 +197,12 @@ class PartitionQueues:
             return
         for queue in self.of_topic(topic):
             queue.fail_unsent(error)
+
+    def restart_sequences(self) -> None:
+        """Number the batches of all partitions from 0 again, because the epoch has changed."""
+        for queue in self._all():
+            if queue.sequences is not None:
+                queue.sequences.restart()
 
     def take_all(self) -> list[QueuedBatch]:
         """Remove and return all batches without an outcome; the caller fails them."""

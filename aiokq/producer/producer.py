@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from aiokq.core.environment import Environment
     from aiokq.producer.overrides import ProducerOverrides
     from aiokq.producer.settings import ProducerSettings
+    from aiokq.producer.transactions.transaction import Transaction
+    from aiokq.producer.transactions.transactions import Transactions
 
 __all__ = ["Producer"]
 
@@ -91,6 +93,7 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Future[CloseReport] | None = None
         self._undelivered: DeliveryFailed | None = None
+        self._claimed = False
         self.send_nowait = self._not_started
 
     # -- lifecycle
@@ -131,6 +134,8 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._delivery.start()
         self.send_nowait = self._appender.send_nowait
+        if self._delivery.transactions is not None:
+            await self._start_transactions(self._delivery.transactions)
 
     async def close(self, timeout: float = 30.0) -> CloseReport:
         """Deliver the accepted records, then close.
@@ -336,7 +341,7 @@ class Producer:
                 serializers or a partitioner, the records before the refused record may have been
                 accepted.
         """
-        self._check_open()
+        self._check_accepts()
         return await self._appender.append_many(topic, records, partition)
 
     async def send_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
@@ -357,7 +362,7 @@ class Producer:
             others: the errors of `SendNowait`; no row was accepted. With interceptors, serializers
                 or a partitioner, the rows before the refused row may have been accepted.
         """
-        self._check_open()
+        self._check_accepts()
         return await self._appender.append_columns(topic, columns)
 
     async def flush(self) -> None:
@@ -425,12 +430,97 @@ class Producer:
             WrongLoop: the call was made outside of the loop that the producer was started on.
             KafkaError: the client is not authorized, the name is invalid, or no broker answers.
         """
-        self._check_open()
+        self._check_accepts()
         limits.partition(partition)
         batch.close()
         if not len(batch):
             raise ConfigError("the batch is empty: append records to it first")
         return await self._appender.append_batch(batch, topic, partition)
+
+    # -- transactions
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be entered with `async with`.
+
+        ::
+
+            async with producer.transaction() as txn:
+                await producer.send("totals", value)
+                await txn.send_offsets(consumer)
+
+        The regular end of the block commits; an exception in the block, or its cancellation,
+        aborts. See `begin_transaction` for the errors of the begin, `commit_transaction` for those
+        of the end.
+
+        Raises:
+            ConfigError: the producer has no `transactional_id`.
+        """
+        return self._transactions("transaction()").new_transaction(self._check_open)
+
+    async def begin_transaction(self) -> Transaction:
+        """Open a transaction; `commit_transaction` or `abort_transaction` ends it.
+
+        Raises:
+            ConfigError: the producer has no `transactional_id`, or a transaction is open.
+            CommitOutcomeUnknown: the outcome of the last transaction is unknown: commit it again.
+            ProducerFenced: another producer with the transactional id was started.
+            Closed: the producer is not started, or closed.
+            WrongLoop: the call was made outside of the loop that the producer was started on.
+            KafkaError: a new epoch was needed and not given within max_block_ms.
+        """
+        transactions = self._transactions("begin_transaction()")
+        transaction = transactions.new_transaction(self._check_open)
+        self._check_open()
+        await transactions.begin(transaction)
+        return transaction
+
+    async def commit_transaction(self) -> None:
+        """Deliver the records of the transaction, then commit it.
+
+        If the call is cancelled, the commit goes on; `Transaction.outcome` tells how it ended.
+
+        Raises:
+            TransactionAborted: a record failed, or the broker has aborted the transaction. It is
+                aborted; the cause says why.
+            CommitOutcomeUnknown: nobody answered within max_block_ms: commit again, or close.
+            ProducerFenced: another producer with the transactional id was started.
+            ConfigError: the producer has no `transactional_id`, or no transaction is open.
+        """
+        transactions = self._transactions("commit_transaction()")
+        self._check_open()
+        await transactions.end(None, committed=True)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction; its records that were not sent fail with TransactionAborted.
+
+        If the call is cancelled, the abort goes on.
+
+        Raises:
+            RequestTimeout: nobody answered within max_block_ms: abort again, or close.
+            ProducerFenced: another producer with the transactional id was started.
+            ConfigError: the producer has no `transactional_id`, or no transaction is open.
+        """
+        transactions = self._transactions("abort_transaction()")
+        self._check_open()
+        await transactions.end(None, committed=False)
+
+    def _transactions(self, call: str) -> Transactions:
+        transactions = self._delivery.transactions
+        if transactions is None:
+            raise ConfigError(
+                f"{call} needs a transactional producer: create it with transactional_id='...'"
+            )
+        return transactions
+
+    async def _start_transactions(self, transactions: Transactions) -> None:
+        """Get the producer id; records are accepted inside of transactions from then on."""
+        try:
+            self._engine.claim_transactional_id(transactions.transactional_id)
+            self._claimed = True
+            await transactions.initialize()
+        except BaseException:
+            await self.close()  # no __aexit__ follows
+            raise
 
     # -- closing
 
@@ -445,6 +535,9 @@ class Producer:
 
     async def _shut_down(self) -> CloseReport:
         report, self._undelivered = await self._delivery.close()
+        if self._claimed:
+            self._claimed = False
+            self._engine.release_transactional_id(self._settings.transactional_id)
         if self._owns_engine:
             await self._engine.close()
         return report
@@ -467,6 +560,11 @@ class Producer:
         self._binding.check()
         if self._closing is not None:
             raise Closed("this producer is closed: create a new one")
+
+    def _check_accepts(self) -> None:
+        """Check that records are accepted now; `Accumulator.append` does so itself."""
+        self._check_open()
+        self._delivery.accumulator.check_accepts()
 
     def _disown(self) -> None:
         """Refuse records in a forked child, where nothing would be sent."""

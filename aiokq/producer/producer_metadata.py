@@ -186,6 +186,11 @@ class ProducerMetadata:
             if not batch.done
         ]
 
+    def fail_pending(self, error: KafkaError) -> None:
+        """Fail the records that wait for the metadata of their topic."""
+        for topic in list(self._looking):
+            self._fail_pending(topic, error)
+
     def missing(self) -> frozenset[str]:
         """Return the missing topics that records wait for, according to the newest metadata."""
         missing_for = self._engine.topics.missing_for
@@ -265,15 +270,18 @@ class ProducerMetadata:
 
     def _give_up(self, topic: str, error: KafkaError) -> None:
         error.add_context(topic_partition=topic)
-        for batch in self._accumulator.pending(topic):
-            self._completion.failed_unqueued(batch, copy_error(error))
-        self._accumulator.fail_pending(topic, error)
+        self._fail_pending(topic, error)
         self._queues.fail_unsent(error, topic)
         text = "records are given up: topic=%s error=%s"
         if isinstance(error, InternalError):
             logger.debug(text, topic, error)  # a bug is logged already
         else:
             self._given_up.write(text, topic, error)
+
+    def _fail_pending(self, topic: str, error: KafkaError) -> None:
+        for batch in self._accumulator.pending(topic):
+            self._completion.failed_unqueued(batch, copy_error(error))
+        self._accumulator.fail_pending(topic, error)
 
     def _follow(self, info: TopicInfo) -> None:
         topic = info.name

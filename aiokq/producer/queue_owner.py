@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiokq.producer.queued_batch import QueuedBatch
     from aiokq.producer.values import ProducerValues
 
-__all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders"]
+__all__ = ["NEVER", "QueueLimits", "QueueOutcomes", "QueueOwner", "QueueSenders", "SendGate"]
 
 NEVER: Final = float("inf")
 """A time that is never reached."""
@@ -46,6 +46,24 @@ class QueueOwner(Protocol):
         """Split a batch by record index into one new batch per group.
 
         The Deliveries of the batch move to the new batches.
+        """
+        ...
+
+
+class SendGate(Protocol):
+    """The transactions of a producer, as its queues see them."""
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """The error with which batches that are not sent yet fail; None if they may be sent."""
+
+    def sequence_lost(self) -> None:
+        """Note that a batch with sequence numbers of this epoch failed, so that they have a gap."""
+
+    def admits(self, queue: PartitionQueue) -> bool:
+        """Return whether the next batch of a partition may be sent now.
+
+        If not, the queue is offered again when it may be sent, or its batches fail soon.
         """
         ...
 

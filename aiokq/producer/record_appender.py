@@ -7,7 +7,13 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from aiokq.core.errors import BufferFull, KafkaError, RecordTooLarge, UnknownTopicOrPartition
+from aiokq.core.errors import (
+    BufferFull,
+    KafkaError,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+    copy_error,
+)
 from aiokq.core.types import Buffer, TopicPartition
 from aiokq.fastpath.produce.refusals import bad_record
 from aiokq.producer.batch_builder import record_size
@@ -126,6 +132,8 @@ class RecordAppender:
         self.metadata = ProducerMetadata(
             engine, accumulator, queues, completion, internal_errors, patience, max_idle, spawn
         )
+        self._refusal: KafkaError | None = None
+        """The last error of `refuse`, which ended the calls that waited then."""
 
     @property
     def send_nowait(self) -> SendNowait:
@@ -136,6 +144,17 @@ class RecordAppender:
     def memory_freed(self) -> None:
         """Grant the memory that the accumulator has freed to waiting calls."""
         self._memory_waiters.freed()
+
+    def refuse(self, error: KafkaError | None) -> None:
+        """Refuse records with copies of `error`; accept them again if it is None.
+
+        A call that waits when records are refused fails, even if they are accepted again before it
+        continues: its record would get into another transaction.
+        """
+        self._accumulator.refuse(error)
+        if error is not None:
+            self._refusal = error
+            self._memory_waiters.fail(error)
 
     def close(self, error: KafkaError) -> None:
         """Refuse new records; the calls that wait for memory or metadata fail with `error`."""
@@ -159,6 +178,8 @@ class RecordAppender:
             refusal: the error that `send_nowait` raised; it has the prepared record if the record's
                 hooks have run.
         """
+        self._accumulator.check_accepts()
+        turn = self._refusal
         hooks = self._hooks
         if isinstance(
             refusal, BufferFullAfterHooks | UnknownPartitionAfterHooks | PartitionsNotYetKnown
@@ -173,8 +194,9 @@ class RecordAppender:
         if hooks is not None:
             if hooks.needs_metadata and record.partition is None:
                 await self.metadata.find(record.topic)
+                self._check_turn(turn)
             record = hooks.place(record)
-        return await self._append_known(record)
+        return await self._append_known(record, turn)
 
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
@@ -184,6 +206,7 @@ class RecordAppender:
             from aiokq.core.arguments import list_argument  # imported late: few calls need it
 
             records = list_argument(records, "send_many(records)", "[(b'key', b'value')]")
+        turn = self._refusal
         if self._hooks is not None:
             return await self._append_prepared(self._hooks, topic, records, partition)
         batch = cast("Sequence[RecordTuple]", records)
@@ -194,6 +217,7 @@ class RecordAppender:
             if partition is None:
                 raise
             await self._look_for(topic, partition)
+            self._check_turn(turn)
             deliveries, done = append_many(topic, batch, partition)
         while done < len(batch):
             start = done
@@ -207,7 +231,7 @@ class RecordAppender:
                 return reached
 
             key, value, headers, _ = _parts(cast("ManyRecord", batch[start]), start)
-            done = await self._wait_for_memory(record_size(key, value, headers), append_more)
+            done = await self._wait_for_memory(record_size(key, value, headers), append_more, turn)
         return deliveries
 
     async def append_columns(self, topic: str, columns: RecordColumns) -> Deliveries:
@@ -215,6 +239,7 @@ class RecordAppender:
         if self._hooks is not None:
             rows = (columns.record(n) for n in range(len(columns)))
             return await self._append_rows(self._hooks, topic, rows)
+        turn = self._refusal
         append_columns = self._accumulator.append_columns
         try:
             deliveries, done = append_columns(topic, columns)
@@ -223,6 +248,7 @@ class RecordAppender:
             if not isinstance(place, TopicPartition):
                 raise
             await self._look_for(topic, place.partition)
+            self._check_turn(turn)
             deliveries, done = append_columns(topic, columns)
         while done < len(columns):
             start = done
@@ -233,33 +259,41 @@ class RecordAppender:
                     raise BufferFull
                 return reached
 
-            done = await self._wait_for_memory(columns.size(start), append_more)
+            done = await self._wait_for_memory(columns.size(start), append_more, turn)
         return deliveries
 
     async def append_batch(self, batch: BatchBuilder, topic: str, partition: int) -> Deliveries:
         """Append the records of `batch` as one batch, after waiting for metadata and memory."""
         if batch.size() > self._accumulator.buffer_memory:
             raise RecordTooLarge("the batch is larger than buffer_memory", topic_partition=topic)
+        turn = self._refusal
         await self._look_for(topic, partition)
+        self._check_turn(turn)
 
         def put() -> Deliveries:
             return GatheredDeliveries(self._queues.put(topic, partition, batch.records))
 
         if not self._accumulator.waiting and self._accumulator.has_memory(batch.size()):
             return put()
-        return await self._wait_for_memory(batch.size(), put)
+        return await self._wait_for_memory(batch.size(), put, turn)
 
     # -- internals
 
-    async def _append_known(self, record: PreparedRecord) -> Delivery:
+    def _check_turn(self, turn: KafkaError | None) -> None:
+        """Raise the error of `refuse` if it was called since `_refusal` was `turn`."""
+        if self._refusal is not turn:
+            assert self._refusal is not None
+            raise copy_error(self._refusal)
+
+    async def _append_known(self, record: PreparedRecord, turn: KafkaError | None) -> Delivery:
         """Append a record; if its partition is unknown, refresh the metadata and try again."""
         try:
-            return await self._append(record)
+            return await self._append(record, turn)
         except UnknownTopicOrPartition:
             if record.partition is None:
                 raise
             await self._look_for(record.topic, record.partition)
-        return await self._append(record)
+        return await self._append(record, turn)
 
     async def _look_for(self, topic: str, partition: int) -> None:
         """Raise UnknownTopicOrPartition if the topic lacks the partition even after a refresh."""
@@ -271,13 +305,15 @@ class RecordAppender:
                 topic_partition=TopicPartition(topic, partition),
             )
 
-    async def _append(self, record: PreparedRecord) -> Delivery:
+    async def _append(self, record: PreparedRecord, turn: KafkaError | None) -> Delivery:
+        self._check_turn(turn)
         try:
             return self._accumulator.append(*record)
         except BufferFull:
             return await self._wait_for_memory(
                 record_size(record.key, record.value, record.headers),
                 partial(self._accumulator.append_waited, *record),
+                turn,
             )
 
     async def _append_prepared(
@@ -293,20 +329,28 @@ class RecordAppender:
     async def _append_rows(
         self, hooks: RecordHooks, topic: str, rows: Iterable[_Row]
     ) -> Deliveries:
+        turn = self._refusal
         if hooks.needs_metadata:
             await self.metadata.find(topic)
+            self._check_turn(turn)
         # All records are prepared before the first is appended: if a hook raises, no record was
         # accepted.
         prepared = []
         for key, value, headers, timestamp_ms, partition in rows:
             made = hooks.prepare(topic, value, key, partition, timestamp_ms, headers)
             prepared.append(hooks.place(made))
-        return GatheredDeliveries([await self._append_known(record) for record in prepared])
+        return GatheredDeliveries([await self._append_known(record, turn) for record in prepared])
 
-    async def _wait_for_memory(self, size: int, append: Callable[[], T]) -> T:
+    async def _wait_for_memory(
+        self, size: int, append: Callable[[], T], turn: KafkaError | None
+    ) -> T:
+        def append_in_turn() -> T:
+            self._check_turn(turn)
+            return append()
+
         self._queues.hurry()  # lingering batches hold the memory
         try:
-            return await self._memory_waiters.take(size, append)
+            return await self._memory_waiters.take(size, append_in_turn)
         finally:
             self._queues.relax()
 

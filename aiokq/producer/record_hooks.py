@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aiokq.core.errors import BufferFull, Closed, ConfigError, UnknownTopicOrPartition
+from aiokq.core.errors import BufferFull, ConfigError, UnknownTopicOrPartition
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
 from aiokq.core.user_errors import passable
@@ -113,7 +113,7 @@ class RecordHooks:
     ) -> Delivery:
         """Run the record's hooks and append the record.
 
-        No hook runs if the producer is closed, or if other calls wait for memory.
+        No hook runs if records are refused now, or if other calls wait for memory.
 
         Raises:
             BufferFull: other calls wait for memory.
@@ -123,8 +123,7 @@ class RecordHooks:
             others: the errors of `SendNowait`.
         """
         self._accumulator.guard.require()
-        if self._accumulator.closed:
-            raise Closed("the producer is closed")
+        self._accumulator.check_accepts()
         if self._accumulator.waiting:
             raise BufferFull("other calls wait for buffer_memory: await enqueue()")
         record = self.place(self.prepare(topic, value, key, partition, timestamp_ms, headers))

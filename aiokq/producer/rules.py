@@ -17,7 +17,7 @@ __all__ = [
     "known_codec",
     "lz4_level",
     "no_name_of_a_partitioner",
-    "no_transactions_yet",
+    "not_empty",
     "zstd_level",
 ]
 
@@ -77,12 +77,9 @@ def zstd_level(value: int) -> int:
     return check_level(ZSTD, value)
 
 
-def no_transactions_yet(value: str | None) -> str | None:
-    if value is not None:
-        raise ValueError(
-            "transactions are not supported yet: omit transactional_id; enable_idempotence "
-            "prevents duplicates and keeps the order"
-        )
+def not_empty(value: str | None) -> str | None:
+    if value is not None and not value:
+        raise ValueError("a transactional id needs at least one character")
     return value
 
 
@@ -98,6 +95,8 @@ class ProducerRules(ClusterRules):
         retries: int
         max_in_flight_requests_per_connection: int
         enable_idempotence: bool
+        transactional_id: str | None
+        transaction_timeout_ms: int
         compression_gzip_level: int
         compression_lz4_level: int
         compression_zstd_level: int
@@ -119,6 +118,11 @@ class ProducerRules(ClusterRules):
             conflicts.append(
                 f"max_in_flight_requests_per_connection={in_flight} (needs {limit} or fewer)"
             )
+        if self.transactional_id is not None:
+            if not self.enable_idempotence:
+                conflicts.append("enable_idempotence=False (needs True)")
+            if conflicts:
+                raise ValueError("transactional_id conflicts with " + ", ".join(conflicts))
         if conflicts and self.enable_idempotence:
             if "enable_idempotence" in self.explicit:
                 raise ValueError("enable_idempotence conflicts with " + ", ".join(conflicts))

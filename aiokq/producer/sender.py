@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aiokq.producer.partition_queue import PartitionQueue
     from aiokq.producer.queued_batch import QueuedBatch
 
-__all__ = ["Sender", "SenderOwner"]
+__all__ = ["Sender", "SenderOwner", "SenderTransactions"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -94,6 +94,20 @@ class SenderOwner(Protocol):
         """Process the failure to connect to the broker that leads the partitions of `queues`."""
 
 
+class SenderTransactions(Protocol):
+    """The transactions of a producer, as its senders see them."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of the producer."""
+        ...
+
+    @property
+    def newest_produce_version(self) -> int | None:
+        """The newest version of Produce to use; None if every version may be used."""
+        ...
+
+
 class _Launched(NamedTuple):
     queued: QueuedBatch
     attempt: int
@@ -117,6 +131,8 @@ class Sender:
         max_request_size: largest size of all batches in a request, in bytes.
         timeout: seconds within which the broker has to answer a request.
         spawn: starts a task that belongs to the producer.
+        transactions: the transactions of the producer, which has a connection of its own then,
+            because a broker may hold a request back while it asks its coordinator; None without.
     """
 
     def __init__(
@@ -130,7 +146,10 @@ class Sender:
         max_request_size: int,
         timeout: float,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        transactions: SenderTransactions | None = None,
     ) -> None:
+        self._transactions = transactions
+        self._dedicated = None if transactions is None else node.dedicated("transactions")
         self.node = node
         self._owner = owner
         self._internal_errors = internal_errors
@@ -176,6 +195,9 @@ class Sender:
         finally:
             if self._silence is not None:
                 self._silence.cancel()
+            if self._dedicated is not None:
+                self._dedicated.shut("the producer was closed")
+                self.node.release(self._dedicated)
 
     async def _run(self) -> None:
         woken = self._woken
@@ -186,7 +208,7 @@ class Sender:
                 self._settle(*self._answers.popleft())
             if not self._ready or self._in_flight >= self._max_in_flight or self._throttled():
                 continue
-            connection = self.node.connected(Purpose.PRODUCE)
+            connection = self._connection()
             if connection is None:
                 if not self._connecting:
                     self._connecting = True
@@ -201,10 +223,20 @@ class Sender:
 
     # -- sending
 
+    def _connection(self) -> Connection | None:
+        """Return the open connection for Produce requests; None if there is none."""
+        if self._dedicated is None:
+            return self.node.connected(Purpose.PRODUCE)
+        connection = self._dedicated.current
+        return None if connection is None or connection.retiring else connection
+
     async def _connect(self) -> None:
         """Try to connect once; the node waits for its backoff first."""
         try:
-            await self.node.connection(Purpose.PRODUCE)
+            if self._dedicated is None:
+                await self.node.connection(Purpose.PRODUCE)
+            else:
+                await self._dedicated.get()
         except KafkaError as error:
             self._unreachable(error)
         except Exception as error:  # noqa: BLE001  logged by report()
@@ -306,6 +338,10 @@ class Sender:
 
     def _version(self, connection: Connection) -> int:
         version = connection.version_for(ProduceRequest)
+        if self._transactions is not None:
+            newest = self._transactions.newest_produce_version
+            if newest is not None:
+                version = min(version, newest)
         if version < FIRST_WITH_BATCHES_V2:
             raise UnsupportedVersion(
                 "the broker is older than 0.11 and does not support record batches of version 2: "
@@ -353,7 +389,9 @@ class Sender:
             sent.append(each)
             data.partition_data.append(PartitionProduceData(index=queue.partition, records=records))
         request = ProduceRequest(
-            transactional_id=None,
+            transactional_id=(
+                None if self._transactions is None else self._transactions.transactional_id
+            ),
             acks=self._acks,
             timeout_ms=int(self._timeout * 1000),
             topic_data=list(topics.values()),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiokq.producer.internal_errors import InternalErrors
     from aiokq.producer.partition_queue import PartitionQueue
     from aiokq.producer.queued_batch import QueuedBatch
+    from aiokq.producer.sender import SenderTransactions
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["SenderPool"]
@@ -33,6 +34,7 @@ class SenderPool:
 
     Args:
         spawn: starts a task that belongs to the producer.
+        transactions: the transactions of the producer; None without.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class SenderPool:
         sealer: BatchSealer,
         internal_errors: InternalErrors,
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        transactions: SenderTransactions | None = None,
     ) -> None:
+        self._transactions = transactions
         self._settings = settings
         self._engine = engine
         self._interceptors = interceptors
@@ -97,7 +101,11 @@ class SenderPool:
         if self._interceptors:
             self._interceptors.batch(batch_info(queued))
         stamp = queued.stamp
-        return batch.stamp() if stamp is None else batch.stamp(*stamp)
+        if stamp is None:
+            return batch.stamp()
+        if self._transactions is not None:
+            return batch.stamp(*stamp, transactional=True)
+        return batch.stamp(*stamp)
 
     # hot: once per batch, benchmarks/micro/producer.py
     def answered(
@@ -172,6 +180,7 @@ class SenderPool:
             max_request_size=settings.max_request_size,
             timeout=settings.produce_request_timeout_ms / 1000,
             spawn=self._spawn,
+            transactions=self._transactions,
         )
         self._senders[node_id] = sender
         self._spawn(sender.run(), f"sender to node {node_id}")

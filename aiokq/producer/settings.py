@@ -20,7 +20,7 @@ from aiokq.producer.rules import (
     known_codec,
     lz4_level,
     no_name_of_a_partitioner,
-    no_transactions_yet,
+    not_empty,
     zstd_level,
 )
 from aiokq.producer.serializers import Serializer
@@ -137,8 +137,19 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         description="Time for which the metadata of a topic is kept current after the last record "
         "was sent to it (KIP-526).",
     )
-    transactional_id: Annotated[str | None, AfterValidator(no_transactions_yet)] = Field(
-        default=None, description="Not supported yet, because aiokq has no transactions."
+    transactional_id: Annotated[str | None, AfterValidator(not_empty)] = Field(
+        default=None,
+        description="Makes the producer transactional: its records become visible together, by "
+        "`transaction()`. A producer that starts with this id fences earlier ones, so each "
+        "instance of a program needs an id of its own, the same after a restart. Needs "
+        "acks='all', retries and enable_idempotence.",
+    )
+    transaction_timeout_ms: int = Field(
+        default=60_000,
+        ge=1,
+        le=INT32_MAX,
+        description="Time after which the broker aborts a transaction of this producer that is "
+        "still open. Limited by transaction.max.timeout.ms of the broker.",
     )
 
     compression_type: Annotated[CompressionType, BeforeValidator(known_codec)] = Field(

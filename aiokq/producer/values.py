@@ -29,7 +29,7 @@ from aiokq.producer.rules import (
     known_codec,
     lz4_level,
     no_name_of_a_partitioner,
-    no_transactions_yet,
+    not_empty,
     zstd_level,
 )
 from aiokq.producer.serializers import Serializer
@@ -59,6 +59,7 @@ class ProducerValues(ProducerRules, ClusterValues):
     enable_idempotence: bool
     metadata_max_idle_ms: int
     transactional_id: str | None
+    transaction_timeout_ms: int
     compression_type: CompressionType
     compression_type_by_topic: Mapping[str, CompressionType]
     compression_gzip_level: int
@@ -86,7 +87,8 @@ class ProducerValues(ProducerRules, ClusterValues):
         "max_in_flight_requests_per_connection": Row(integer, 5, at_least=1, at_most=2147483647),
         "enable_idempotence": Row(boolean, True),
         "metadata_max_idle_ms": Row(integer, 300000, at_least=5000, at_most=9223372036854775807),
-        "transactional_id": Row(text, None, optional=True, after=no_transactions_yet),
+        "transactional_id": Row(text, None, optional=True, after=not_empty),
+        "transaction_timeout_ms": Row(integer, 60000, at_least=1, at_most=2147483647),
         "compression_type": Row(
             choice, "none", choices=("none", "gzip", "snappy", "lz4", "zstd"), before=known_codec
         ),

@@ -72,16 +72,25 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | Non
         RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
     """
     for record in iter_records(data, header):
-        kind = read_control_type(record.key)
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return None
-        if record.value is None or len(record.value) < _VALUE.size:
-            raise CorruptRecord("transaction marker without a coordinator epoch")
-        version, epoch = _VALUE.unpack_from(record.value)
-        if version < 0:
-            raise CorruptRecord(f"transaction marker of version {version}")
-        return EndTransactionMarker(ControlType(kind), epoch)
+        return marker_of(record)
     return None
+
+
+def marker_of(record: RawRecord) -> EndTransactionMarker | None:
+    """Return the marker in a control record; None for a control record of another type.
+
+    Raises:
+        CorruptRecord: not a valid control record.
+    """
+    kind = read_control_type(record.key)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise CorruptRecord("transaction marker without a coordinator epoch")
+    version, epoch = _VALUE.unpack_from(record.value)
+    if version < 0:
+        raise CorruptRecord(f"transaction marker of version {version}")
+    return EndTransactionMarker(ControlType(kind), epoch)
 
 
 def encode_marker(

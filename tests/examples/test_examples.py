@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
     "quickstart": "read b'hello 2' at 2",
     "producing": "in bulk: 5000 acknowledged",
+    "processing": "invoices: 1000",
     "consuming": "in parallel: 1000",
     "web_service": "50 of 50 orders placed",
     "blocking_code": "[b'0', b'1', b'2', b'3', b'4']",

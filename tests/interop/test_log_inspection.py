@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from aiokq.core.files import OsFiles
 from aiokq.fastpath import crc32c
 from tests.interop.test_log_directory import directory, dump, named
 from tests.peers.apache_kafka import apache_kafka, why_absent
+from tests.unit.broker.inspection.test_transaction_records import filled
 
 REASON = why_absent()
 pytestmark = [
@@ -77,3 +79,33 @@ def test_a_directory_that_apache_kafka_writes_is_sound() -> None:
         [partition] = [one for one in stopped.partitions if str(one.partition) == "t-0"]
         assert (partition.end, len(partition.segments) > 2) == (3000, True)
         assert [one.message for one in partition.findings] == []
+
+
+async def test_transactions_are_shown_as_kafkas_decoder_shows_them(tmp_path: Path) -> None:
+    """Keys and values of `__transaction_state`, and markers with their coordinator epoch."""
+    await filled(tmp_path)
+    found = [file for file in files_at(OsFiles(), str(tmp_path)) if file.kind == "log"]
+    states = [file for file in found if file.has_transactions]
+    records = [file for file in found if "/t-0/" in file.path]
+    out = dump("--transaction-log-decoder", "--files", ",".join(file.path for file in states))
+    out += dump("--print-data-log", "--files", ",".join(file.path for file in records))
+    theirs = [
+        word + line.partition(word)[2]
+        for line in out.splitlines()
+        for word in (" key: {", " endTxnMarker: ")
+        if word in line
+    ]
+    logs = states + records
+    ours = []
+    for file in logs:
+        for entry in contents(OsFiles(), file, crc32c, records=True):
+            if "end_txn_marker" in entry:
+                marker, epoch = entry["end_txn_marker"], entry["coordinator_epoch"]
+                ours.append(f" endTxnMarker: {marker} coordinatorEpoch: {epoch}")
+            elif file.has_transactions and "key" in entry:
+                key, payload = (
+                    json.dumps(entry[name], separators=(",", ":")) for name in ("key", "payload")
+                )
+                ours.append(f" key: {key} payload: {payload}")
+    assert len(ours) > 8
+    assert ours == theirs

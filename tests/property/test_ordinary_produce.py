@@ -202,7 +202,11 @@ async def answers(commands, ordinary):
             for partition in broker.node.topics.get(topic).partitions:
                 if partition.is_online:
                     log = partition.log
-                    found.append((log.log_end_offset, log.high_watermark, list(log.producers)))
+                    producers = [
+                        [getattr(entry, name) for name in entry.__slots__]
+                        for entry in log.producers
+                    ]
+                    found.append((log.log_end_offset, log.high_watermark, producers))
     return found, stored(broker.files, "/data")
 
 

@@ -76,6 +76,7 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "max.connections.per.ip.overrides",
         # producers
         "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
     )
 )
 """Kafka's names of the settings that can change. `listener.name.NAME.max.connections` can change,

@@ -546,11 +546,50 @@ class BrokerSettings:
     group_consumer_max_size: int = _setting(
         INT_MAX, "Maximum number of members of a consumer-protocol group.", at_least=1
     )
-    transaction_max_timeout_ms: int = _setting(
-        900000,
-        "Maximum transaction timeout that a producer may request.",
+    transaction_state_log_num_partitions: int = _setting(
+        50, "Number of partitions with which __transaction_state is created.", at_least=1
+    )
+    transaction_state_log_replication_factor: int = _setting(
+        3,
+        "Replication factor with which __transaction_state is created; capped at the number of "
+        "nodes.",
+        kind="short",
         at_least=1,
-        has_effect=False,
+    )
+    transaction_state_log_min_isr: int = _setting(
+        2,
+        "min.insync.replicas with which __transaction_state is created; capped at the number of "
+        "its replicas.",
+        at_least=1,
+    )
+    transaction_state_log_segment_bytes: int = _setting(
+        104857600, "Segment size of __transaction_state.", at_least=1
+    )
+    transaction_max_timeout_ms: int = _setting(
+        900000, "Maximum transaction timeout that a producer may request.", at_least=1
+    )
+    transactional_id_expiration_ms: int = _setting(
+        604800000,
+        "Time after which a transactional id without requests is forgotten; never while it has "
+        "an open transaction.",
+        at_least=1,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _setting(
+        3600000, "Interval of the check for expired transactional ids.", at_least=1
+    )
+    transaction_partition_verification_enable: bool = _setting(
+        True,
+        "Check with the transaction coordinator that a partition is in the transaction before "
+        "the first batch of the transaction is appended to it.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = _setting(
+        100,
+        "Time for which a Produce or TxnOffsetCommit request of a new transaction waits until the "
+        "markers of the transaction before are written.",
+        at_least=0,
+    )
+    max_transactional_ids: int = _setting(
+        1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
     # aiokq's own

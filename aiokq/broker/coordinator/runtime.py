@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from aiokq.broker.replica.partition import NO_LEADER
 from aiokq.core.errors import (
@@ -21,6 +21,7 @@ from aiokq.core.errors import (
     NotCoordinator,
 )
 from aiokq.core.supervisor import Supervisor
+from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.definition import CoordinatorDefinition, ShardFactory
@@ -36,10 +37,34 @@ if TYPE_CHECKING:
     from aiokq.core.environment import Environment
     from aiokq.records.control import EndTransactionMarker
 
-__all__ = ["CoordinatorRuntime"]
+__all__ = ["AppendedMarker", "CoordinatorRuntime"]
 
 S = TypeVar("S", bound="Shard")
 R = TypeVar("R")
+
+
+class AppendedMarker:
+    """A transaction marker that was appended to a coordinator's own partition."""
+
+    __slots__ = ("_context", "_end_offset")
+
+    def __init__(self, context: ShardContext[Any], end_offset: int) -> None:
+        self._context = context
+        self._end_offset = end_offset
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the marker is committed in the leadership that wrote it."""
+        return self._context.log.is_committed(self._end_offset)
+
+    async def committed(self) -> None:
+        """Wait until the marker is committed.
+
+        Raises:
+            BrokerError: see `ShardContext.committed`.
+        """
+        if not self.is_committed:
+            await self._context.committed(self._end_offset)
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -159,12 +184,9 @@ class CoordinatorRuntime(Generic[S]):
                 UNKNOWN_SERVER_ERROR if the records are too large or cannot be encoded, or the error
                 that the operation raises.
         """
-        context = self._context(key)
-        if leader_epoch is not None and leader_epoch != context.leader_epoch:
-            raise NotCoordinator(
-                f"leader epoch {leader_epoch} of {context.log.name} has ended: the current one "
-                f"is {context.leader_epoch}"
-            )
+        context = (
+            self._context(key) if leader_epoch is None else self._context_in(key, leader_epoch)
+        )
         outcome, end_offset = context.write(operation, producer)
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)
@@ -225,12 +247,58 @@ class CoordinatorRuntime(Generic[S]):
             answers += operation(context.shard)
         return answers
 
-    async def end_transaction(
-        self, partition: int, producer: TransactionalProducer, marker: EndTransactionMarker
-    ) -> None:
+    def append(
+        self,
+        key: str,
+        operation: Callable[[S, Instant], Outcome[R]],
+        *,
+        leader_epoch: int,
+    ) -> R:
+        """Run an operation as `write` does, but return its response before the commit.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        context = self._context_in(key, leader_epoch)
+        outcome, _ = context.write(operation)
+        return outcome.response  # type: ignore[return-value]  # None where R is
+
+    def leads(self, key: str, leader_epoch: int) -> bool:
+        """Whether this node still coordinates a key in a leader epoch, even if it cannot now."""
+        if self._closed or not self._partitions:
+            return False
+        context = self._contexts.get(self._partition_of(key, self._partitions))
+        return context is not None and context.leader_epoch == leader_epoch
+
+    def is_committed(self, key: str, end_offset: int, leader_epoch: int) -> bool:
+        """Whether the records of the key's partition before an offset are committed.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        return self._context_in(key, leader_epoch).log.is_committed(end_offset)
+
+    async def committed(self, key: str, end_offset: int, leader_epoch: int) -> None:
+        """Wait until the records of the key's partition before an offset are committed.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        context = self._context_in(key, leader_epoch)
+        if not context.log.is_committed(end_offset):
+            await context.committed(end_offset)
+
+    def append_marker(
+        self,
+        partition: int,
+        producer: TransactionalProducer,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+    ) -> AppendedMarker:
         """Append a transaction marker of a producer to a partition, and apply it to the shard.
 
-        Returns when the marker is committed.
+        Args:
+            transaction_version: the version by which the transaction ended.
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
@@ -239,9 +307,9 @@ class CoordinatorRuntime(Generic[S]):
                 partition.
         """
         context = self._context_of(partition)
-        end_offset = context.end_transaction(producer, marker)
-        if not context.log.is_committed(end_offset):
-            await context.committed(end_offset)
+        return AppendedMarker(
+            context, context.end_transaction(producer, marker, transaction_version)
+        )
 
     def leader_epoch(self, key: str) -> int:
         """Return the leader epoch under which this node coordinates a key.
@@ -272,6 +340,15 @@ class CoordinatorRuntime(Generic[S]):
             raise CoordinatorNotAvailable(f"partition {index} of {name} is offline")
         return partition.leader
 
+    async def partition_of(self, key: str) -> TopicPartition:
+        """Return the partition that coordinates a key; create the topic if it does not exist.
+
+        Raises:
+            CoordinatorNotAvailable: the topic cannot be created.
+        """
+        await self._ensure_topic()
+        return TopicPartition(self._definition.topic, self._partition_of(key, self._partitions))
+
     def active_shards(self) -> list[S]:
         """Return the shards that serve requests now. May be called from any thread."""
         return [context.shard for context in list(self._contexts.values()) if context.is_active]
@@ -287,6 +364,16 @@ class CoordinatorRuntime(Generic[S]):
         if context is None:
             raise self._unavailability(index)
         context.check_active()
+        return context
+
+    def _context_in(self, key: str, leader_epoch: int) -> ShardContext[S]:
+        """Return the context that serves a key now, if it is that of a leader epoch."""
+        context = self._context(key)
+        if leader_epoch != context.leader_epoch:
+            raise NotCoordinator(
+                f"leader epoch {leader_epoch} of {context.log.name} has ended: the current one "
+                f"is {context.leader_epoch}"
+            )
         return context
 
     def _context_of(self, index: int) -> ShardContext[S]:

@@ -307,7 +307,12 @@ class ShardContext(Generic[S]):
         finally:
             self._answers.discard(answer)
 
-    def end_transaction(self, producer: TransactionalProducer, marker: EndTransactionMarker) -> int:
+    def end_transaction(
+        self,
+        producer: TransactionalProducer,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+    ) -> int:
         """Append the marker that ends a producer's transaction here, and apply it to the shard.
 
         Returns:
@@ -318,7 +323,9 @@ class ShardContext(Generic[S]):
         """
         instant = self.instant()
         try:
-            self.log.append_marker(producer, marker, now_ms=instant.timestamp_ms)
+            self.log.append_marker(
+                producer, marker, transaction_version, now_ms=instant.timestamp_ms
+            )
             committed = marker.type is ControlType.COMMIT
             self.shard.end_transaction(producer.producer_id, committed=committed)
         except BrokerError as error:

@@ -17,16 +17,12 @@ from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.replica.admission import admit_own
 from aiokq.broker.replica.commits import LEADER
+from aiokq.broker.replica.marker_append import append_marker
 from aiokq.core.errors import ProtocolError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
-from aiokq.records.control import (
-    ControlType,
-    EndTransactionMarker,
-    encode_marker,
-    read_control_type,
-)
-from aiokq.records.header import iter_headers, read_header
+from aiokq.records.control import ControlType, EndTransactionMarker, read_control_type
+from aiokq.records.header import iter_headers
 from aiokq.records.record import iter_records
 
 if TYPE_CHECKING:
@@ -175,24 +171,28 @@ class ShardLog:
                 yield base_offset + index, encoded.record
 
     def append_marker(
-        self, producer: TransactionalProducer, marker: EndTransactionMarker, *, now_ms: int
+        self,
+        producer: TransactionalProducer,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+        *,
+        now_ms: int,
     ) -> None:
         """Append the marker that ends a producer's transaction in this partition.
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
-            NotEnoughReplicas: too few replicas are in sync to commit the marker.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch has written here.
-            KafkaStorage: an I/O error; nothing was appended.
+            BrokerError: see `append_marker`; nothing was appended.
         """
-        data = encode_marker(
+        append_marker(
+            self.partition,
             marker,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            timestamp_ms=now_ms,
-            crc32c=crc32c,
+            transaction_version=transaction_version,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
         )
-        self._append(data, read_header(data), now_ms)
 
     def _append(self, data: bytes | bytearray, header: BatchHeader, now_ms: int) -> int:
         """Append one batch and return its base offset."""

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.shard import GroupShard
     from aiokq.broker.coordinator.outcome import Outcome
+    from aiokq.broker.coordinator.shard import TransactionalProducer
     from aiokq.broker.coordinator.timers import Instant
+    from aiokq.broker.coordinator.transaction.shard import TransactionShard
+    from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
     from aiokq.broker.endpoint import BrokerEndpoint
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.cold_reads import ColdReads
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.broker.replica.purgatory import FetchPurgatory
     from aiokq.core.clock import Clock
+    from aiokq.core.errors import BrokerError
     from aiokq.core.files import Files
     from aiokq.core.offload import Offload
+    from aiokq.core.types import TopicPartition
+    from aiokq.records.control import EndTransactionMarker
     from aiokq.records.header import Checksum
     from aiokq.wire.struct import Request, Response
 
@@ -47,9 +53,12 @@ __all__ = [
     "Handler",
     "Host",
     "Logs",
+    "Markers",
     "ProducerIds",
     "Quorum",
     "Topics",
+    "Transactions",
+    "WrittenMarker",
 ]
 
 R = TypeVar("R")
@@ -128,7 +137,11 @@ class Groups(Protocol):
     """The group coordinator; see ``coordinator.runtime.CoordinatorRuntime``."""
 
     async def write(
-        self, key: str, operation: Callable[[GroupShard, Instant], Outcome[R]]
+        self,
+        key: str,
+        operation: Callable[[GroupShard, Instant], Outcome[R]],
+        *,
+        producer: TransactionalProducer | None = None,
     ) -> R: ...
 
     def read(self, key: str, operation: Callable[[GroupShard], R]) -> R: ...
@@ -136,6 +149,90 @@ class Groups(Protocol):
     def read_all(self, operation: Callable[[GroupShard], list[R]]) -> list[R]: ...
 
     async def locate(self, key: str) -> int: ...
+
+    async def partition_of(self, key: str) -> TopicPartition: ...
+
+
+class Transactions(Protocol):
+    """The transaction coordinator; see ``coordinator.transaction.coordinator``."""
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: TransactionalProducer | None
+    ) -> TransactionalProducer: ...
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> None: ...
+
+    async def ensure(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partition: TopicPartition,
+        *,
+        add: bool,
+    ) -> None: ...
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, BrokerError | None]: ...
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        *,
+        committed: bool,
+        client_version: int,
+    ) -> TransactionalProducer: ...
+
+    def describe(self, transactional_id: str) -> TransactionMetadata: ...
+
+    def read_all(self, operation: Callable[[TransactionShard], list[R]]) -> list[R]: ...
+
+    async def locate(self, key: str) -> int: ...
+
+
+class WrittenMarker(Protocol):
+    """A transaction marker in the log of a partition."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the marker is committed."""
+        ...
+
+    async def committed(self) -> None:
+        """Wait until the marker is committed.
+
+        Raises:
+            BrokerError: the leadership of the partition ended before, or the wait took too long.
+        """
+        ...
+
+
+class Markers(Protocol):
+    """Writes transaction markers; see ``coordinator.transaction.markers.LocalMarkers``."""
+
+    def write(
+        self,
+        partition: TopicPartition,
+        producer: TransactionalProducer,
+        marker: EndTransactionMarker,
+        transaction_version: int,
+    ) -> WrittenMarker | None:
+        """Append a marker; return None if the partition does not exist.
+
+        Raises:
+            BrokerError: the marker was not appended.
+        """
+        ...
 
 
 class Logs(Protocol):

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
         Handler,
         Host,
         Logs,
+        Markers,
         ProducerIds,
         Quorum,
         Topics,
+        Transactions,
     )
     from aiokq.connection.turn import Turn
     from aiokq.wire.struct import Response
@@ -37,6 +39,8 @@ class Areas(NamedTuple):
     topics: Topics
     changes: Changes
     groups: Groups
+    transactions: Transactions
+    markers: Markers
     logs: Logs
     cluster: Cluster
     configs: Configs

@@ -13,8 +13,7 @@ NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUIRED_ACKS,
 TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, OUT_OF_ORDER_SEQUENCE_NUMBER,
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, UNKNOWN_TOPIC_ID,
-TRANSACTION_ABORTABLE. Transactional batches get INVALID_TXN_STATE, from version 11 on
-TRANSACTION_ABORTABLE.
+TRANSACTION_ABORTABLE; see `transaction_admission` for those of transactional batches.
 
 v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
 v2   append time              v8   errors of records     v11  TRANSACTION_ABORTABLE
@@ -28,7 +27,9 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Final
 
+from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.handlers.decisions import Decisions
+from aiokq.broker.handlers.transaction_admission import TransactionRules, join_transaction
 from aiokq.broker.log.appending import prepare_append
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.log.validation import (
@@ -45,8 +46,6 @@ from aiokq.core.errors import (
     BrokerError,
     InvalidRecord,
     InvalidRequiredAcks,
-    InvalidTxnState,
-    TransactionAbortable,
     TransactionalIdAuthorization,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -66,14 +65,17 @@ from aiokq.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Configs, Host, Topics
+    from aiokq.broker.handlers.areas import Configs, Host, Topics, Transactions
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.turn import Turn
+    from aiokq.records.header import BatchHeader
 
 FIRST_V2_VERSION: Final = 3
+FIRST_WITH_TRANSACTION_ABORTABLE: Final = 11
+FIRST_THAT_ADDS_PARTITIONS: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
 MAGIC_POSITION: Final = 16
 ATTRIBUTES_POSITION: Final = 22  # the low byte of the attributes
@@ -102,6 +104,7 @@ class _Permits(NamedTuple):
 
 async def handle(
     topics: Topics,
+    transactions: Transactions,
     configs: Configs,
     host: Host,
     turn: Turn,
@@ -123,7 +126,9 @@ async def handle(
         responses = []
         for data in topic.partition_data:
             try:
-                done = await _append(topics, configs, host, request, topic, data, call, permits)
+                done = await _append(
+                    topics, transactions, configs, host, request, topic, data, call, permits
+                )
                 appended.append(done)
                 response = done.response
             except BrokerError as error:
@@ -159,6 +164,7 @@ async def handle(
 
 async def _append(
     topics: Topics,
+    transactions: Transactions,
     configs: Configs,
     host: Host,
     request: ProduceRequest,
@@ -190,14 +196,15 @@ async def _append(
         headers = produced_headers(records, FIRST_V2_VERSION)
     else:
         headers = produced_headers(records, version)
-    if transactional:
-        kind = TransactionAbortable if version >= 11 else InvalidTxnState
-        raise kind("this broker does not support transactions")
     now_ms = host.clock.timestamp_ms()
     by_admin = call.client_id == ADMIN_CLIENT_ID
     prepared: PreparedAppend | None = None
     config: LogConfig | None = None
     while True:
+        if transactional:
+            await _join_transaction(
+                transactions, configs, partition, headers[0], request.transactional_id, version
+            )
         preparation = admit(partition, headers[0], request.acks, now_ms, by_admin=by_admin)
         if preparation is not Preparation.OFF_THE_LOOP:
             result = partition.append(records, headers, now_ms=now_ms)
@@ -233,6 +240,35 @@ async def _append(
         log_start_offset=result.log_start_offset,
     )
     return _Appended(partition, result.last_offset + 1, partition.leader_epoch, response)
+
+
+async def _join_transaction(
+    transactions: Transactions,
+    configs: Configs,
+    partition: Partition,
+    header: BatchHeader,
+    transactional_id: str | None,
+    version: int,
+) -> None:
+    """Ensure that the partition is in the transaction of a batch.
+
+    On return this is so, and nothing was awaited since it was found.
+
+    Raises:
+        BrokerError: see `join_transaction`, and from version 12 on `ProducerState.check_start`.
+    """
+    assert transactional_id is not None
+    adds = version >= FIRST_THAT_ADDS_PARTITIONS
+    await join_transaction(
+        transactions,
+        configs,
+        partition,
+        transactional_id,
+        TransactionalProducer(header.producer_id, header.producer_epoch),
+        TransactionRules(adds, version >= FIRST_WITH_TRANSACTION_ABORTABLE),
+    )
+    if adds:
+        partition.log.producers.check_start(header)
 
 
 def _is_transactional(records: memoryview) -> bool:

@@ -1,13 +1,11 @@
 """FindCoordinator (10), versions 0-6: return the node that coordinates a group or a transaction.
 
-The first request for a group creates `__consumer_offsets`. The response has the node's address on
-the listener of the connection.
+The first request for a group creates `__consumer_offsets`, the first one for a transactional id
+`__transaction_state`. The response has the node's address on the listener of the connection.
 
-Errors of a key: COORDINATOR_NOT_AVAILABLE (the group has no coordinator at present),
+Errors of a key: COORDINATOR_NOT_AVAILABLE (the key has no coordinator at present),
 GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST (another type of key),
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Every transactional id gets the last of these errors, because
-this node coordinates no transactions: clients, including librdkafka, treat this error as final,
-whereas they would retry after COORDINATOR_NOT_AVAILABLE.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 v1  key type                  v4  several keys in one request
 v3  flexible                  v6  share groups (refused with INVALID_REQUEST)
@@ -18,12 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.permissions import Operation, ResourceType
-from aiokq.core.errors import (
-    BrokerError,
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    TransactionalIdAuthorization,
-)
+from aiokq.core.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 from aiokq.wire.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -31,7 +24,7 @@ from aiokq.wire.find_coordinator import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Cluster, Groups
+    from aiokq.broker.handlers.areas import Cluster, Groups, Transactions
     from aiokq.broker.handlers.call import Call
 
 GROUP, TRANSACTION = 0, 1
@@ -39,17 +32,21 @@ FIRST_WITH_KEYS: Final = 4
 
 
 async def handle(
-    groups: Groups, cluster: Cluster, request: FindCoordinatorRequest, call: Call
+    groups: Groups,
+    transactions: Transactions,
+    cluster: Cluster,
+    request: FindCoordinatorRequest,
+    call: Call,
 ) -> FindCoordinatorResponse:
     """Return the coordinator of each key, or its error."""
     if call.version >= FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             coordinators=[
-                await _find(groups, cluster, call, request.key_type, key)
+                await _find(groups, transactions, cluster, call, request.key_type, key)
                 for key in request.coordinator_keys
             ]
         )
-    found = await _find(groups, cluster, call, request.key_type, request.key)
+    found = await _find(groups, transactions, cluster, call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -60,16 +57,22 @@ async def handle(
 
 
 async def _find(
-    groups: Groups, cluster: Cluster, call: Call, key_type: int, key: str
+    groups: Groups,
+    transactions: Transactions,
+    cluster: Cluster,
+    call: Call,
+    key_type: int,
+    key: str,
 ) -> Coordinator:
     try:
         if key_type == TRANSACTION:
             call.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            raise TransactionalIdAuthorization("this broker does not support transactions")
-        if key_type != GROUP:
+            node_id = await transactions.locate(key)
+        elif key_type == GROUP:
+            call.authorize(Operation.DESCRIBE, ResourceType.GROUP, key)
+            node_id = await groups.locate(key)
+        else:
             raise InvalidRequest(f"unknown coordinator key type {key_type}")
-        call.authorize(Operation.DESCRIBE, ResourceType.GROUP, key)
-        node_id = await groups.locate(key)
         for broker in cluster.brokers(call.connection.listener):
             if broker.node_id == node_id:
                 return Coordinator(

@@ -21,7 +21,7 @@ from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.broker.metadata.log.quorum_state import decode_quorum_state
 from aiokq.core.errors import CorruptRecord, KafkaError, KafkaStorage
 from aiokq.records import compression
-from aiokq.records.control import ControlType, read_control_type
+from aiokq.records.control import marker_of, read_control_type
 from aiokq.records.header import (
     DELETE_HORIZON_MASK,
     HEADER_SIZE,
@@ -97,7 +97,7 @@ def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> It
             valid = verify_crc(data, header, crc32c)
             yield _batch(position, header, valid)
             if records:
-                yield from _records(data, header, file.has_metadata)
+                yield from _records(data, header, file)
             position += header.size
     finally:
         opened.close()
@@ -130,15 +130,15 @@ def _batch(position: int, header: BatchHeader, valid: bool) -> Entry:
     }
 
 
-def _records(data: bytes, header: BatchHeader, has_metadata: bool) -> Iterator[Entry]:
+def _records(data: bytes, header: BatchHeader, file: LogFile) -> Iterator[Entry]:
     try:
         for record in batch_records(data, header):
-            yield _record(record, header, has_metadata)
+            yield _record(record, header, file)
     except KafkaError as error:
         yield {"error": f"records of the batch at offset {header.base_offset}: {error.message}"}
 
 
-def _record(record: RawRecord, header: BatchHeader, has_metadata: bool) -> Entry:
+def _record(record: RawRecord, header: BatchHeader, file: LogFile) -> Entry:
     entry: Entry = {
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -146,15 +146,28 @@ def _record(record: RawRecord, header: BatchHeader, has_metadata: bool) -> Entry
         "value_size": -1 if record.value is None else len(record.value),
         "header_keys": [key for key, _ in record.headers],
     }
-    if has_metadata:
+    if file.has_metadata:
         from aiokq.broker.inspection.metadata_records import metadata_entry
 
         return entry | metadata_entry(record, is_control=header.is_control)
     if header.is_control:
-        kind = read_control_type(record.key)
-        known = {int(one): one.name for one in ControlType}
-        return entry | {"end_txn_marker": known.get(kind, str(kind))}
+        return entry | _marker(record)
+    if file.has_transactions:
+        from aiokq.broker.inspection.transaction_records import transaction_entry
+
+        return entry | transaction_entry(record)
     return entry | {"key": record.key, "payload": record.value}
+
+
+def _marker(record: RawRecord) -> Entry:
+    """Return the outcome of a transaction and the epoch of the coordinator that wrote it."""
+    try:
+        marker = marker_of(record)
+        if marker is None:
+            return {"end_txn_marker": str(read_control_type(record.key))}
+    except CorruptRecord as error:
+        return {"error": f"record at offset {record.offset}: {error.message}"}
+    return {"end_txn_marker": marker.type.name, "coordinator_epoch": marker.coordinator_epoch}
 
 
 # --- files other than logs

@@ -70,6 +70,17 @@ class LogFile(NamedTuple):
         directory = posixpath.basename(posixpath.dirname(self.path))
         return self.kind == "metadata-snapshot" or directory.startswith(file_names.CLUSTER_METADATA)
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the file has records of `__transaction_state`."""
+        return is_transaction_log(self.path)
+
+
+def is_transaction_log(path: str) -> bool:
+    """Return whether a segment's file is in a directory of `__transaction_state`."""
+    directory = posixpath.basename(posixpath.dirname(path))
+    return directory.startswith("__transaction_state-")
+
 
 class PartitionPlace(NamedTuple):
     """The directory of a partition, of the metadata log, or of a log that was set aside.

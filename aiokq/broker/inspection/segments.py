@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.inspection.findings import Finding, Severity
+from aiokq.broker.inspection.places import is_transaction_log
+from aiokq.broker.inspection.transaction_records import transaction_entry
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import batch_records, read_batch
 from aiokq.broker.log.corruption import is_torn, last_sound_offset, only_zeros
@@ -163,9 +165,13 @@ class SegmentCheck:
 
     def _records(self, file: File, path: str, position: int, header: BatchHeader) -> None:
         first, last, count = header.base_offset, header.last_offset, 0
+        decoded = not header.is_control and is_transaction_log(path)
         try:
             for record in batch_records(read_batch(file, position, header), header):
                 count += 1
+                if decoded and (reason := transaction_entry(record).get("error")) is not None:
+                    # The coordinator would ignore the record when it loads the log.
+                    self.error(path, position, "records", str(reason))
                 if header.magic >= 2 and not first <= record.offset <= last:
                     raise ValueError(
                         f"record with offset {record.offset} outside the batch's offsets "

@@ -1,7 +1,7 @@
 """The batches of one append: their checks, their stored form, and their offsets.
 
 ``OrdinaryAppend`` is the usual case: a single batch of a client that is stored unchanged.
-``PreparedAppend`` is every other append.
+``MarkerAppend`` is a marker that ends a transaction. ``PreparedAppend`` is every other append.
 
 Nothing here writes or changes state, so an append is refused before any of its bytes is written.
 
@@ -18,13 +18,14 @@ from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
 from aiokq.broker.log.validation import stored_form, validate_batch
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
-from aiokq.records.control import EndTransactionMarker, read_marker
+from aiokq.records.control import EndTransactionMarker, encode_marker, read_marker
 from aiokq.records.header import (
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     Checksum,
+    read_header,
 )
 
 if TYPE_CHECKING:
@@ -163,6 +164,61 @@ class OrdinaryAppend:
                 timestamp,
                 produced,
             ),
+        )
+
+
+class MarkerAppend:
+    """The marker that ends a producer's transaction, as a control batch.
+
+    Args:
+        transaction_version: the version by which the transaction ended.
+    """
+
+    __slots__ = ("_batch", "_header", "_marker", "_version", "now_ms", "size")
+
+    stamped: Final = False
+
+    def __init__(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+        crc32c: Checksum,
+    ) -> None:
+        self._marker = marker
+        self._version = transaction_version
+        self._batch = encode_marker(
+            marker,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=now_ms,
+            crc32c=crc32c,
+        )
+        self._header = read_header(self._batch)
+        self.now_ms = now_ms
+        self.size = len(self._batch)
+
+    def check(self, producers: ProducerState) -> BatchMetadata | None:
+        """See ``Appendable``."""
+        producers.check_marker(self._header, self._marker, self._version)
+        return None
+
+    def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
+        """See ``Appendable``."""
+        header = self._header
+        return PlacedAppend(
+            [
+                _PREFIX.pack(offset, header.length, leader_epoch),
+                memoryview(self._batch)[_BEHIND_PREFIX:],
+            ],
+            [(offset, self.size, header.max_timestamp_ms)],
+            self.size,
+            offset + 1,
+            header.max_timestamp_ms,
+            [(header.placed_at(offset, leader_epoch), self._marker)],
         )
 
 

@@ -68,10 +68,13 @@ class ReadableLog(LocalLog):
         """The first offset of the oldest open transaction, but at most the high watermark.
 
         A transaction counts as open until its end marker is below the high watermark. Without open
-        transactions the last stable offset is the high watermark.
+        transactions the last stable offset is the high watermark. It is never below the log start,
+        past which the first records of a transaction may have been deleted.
         """
         unstable = self._producers.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def producers(self) -> ProducerState:

@@ -15,7 +15,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from aiokq.broker.log.transaction_index import AbortedTransaction
-from aiokq.core.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
+from aiokq.core.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
@@ -32,6 +37,10 @@ BATCHES_REMEMBERED: Final = 5
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
+
+
+EPOCH_BUMP_VERSION: Final = 2
+"""The first ``transaction.version`` in which a marker has the epoch after its transaction's."""
 
 
 class Origin(enum.Enum):
@@ -71,12 +80,15 @@ class ProducerEntry:
 
     Attributes:
         last_seen_ms: when this broker last appended a batch of the producer, or loaded the entry.
+        last_marker_ms: the time of the producer's last marker; -1 if it is not known. A snapshot
+            has it only if no batch followed.
         transaction_first_offset: first offset of the open transaction; None if there is none.
     """
 
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "last_marker_ms",
         "last_seen_ms",
         "last_timestamp_ms",
         "producer_epoch",
@@ -91,6 +103,7 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.transaction_first_offset: int | None = None
         self.last_timestamp_ms = -1
+        self.last_marker_ms = -1
         self.last_seen_ms = 0
 
     @property
@@ -116,7 +129,7 @@ class ProducerState:
         map_end_offset: the log end offset that this state reflects.
     """
 
-    __slots__ = ("_completed", "_entries", "_open", "map_end_offset")
+    __slots__ = ("_completed", "_entries", "_open", "_unverified", "map_end_offset")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -125,6 +138,8 @@ class ProducerState:
         # completed transactions as (first offset, offset of the marker), kept until the high
         # watermark has passed the marker
         self._completed: list[tuple[int, int]] = []
+        # producers of open transactions that are not compared with the coordinator yet
+        self._unverified: set[int] = set()
         self.map_end_offset = 0
 
     def __len__(self) -> int:
@@ -137,7 +152,53 @@ class ProducerState:
         """Return the entry of a producer id; None if it is unknown."""
         return self._entries.get(producer_id)
 
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has an open transaction in the partition, in any epoch."""
+        return producer_id in self._open
+
+    def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has an open transaction in the partition, in this epoch."""
+        # hot: benchmarks/raw_load.py
+        if producer_id not in self._open or producer_id in self._unverified:
+            return False
+        return self._entries[producer_id].producer_epoch == producer_epoch
+
+    # --- after an unclean shutdown
+
+    @property
+    def unverified(self) -> list[ProducerEntry]:
+        """The producers whose open transactions are to be compared with the coordinator."""
+        return [self._entries[producer_id] for producer_id in sorted(self._unverified)]
+
+    def distrust_open_transactions(self) -> None:
+        """Have the open transactions compared with the coordinator, which may have lost them."""
+        self._unverified = set(self._open)
+
+    def is_unverified(self, producer_id: int) -> bool:
+        """Whether a producer's open transaction is not compared with the coordinator yet."""
+        return producer_id in self._unverified
+
+    def verified(self, producer_id: int) -> None:
+        """Note that the coordinator has a producer's open transaction, and will end it."""
+        self._unverified.discard(producer_id)
+
     # --- before the append
+
+    def check_start(self, header: BatchHeader) -> None:
+        """Check that a batch may be the first one of a producer's transaction of version 2.
+
+        A producer that is unknown here must begin with sequence 0: each of its transactions has a
+        new epoch, so an earlier batch of this one was lost on its way, and follows.
+
+        Raises:
+            OutOfOrderSequence: the batch does not begin with sequence 0.
+        """
+        entry = self._entries.get(header.producer_id)
+        if header.base_sequence != 0 and (entry is None or not entry.batches):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} begins its transaction with sequence "
+                f"{header.base_sequence}, not 0"
+            )
 
     def check(self, headers: Iterable[BatchHeader], origin: Origin) -> BatchMetadata | None:
         """Check that the batches of one append may be appended.
@@ -149,6 +210,7 @@ class ProducerState:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
             OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
                 does not begin with sequence 0.
+            InvalidTxnState: the producer has an open transaction, and a batch is not part of it.
         """
         seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
@@ -196,6 +258,11 @@ class ProducerState:
                 f"sequence {first} of producer {header.producer_id} does not follow the "
                 f"producer's last sequence {last_sequence}"
             )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction, and the batch is not part "
+                "of it"
+            )
 
     # --- after the append
 
@@ -219,11 +286,21 @@ class ProducerState:
             entry.transaction_first_offset = header.base_offset
             self._open[header.producer_id] = header.base_offset
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+    def check_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int = 0
+    ) -> None:
         """Check that a transaction marker may be appended.
 
+        From version 2 on, a marker has the epoch after that of its transaction. A marker with the
+        epoch of an open transaction is therefore one that was delayed, of the transaction before;
+        without an open transaction it repeats the last marker, which does no harm (KAFKA-19999).
+
+        Args:
+            transaction_version: the version by which the transaction ended.
+
         Raises:
-            InvalidProducerEpoch: the marker's producer epoch is older than the current one.
+            InvalidProducerEpoch: the marker's producer epoch is older than the current one, or
+                belongs to an earlier transaction than the open one.
             TransactionCoordinatorFenced: the marker is from a coordinator that was replaced.
         """
         entry = self._entries.get(header.producer_id)
@@ -233,6 +310,15 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"marker with epoch {header.producer_epoch} of producer {header.producer_id}, "
                 f"whose current epoch is {entry.producer_epoch}"
+            )
+        if (
+            transaction_version >= EPOCH_BUMP_VERSION
+            and header.producer_epoch == entry.producer_epoch
+            and entry.transaction_first_offset is not None
+        ):
+            raise InvalidProducerEpoch(
+                f"marker with epoch {header.producer_epoch} of producer {header.producer_id}, "
+                "whose transaction has this epoch, too"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
@@ -249,10 +335,11 @@ class ProducerState:
             entry.batches.clear()
             entry.producer_epoch = header.producer_epoch
         entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp_ms = header.max_timestamp_ms
+        entry.last_timestamp_ms = entry.last_marker_ms = header.max_timestamp_ms
         entry.last_seen_ms = now_ms
         first, entry.transaction_first_offset = entry.transaction_first_offset, None
         self._open.pop(header.producer_id, None)
+        self._unverified.discard(header.producer_id)
         if first is None:
             return None
         self._completed.append((first, header.last_offset))
@@ -286,7 +373,10 @@ class ProducerState:
     def put(self, entry: ProducerEntry) -> None:
         """Add an entry, such as one from a snapshot."""
         self._entries[entry.producer_id] = entry
-        if entry.transaction_first_offset is not None:
+        if entry.transaction_first_offset is None:
+            if entry.coordinator_epoch >= 0:  # its batches are transactional, so a marker is last
+                entry.last_marker_ms = entry.last_timestamp_ms
+        else:
             self._open[entry.producer_id] = entry.transaction_first_offset
 
     def inherit(self, before: ProducerState, end_offset: int) -> None:

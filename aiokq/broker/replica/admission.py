@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.records.header import BatchHeader
 
-__all__ = ["Preparation", "admit", "admit_own"]
+__all__ = ["Preparation", "admit", "admit_marker", "admit_own"]
 
 
 class Preparation(enum.Enum):
@@ -91,10 +91,23 @@ def admit_own(partition: Partition, header: BatchHeader, leader_epoch: int) -> N
     acks=1 (``CoordinatorPartitionWriter``) and lets the wait for the commit time out; its clients
     get the same error, but later.
     """
+    admit_marker(partition, leader_epoch)
+    check_size(header, partition.topic.limits.max_bytes)
+
+
+def admit_marker(partition: Partition, leader_epoch: int) -> None:
+    """Check that a marker that ends a transaction may be appended; it has no limit of its size.
+
+    Args:
+        leader_epoch: the leader epoch in which the marker is to be written.
+
+    Raises:
+        NotLeaderOrFollower, KafkaStorage, UnknownTopicOrPartition, NotEnoughReplicas: see
+            `admit_own`.
+    """
     partition.log_in(leader_epoch)
     if len(partition.isr) < partition.min_isr:
         raise _too_few(partition)
-    check_size(header, partition.topic.limits.max_bytes)
 
 
 def _too_few(partition: Partition) -> NotEnoughReplicas:

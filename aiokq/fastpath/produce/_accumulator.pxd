@@ -14,6 +14,7 @@ cdef class Accumulator:
     cdef readonly Py_ssize_t max_record_bytes
     cdef readonly bint ignore_keys
     cdef readonly bint closed
+    cdef readonly object refusal
     cdef public object on_unknown_topic
     cdef public object on_memory_freed
     cdef public object on_refused

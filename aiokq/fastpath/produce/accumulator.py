@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 
 from aiokq.core.clock import SystemClock
-from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge
+from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge, copy_error
 from aiokq.fastpath.produce.refusals import bad_record, check_topic, no_partition
 
 try:
@@ -166,6 +166,7 @@ class Accumulator:
         used_bytes: bytes of buffer_memory in use.
         waiting: number of calls that wait for memory. While it is above 0, append() refuses
             records.
+        refusal: the error with which records are refused, see `refuse`; None if they are accepted.
         loop: the event loop that deliveries are awaited on; set at the first wait.
     """
 
@@ -190,6 +191,7 @@ class Accumulator:
         "pool_limit",
         "queued",
         "random",
+        "refusal",
         "routes",
         "used",
     )
@@ -233,6 +235,7 @@ class Accumulator:
         self.used = 0
         self.queued = 0
         self.closed = False
+        self.refusal = None
         self.pool = []
         self.block_size = self.batch_size
         self.pool_limit = min(_POOLED_BYTES, buffer_memory // 4) // self.batch_size
@@ -278,6 +281,7 @@ class Accumulator:
             UnknownTopicOrPartition: the topic has no such partition.
             InvalidTopic: `topic` is not a valid topic name.
             Closed: the accumulator was closed.
+            KafkaError: the error passed to `refuse`.
             TypeError: a topic that is not str, a key or value that is not bytes-like, a number
                 that is not an int, or headers that are not pairs.
             ValueError: a partition or timestamp that is negative or too large.
@@ -286,6 +290,7 @@ class Accumulator:
         """
         require_loop(self.guard)
         if self.queued:
+            _check_accepts(self)
             raise BufferFull("other calls wait for buffer_memory: await enqueue()")
         if not cython.compiled and topic is self.last_topic and partition is None:
             if timestamp_ms is not None:
@@ -474,7 +479,9 @@ class Accumulator:
         route: Route = self.routes.get(topic)
         slot: Slot
         if route is None:
-            route = _find_route(self, topic)
+            if self.closed:
+                raise Closed("the producer is closed")
+            route = _new_route(self, topic)
         while len(route.slots) < partitions:
             slot = Slot(route.topic, len(route.slots))
             slot.owner = owner_factory(slot)
@@ -635,6 +642,15 @@ class Accumulator:
         if freed and self.queued:
             report_memory_freed(self)
 
+    def refuse(self, error):
+        """Refuse further records with copies of `error`; accept them again if it is None."""
+        self.refusal = error
+        self.last_topic = _NO_TOPIC  # so that append() looks the route up, and finds the error
+
+    def check_accepts(self):
+        """Raise the error with which records are refused now, if they are."""
+        _check_accepts(self)
+
     def close(self):
         """Refuse further records; accepted records stay until their batch is done."""
         self.closed = True
@@ -663,19 +679,34 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
 
 
 @cython.cfunc
-def _find_route(accumulator: Accumulator, topic: object) -> Route:
-    """Return the topic's route, a new one if necessary; the last result is cached."""
+def _check_accepts(accumulator: Accumulator):
     if accumulator.closed:
         raise Closed("the producer is closed")
+    if accumulator.refusal is not None:
+        raise copy_error(accumulator.refusal)
+
+
+@cython.cfunc
+def _new_route(accumulator: Accumulator, topic: object) -> Route:
+    """Return the route of a topic whose name is not a key of `routes`, possibly a str subclass."""
+    check_topic(topic)
+    name: str = str(topic)
+    route: Route = accumulator.routes.get(name)
+    if route is None:
+        route = Route(name, accumulator)
+        accumulator.routes[name] = route
+    return route
+
+
+@cython.cfunc
+def _find_route(accumulator: Accumulator, topic: object) -> Route:
+    """Return the topic's route, a new one if necessary; the last result is cached."""
+    _check_accepts(accumulator)
     route: Route
     found = accumulator.routes.get(topic) if type(topic) is str else None
     if found is None:
-        check_topic(topic)
-        topic = str(topic)
-        route = accumulator.routes.get(topic)
-        if route is None:
-            route = Route(topic, accumulator)
-            accumulator.routes[topic] = route
+        route = _new_route(accumulator, topic)
+        topic = route.topic
     else:
         route = found
     accumulator.last_topic = topic

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from aiokq import Admin, EmbeddedCluster
+from aiokq import AbortTransactionSpec, Admin, EmbeddedCluster, TopicPartition
 from aiokq.admin.config_types import ConfigResourceType
 from aiokq.admin.partitions import NewPartitions
 from aiokq.admin.topics import NewTopic
@@ -45,6 +45,12 @@ RIGHT: dict[str, dict[str, Any]] = {
     "import_group_offsets": {"groups": {"g": {("t", 0): 0}}},
     "group_lag": {"group_ids": "g"},
     "elect_leaders": {},
+    "list_transactions": {},
+    "describe_transactions": {"transactional_ids": "x"},
+    "describe_producers": {"partitions": [("t", 0)]},
+    "abort_transaction": {"spec": AbortTransactionSpec(TopicPartition("t", 0), 1, 0)},
+    "terminate_transaction": {"transactional_id": "x"},
+    "fence_producers": {"transactional_ids": "x"},
     "alter_partition_reassignments": {"reassignments": {("t", 0): [1]}},
     "list_partition_reassignments": {},
     "describe_metadata_quorum": {},

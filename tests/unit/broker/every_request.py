@@ -248,6 +248,77 @@ def _init_producer_id(version, topics, topic_id, group):
     ]
 
 
+def _add_partitions_to_txn(version, topics, topic_id, group):
+    return [
+        wire.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[
+                wire.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in topics
+            ],
+        )
+    ]
+
+
+def _add_offsets_to_txn(version, topics, topic_id, group):
+    return [
+        wire.AddOffsetsToTxnRequest(
+            transactional_id="t", producer_id=1, producer_epoch=0, group_id=group
+        )
+    ]
+
+
+def _end_txn(version, topics, topic_id, group):
+    return [
+        wire.EndTxnRequest(
+            transactional_id="t", producer_id=1, producer_epoch=0, committed=committed
+        )
+        for committed in (True, False)
+    ]
+
+
+def _write_txn_markers(version, topics, topic_id, group):
+    return [
+        wire.WriteTxnMarkersRequest(
+            markers=[
+                wire.WritableTxnMarker(
+                    producer_id=1,
+                    producer_epoch=0,
+                    transaction_result=True,
+                    topics=[
+                        wire.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
+                        for name in topics
+                    ],
+                    coordinator_epoch=0,
+                )
+            ]
+        )
+    ]
+
+
+def _txn_offset_commit(version, topics, topic_id, group):
+    return [
+        wire.TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id=group,
+            producer_id=1,
+            producer_epoch=0,
+            topics=[
+                wire.TxnOffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        wire.TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_metadata=""
+                        )
+                    ],
+                )
+                for name in topics
+            ],
+        )
+    ]
+
+
 def _offset_for_leader_epoch(version, topics, topic_id, group):
     return [
         wire.OffsetForLeaderEpochRequest(
@@ -445,6 +516,25 @@ def _describe_topic_partitions(version, topics, topic_id, group):
     return [wire.DescribeTopicPartitionsRequest(topics=each) for each in (asked, [])]
 
 
+def _describe_producers(version, topics, topic_id, group):
+    return [
+        wire.DescribeProducersRequest(
+            topics=[
+                wire.DescribeProducersTopicRequest(name=name, partition_indexes=[0])
+                for name in topics
+            ]
+        )
+    ]
+
+
+def _describe_transactions(version, topics, topic_id, group):
+    return [wire.DescribeTransactionsRequest(transactional_ids=["t"])]
+
+
+def _list_transactions(version, topics, topic_id, group):
+    return [wire.ListTransactionsRequest()]
+
+
 BUILDERS = {
     0: _produce,
     1: _fetch,
@@ -465,6 +555,11 @@ BUILDERS = {
     21: _delete_records,
     22: _init_producer_id,
     23: _offset_for_leader_epoch,
+    24: _add_partitions_to_txn,
+    25: _add_offsets_to_txn,
+    26: _end_txn,
+    27: _write_txn_markers,
+    28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs,
     35: _describe_log_dirs,
@@ -478,7 +573,10 @@ BUILDERS = {
     55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,
+    61: _describe_producers,
     64: _unregister_broker,
+    65: _describe_transactions,
+    66: _list_transactions,
     68: _consumer_group_heartbeat,
     69: _consumer_group_describe,
     74: _list_config_resources,

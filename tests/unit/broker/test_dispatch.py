@@ -214,12 +214,17 @@ async def test_the_clients_software_is_remembered_for_its_connection():
 
 
 async def test_only_features_that_work_are_announced():
-    """With `transaction.version` Java's producers would use requests that are not served."""
+    """With `share.version` Java's consumers would use requests that are not served."""
     async with Broker() as broker:
         response = await broker.ask(
             wire.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4
         )
-        names = {"eligible.leader.replicas.version", "group.version", "metadata.version"}
+        names = {
+            "eligible.leader.replicas.version",
+            "group.version",
+            "metadata.version",
+            "transaction.version",
+        }
         assert {one.name for one in response.finalized_features} == names
         assert {one.name for one in response.supported_features} == names | {"kraft.version"}
 

@@ -49,7 +49,9 @@ class Denying:
 
 
 def world(*, legacy=True):
-    return Broker(legacy=legacy, offsets_topic_num_partitions=1)
+    return Broker(
+        legacy=legacy, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
+    )
 
 
 def id_of(version):
@@ -84,6 +86,11 @@ def state(broker):
             for shard in node.group_coordinator.active_shards()
             for group in shard.list_groups([], [])
         ),
+        [
+            metadata
+            for shard in node.transaction_coordinator.active_shards()
+            for metadata in shard.transactions.values()
+        ],
         node.group_configs.group_ids(),
         node.counters.batches_appended,
         node.counters.offsets_committed,
@@ -117,7 +124,21 @@ async def populate(broker, *topics):
     if topics:
         [join] = every_request(68, 1, topics, ids, "g")
         assert (await broker.ask(join, 1)).error_code == 0
+        await begin_transaction(broker, topics, ids)
     return ids
+
+
+async def begin_transaction(broker, topics, ids):
+    """Begin a transaction of the transactional id `t` that has a partition of each topic."""
+    found = await broker.ask(wire.FindCoordinatorRequest(key="t", key_type=1), 1)
+    assert found.error_code == 0
+    _, initialize = every_request(22, 4, topics, ids, "g")
+    producer = await broker.ask(initialize, 4)
+    assert producer.error_code == 0
+    [add] = every_request(24, 3, topics, ids, "g")
+    add.v3_and_below_producer_id = producer.producer_id
+    add.v3_and_below_producer_epoch = producer.producer_epoch
+    assert set(codes(await broker.ask(add, 3))) == {0}
 
 
 async def answers(broker, key, version, topics, ids):
@@ -183,7 +204,7 @@ async def test_a_denied_request_changes_nothing_and_tells_nothing(key_version):
                 assert answer.replace(cluster_id, other_id) == of_missing
 
 
-LISTS = {3, 9, 16, 75}
+LISTS = {3, 9, 16, 66, 75}
 """APIs whose requests may name no resource; their responses then omit denied ones."""
 
 NO_PLACE_FOR_AN_ERROR = {(35, 1), (35, 2), (43, 0)}
@@ -215,7 +236,14 @@ async def test_each_row_of_the_table_is_asked_by_its_handler():
         api = APIS[key]
         rows = {(row.operation, row.resource_type) for row in PERMISSIONS[key]}
         asked = set()
-        for denies_all_but in (set(), {ResourceType.GROUP}, {ResourceType.TOPIC}):
+        transactional_id = ResourceType.TRANSACTIONAL_ID
+        for denies_all_but in (
+            set(),
+            {ResourceType.GROUP},
+            {ResourceType.TOPIC},
+            {transactional_id},
+            {transactional_id, ResourceType.GROUP},
+        ):
             for version in range(api.min_version, api.max_version + 1):
                 async with world(legacy=False) as broker:
                     ids = await populate(broker, SECRET)
@@ -631,7 +659,7 @@ def test_every_newest_version_has_a_throttle_time():
         for key in APIS
         if not has_throttle_time(wire.api(key).RESPONSE, APIS[key].max_version)
     }
-    assert without == {"DescribeQuorum"}
+    assert without == {"DescribeQuorum", "WriteTxnMarkers"}
 
 
 @pytest.mark.parametrize("version", range(3, 14))

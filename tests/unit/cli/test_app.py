@@ -40,6 +40,7 @@ def test_the_help_lists_every_command_and_the_broker(alone: CommandLine):
         ("groups", "delete"),
         ("groups", "import-zookeeper"),
         ("cluster",),
+        ("check",),
         ("doctor",),
     ],
 )

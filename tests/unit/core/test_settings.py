@@ -181,7 +181,6 @@ def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
         ("sasl.oauthbearer.token.endpoint.url", "OAUTHBEARER"),
         ("sasl.oauthbearer.scope", "OAUTHBEARER"),
         ("sasl.login.refresh.window.factor", "OAUTHBEARER"),
-        ("transaction.timeout.ms", "transactions"),
         ("share.acquire.mode", "share groups"),
     ],
 )

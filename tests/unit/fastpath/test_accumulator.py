@@ -338,6 +338,40 @@ def test_a_closed_accumulator_refuses_records(bench: Make) -> None:
     assert len(made.opened[0]) == 1
 
 
+def test_records_can_be_refused_for_a_while(bench: Make) -> None:
+    """Between two transactions no record is accepted, also through a method that was kept."""
+    made = bench()
+    append = made.accumulator.append
+    append("t", b"v")
+    made.accumulator.refuse(KafkaError("not now"))
+    for refused in (
+        lambda: append("t", b"v"),
+        lambda: made.accumulator.append_waited("t", b"v"),
+        lambda: made.accumulator.append_many("t", [(None, b"v")]),
+        lambda: append("another", b"v"),
+        made.accumulator.check_accepts,
+    ):
+        with pytest.raises(KafkaError, match="not now") as raised:
+            refused()
+        assert raised.value is not made.accumulator.refusal, "each caller gets a copy"
+    made.accumulator.waiting = 1
+    with pytest.raises(KafkaError, match="not now"):
+        append("t", b"v")
+    made.accumulator.waiting = 0
+    made.accumulator.refuse(None)
+    append("t", b"v")
+    assert len(made.opened[0]) == 2
+
+
+def test_metadata_that_arrives_while_records_are_refused_opens_no_way_around(bench: Make) -> None:
+    """The accumulator remembers the last topic, which is then not checked again."""
+    made = bench(0)
+    made.accumulator.refuse(KafkaError("not now"))
+    made.accumulator.set_route("u", 1, [0], lambda slot: made.owner)
+    with pytest.raises(KafkaError, match="not now"):
+        made.accumulator.append("u", b"v")
+
+
 def test_records_of_an_unknown_topic_wait_in_order(bench: Make, core: SimpleNamespace) -> None:
     """When the metadata arrives they keep their order, partition and age."""
     asked: list[str] = []

@@ -214,10 +214,26 @@ def test_a_delivery_timeout_of_nothing_is_refused() -> None:
         ProducerSettings(delivery_timeout_ms=0)
 
 
-def test_transactions_are_refused_in_words() -> None:
-    """A setting that has no effect must not be ignored."""
-    with pytest.raises(ConfigError, match="not supported yet"):
-        ProducerSettings(transactional_id="tx")
+@pytest.mark.parametrize(
+    ("conflict", "named"),
+    [
+        ({"acks": 1}, "acks=1"),
+        ({"enable_idempotence": False}, "enable_idempotence=False"),
+        ({"retries": 0}, "retries=0"),
+        ({"max_in_flight_requests_per_connection": 6}, "max_in_flight_requests_per_connection=6"),
+    ],
+)
+def test_a_transactional_id_needs_idempotence(conflict, named) -> None:
+    """Idempotence would turn itself off, and the transaction could lose or repeat records."""
+    with pytest.raises(ConfigError, match=f"transactional_id conflicts with .*{named}"):
+        ProducerSettings(transactional_id="tx", **conflict)
+    assert ProducerSettings(transactional_id="tx").transactional_id == "tx"
+
+
+def test_an_empty_transactional_id_is_refused() -> None:
+    """Brokers refuse it only when the producer starts."""
+    with pytest.raises(ConfigError, match="at least one character"):
+        ProducerSettings(transactional_id="")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
 Before these functions run, the handlers have refused unknown topics and the group has validated the
 request. OffsetFetch may name unknown topics, because committed offsets may outlive their topic.
@@ -29,6 +29,11 @@ from aiokq.wire.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from aiokq.wire.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 if TYPE_CHECKING:
     import uuid
@@ -40,8 +45,12 @@ if TYPE_CHECKING:
     from aiokq.wire.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
     from aiokq.wire.offset_delete import OffsetDeleteRequest
     from aiokq.wire.offset_fetch import OffsetFetchRequestGroup
+    from aiokq.wire.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+    )
 
-__all__ = ["commit", "delete", "fetch"]
+__all__ = ["commit", "commit_transactional", "delete", "fetch"]
 
 NO_OFFSET: Final = -1
 LONG_MAX: Final = 2**63 - 1
@@ -82,8 +91,29 @@ def commit(
     return Outcome(records, response)
 
 
+def commit_transactional(
+    request: TxnOffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
+) -> Outcome[TxnOffsetCommitResponse]:
+    """Commit offsets as part of a transaction; the errors of partitions are those of `commit`."""
+    response = TxnOffsetCommitResponse()
+    records = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            code = 0
+            if len(partition.committed_metadata or "") > metadata_max_bytes:
+                code = OffsetMetadataTooLarge.code
+            else:
+                committed = _committed(partition, ZERO_UUID, instant, NEVER)
+                records.append(offset_record(request.group_id, topic.name, index, committed))
+            answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    return Outcome(records, response)
+
+
 def _committed(
-    partition: OffsetCommitRequestPartition,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     topic_id: uuid.UUID,
     instant: Instant,
     expires_ms: int,

@@ -30,6 +30,7 @@ from aiokq.core.errors import (
     GroupIdNotFound,
     IllegalGeneration,
     KafkaError,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 from aiokq.wire.consumer_group_describe import ConsumerGroupDescribedGroup
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from aiokq.wire.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from aiokq.wire.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from aiokq.wire.sync_group import SyncGroupRequest, SyncGroupResponse
+    from aiokq.wire.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 __all__ = ["GroupShard"]
 
@@ -273,6 +275,34 @@ class GroupShard:
                 raise GroupIdNotFound(f"Group {request.group_id} not found.")
             raise IllegalGeneration()
         return offset_requests.commit(
+            request, metadata_max_bytes=self._settings.offset_metadata_max_bytes, instant=instant
+        )
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, version: int, instant: Instant
+    ) -> Outcome[TxnOffsetCommitResponse]:
+        """Handle TxnOffsetCommit: the offsets are pending until the transaction ends.
+
+        Raises:
+            BrokerError: as `Group.validate_offset_commit`, but ILLEGAL_GENERATION instead of
+                STALE_MEMBER_EPOCH, and if there is no group and the request has a generation.
+        """
+        group = self.groups.get(request.group_id)
+        if group is None and request.generation_id >= 0:
+            raise IllegalGeneration()
+        if group is not None:
+            try:
+                group.validate_offset_commit(
+                    request.member_id,
+                    request.group_instance_id,
+                    request.generation_id,
+                    instant,
+                    transactional=True,
+                    version=version,
+                )
+            except StaleMemberEpoch as error:
+                raise IllegalGeneration(error.message) from error
+        return offset_requests.commit_transactional(
             request, metadata_max_bytes=self._settings.offset_metadata_max_bytes, instant=instant
         )
 

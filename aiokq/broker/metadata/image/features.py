@@ -140,6 +140,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
 SUPPORTED_LEVELS: Final[Mapping[str, int]] = {
     KRAFT_VERSION: 1,
     GROUP_VERSION: 1,
+    TRANSACTION_VERSION: 2,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
 }
 """The highest level of each feature that this broker implements, besides metadata.version.
@@ -166,8 +167,10 @@ def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, in
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:
         levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
-    if FEATURES[GROUP_VERSION].default_at(metadata_version):
-        levels[GROUP_VERSION] = 1
+    for name in (GROUP_VERSION, TRANSACTION_VERSION):
+        level = FEATURES[name].default_at(metadata_version)
+        if level:
+            levels[name] = level
     return levels
 
 

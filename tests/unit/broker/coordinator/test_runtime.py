@@ -34,6 +34,13 @@ from tests.unit.broker.coordinator.counter import (
 from tests.unit.broker.log.test_flusher import slow
 
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 5)
+
+
+async def end_transaction(broker, partition, producer, marker):
+    """Write a marker of version 0 and wait for its commit."""
+    await broker.runtime.append_marker(partition, producer, marker, 0).committed()
+
+
 ABORT = EndTransactionMarker(ControlType.ABORT, 5)
 
 
@@ -426,7 +433,7 @@ async def test_a_write_without_enough_in_sync_replicas_appends_nothing():
         partition.change_replicas((0, 7), (0,))
         end = partition.log.log_end_offset
         assert await code(broker.add("a")) == 15
-        assert await code(broker.runtime.end_transaction(0, PRODUCER, COMMIT)) == 15
+        assert await code(end_transaction(broker, 0, PRODUCER, COMMIT)) == 15
         assert (partition.log.log_end_offset, broker.value("a")) == (end, 5)
         partition.change_isr((0, 7))
         adding = asyncio.ensure_future(broker.add("a"))
@@ -448,10 +455,7 @@ def test_a_write_that_is_not_committed_in_time_fails_and_its_records_stay(marker
             partition = broker.partition()
             partition.change_replicas((0, 7), (0, 7))
             began = asyncio.get_running_loop().time()
-            if marker:
-                waiting = broker.runtime.end_transaction(0, PRODUCER, COMMIT)
-            else:
-                waiting = broker.add("a")
+            waiting = end_transaction(broker, 0, PRODUCER, COMMIT) if marker else broker.add("a")
             assert await code(waiting) == 15
             assert asyncio.get_running_loop().time() - began == COMMIT_TIMEOUT
             assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
@@ -647,7 +651,7 @@ async def test_records_of_a_transaction_count_by_its_marker(marker, value, loade
             broker.elect()
             await broker.loaded("b")
             assert broker.value("a") == 1
-        await broker.runtime.end_transaction(0, PRODUCER, marker)
+        await end_transaction(broker, 0, PRODUCER, marker)
         assert (broker.value("a"), broker.shard.pending) == (value, {})
         log = broker.partition().log
         assert log.last_stable_offset == log.log_end_offset
@@ -675,12 +679,12 @@ async def test_markers_and_records_of_an_older_epoch_are_refused():
         await broker.add("a", producer=PRODUCER)
         zombie = TransactionalProducer(7, 2)
         assert await code(broker.add("a", producer=zombie)) == 47
-        assert await code(broker.runtime.end_transaction(0, zombie, COMMIT)) == 47
-        await broker.runtime.end_transaction(0, PRODUCER, COMMIT)
+        assert await code(end_transaction(broker, 0, zombie, COMMIT)) == 47
+        await end_transaction(broker, 0, PRODUCER, COMMIT)
         assert broker.value("a") == 1
         await broker.add("a", 8, producer=PRODUCER)
         fenced = EndTransactionMarker(ControlType.COMMIT, 4)
-        assert await code(broker.runtime.end_transaction(0, PRODUCER, fenced)) == 52
+        assert await code(end_transaction(broker, 0, PRODUCER, fenced)) == 52
         assert broker.value("a") == 1
         assert list(broker.shard.pending) == [7]
 
@@ -691,14 +695,14 @@ async def test_a_marker_is_refused_where_the_partition_is_not_led():
         await broker.runtime.locate("a")
         await broker.add("a", producer=PRODUCER)
         end = broker.partition().log.log_end_offset
-        assert await code(broker.runtime.end_transaction(1, PRODUCER, COMMIT)) == 16
+        assert await code(end_transaction(broker, 1, PRODUCER, COMMIT)) == 16
         broker.resign()
-        assert await code(broker.runtime.end_transaction(0, PRODUCER, COMMIT)) == 16
+        assert await code(end_transaction(broker, 0, PRODUCER, COMMIT)) == 16
         broker.elect()
-        assert await code(broker.runtime.end_transaction(0, PRODUCER, COMMIT)) == 14
+        assert await code(end_transaction(broker, 0, PRODUCER, COMMIT)) == 14
         assert broker.partition().log.log_end_offset == end
         await broker.loaded("b")
-        await broker.runtime.end_transaction(0, PRODUCER, COMMIT)
+        await end_transaction(broker, 0, PRODUCER, COMMIT)
         assert broker.value("a") == 1
 
 

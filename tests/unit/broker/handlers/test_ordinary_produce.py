@@ -25,9 +25,9 @@ def looked_into(monkeypatch):
     requests = []
     handle = h00_produce.handle
 
-    async def noting(topics, configs, host, turn, request, call):
+    async def noting(topics, transactions, configs, host, turn, request, call):
         requests.append(request)
-        return await handle(topics, configs, host, turn, request, call)
+        return await handle(topics, transactions, configs, host, turn, request, call)
 
     monkeypatch.setattr(h00_produce, "handle", noting)
     return requests

@@ -254,20 +254,6 @@ async def test_a_producer_that_is_not_known_may_begin_anywhere():
         assert (await broker.produce("t", data)).error_code == 0
 
 
-async def test_transactional_batches_are_refused():
-    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id.
-
-    With an id there is no coordinator: INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE.
-    """
-    data = batch(producer_id=9, producer_epoch=0, base_sequence=0, attributes=0x10)
-    async with Broker() as broker:
-        await broker.create("t")
-        assert (await broker.produce("t", data)).error_code == 53
-        assert (await broker.produce("t", data, transactional_id="x")).error_code == 48
-        result = await broker.produce("t", data, version=11, transactional_id="x")
-        assert result.error_code == 120
-
-
 async def test_clients_may_not_write_to_internal_topics():
     """Kafka's own admin client is the exception, by convention."""
     async with Broker() as broker:
@@ -366,18 +352,6 @@ async def test_init_producer_id_never_gives_one_twice(version):
         ids += [(await broker.ask(request, version)).producer_id for _ in range(3)]
     assert len(set(ids)) == 6
     assert min(ids) >= 0
-
-
-async def test_init_producer_id_for_a_transaction_is_refused():
-    """COORDINATOR_NOT_AVAILABLE for an id, INVALID_REQUEST for an empty one."""
-    from aiokq import wire
-
-    async with Broker() as broker:
-        for transactional_id, code in (("x", 53), ("", 42)):
-            request = wire.InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=1000
-            )
-            assert (await broker.ask(request, 4)).error_code == code
 
 
 async def test_an_old_producer_id_comes_with_its_epoch():

@@ -129,11 +129,13 @@ async def test_features_are_told_with_their_levels():
             "metadata.version": (7, 29),
             "kraft.version": (0, 1),
             "group.version": (0, 1),
+            "transaction.version": (0, 2),
             "eligible.leader.replicas.version": (0, 1),
         }
         assert finalized == {
             "metadata.version": (25, 25),
             "group.version": (1, 1),
+            "transaction.version": (2, 2),
             "eligible.leader.replicas.version": (1, 1),
         }
         assert epoch == broker.node.storage.metadata.end_offset - 1

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from aiokq.assign.server import SERVER_ASSIGNORS
 from aiokq.assign.server_model import ServerAssignor
 from aiokq.broker.config.settings import BrokerSettings
-from aiokq.broker.coordinator.group.consumer.regex import RegexCompiler, compile_re2
+from aiokq.broker.coordinator.group.consumer.regex import RegexCompiler
 from aiokq.broker.coordinator.group.topic_view import TopicView
+from aiokq.broker.coordinator.re2_expressions import compile_re2
 from aiokq.broker.coordinator.timers import Timers
 from aiokq.core.counters import CounterBy
 

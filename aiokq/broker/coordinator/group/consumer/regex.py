@@ -1,7 +1,4 @@
-"""Subscriptions by regular expression, matched by RE2.
-
-RE2 takes linear time for any expression that a client may send. Python's `re` does not, so it is
-not used as a substitute if the google-re2 package is missing.
+"""Subscriptions by regular expression; `re2_expressions` compiles them.
 
 Source: KIP-848 (SubscribedTopicRegex); Kafka matches the whole name with RE2/J.
 """
@@ -12,9 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aiokq.core.errors import InvalidRegularExpression
-
-__all__ = ["RegexCompiler", "ResolvedRegex", "compile_re2", "resolve"]
+__all__ = ["RegexCompiler", "ResolvedRegex", "resolve"]
 
 RegexCompiler: TypeAlias = Callable[[str], Callable[[str], object]]
 """Compiles an expression into a function that is true for names that match as a whole."""
@@ -30,38 +25,6 @@ class ResolvedRegex:
 
     topics: frozenset[str]
     timestamp_ms: int
-
-
-def compile_re2(regex: str) -> Callable[[str], object]:
-    """Compile an expression with RE2.
-
-    Raises:
-        InvalidRegularExpression: RE2 refuses the expression, or google-re2 is not installed.
-    """
-    try:
-        import re2  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        from re2 import Options, Set  # the re2 module of another package lacks these
-    except ImportError:
-        raise InvalidRegularExpression(
-            "this broker does not support SubscribedTopicRegex, because the google-re2 package is "
-            "not installed on it (pip install google-re2); subscribe by topic names"
-        ) from None
-    options = Options()
-    options.log_errors = False  # otherwise RE2 writes errors to stderr
-    try:
-        re2.compile(regex, options)
-    except re2.error as error:
-        detail = error.args[0] if error.args else error
-        text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
-        raise InvalidRegularExpression(
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {text}."
-        ) from None
-    # A set of one expression matches a name in 2 us, a tenth of the time of Pattern.fullmatch.
-    expressions = Set.FullMatchSet(options)
-    expressions.Add(regex)
-    expressions.Compile()
-    match: Callable[[str], object] = expressions.Match
-    return match
 
 
 def resolve(match: Callable[[str], object], names: Iterable[str]) -> frozenset[str]:

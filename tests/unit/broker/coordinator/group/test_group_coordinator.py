@@ -147,14 +147,14 @@ async def test_the_first_question_makes_the_offsets_topic():
 
 
 async def test_find_coordinator_of_every_version():
-    """Old versions have one key and no type; transactions are rejected."""
-    async with GroupBroker() as broker:
+    """Old versions have one key and no type; a transactional id creates its topic."""
+    async with GroupBroker(transaction_state_log_num_partitions=1) as broker:
         for version in range(4):
             response = await broker.ask(wire.FindCoordinatorRequest(key="g"), version)
             assert (response.error_code, response.node_id) == (0, 0)
         for version in range(1, 4):
             response = await broker.ask(wire.FindCoordinatorRequest(key="x", key_type=1), version)
-            assert (response.error_code, response.node_id) == (53, -1)
+            assert (response.error_code, response.node_id) == (0, 0)
         for version in range(4, 7):
             request = wire.FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=0)
             response = await broker.ask(request, version)
@@ -641,7 +641,7 @@ async def check_transaction(broker, producer, kind):
     assert await broker.committed() == {("t", 0): 5}
     assert await stable_offset(broker) == (-1, 88)
     marker = EndTransactionMarker(kind, 0)
-    await broker.node.group_coordinator.end_transaction(0, producer, marker)
+    await broker.node.group_coordinator.append_marker(0, producer, marker, 0).committed()
     assert await stable_offset(broker) == (8 if kind is ControlType.COMMIT else 5, 0)
 
 

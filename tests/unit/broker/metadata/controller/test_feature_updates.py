@@ -129,7 +129,7 @@ def test_settings_come_before_the_level_that_needs_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["transaction.version", "share.version", "streams.version"])
+@pytest.mark.parametrize("name", ["share.version", "streams.version"])
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_feature_that_does_not_work_here_is_not_touched(name: str, level: int) -> None:
     """Kafka may have set it, and would lose it if it were turned off here."""

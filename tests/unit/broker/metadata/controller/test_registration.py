@@ -120,6 +120,7 @@ def test_a_new_log_begins_with_the_features_of_a_new_directory() -> None:
     assert after.features == {
         "metadata.version": 25,
         "group.version": 1,
+        "transaction.version": 2,
         "eligible.leader.replicas.version": 1,
     }
     assert after.configs == {(4, ""): {"min.insync.replicas": "2"}}
@@ -196,6 +197,7 @@ def test_a_start_registers_the_controller_and_an_active_broker() -> None:
         ("group.version", 0, 1),
         ("kraft.version", 0, 1),
         ("metadata.version", 7, 29),
+        ("transaction.version", 0, 2),
     ]
     for features in (broker.features, controller.features):
         found = [

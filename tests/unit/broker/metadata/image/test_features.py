@@ -95,6 +95,7 @@ def test_new_directories_have_only_features_that_work_here() -> None:
         "metadata.version": 25,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
+        "transaction.version": 2,
     }
     for golden in LEVELS:
         levels = new_levels(golden["level"])
@@ -102,7 +103,8 @@ def test_new_directories_have_only_features_that_work_here() -> None:
         for name, level in levels.items():
             assert level <= SUPPORTED_LEVELS[name] <= FEATURES[name].maximum
             assert golden["level"] >= FEATURES[name].needs
-        assert levels.get("group.version", 0) == golden["defaults"]["group.version"]
+        for name in ("group.version", "transaction.version"):
+            assert levels.get(name, 0) == golden["defaults"][name]
 
 
 def test_the_ranges_that_a_node_announces_are_sorted() -> None:

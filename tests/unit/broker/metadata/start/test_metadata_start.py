@@ -516,6 +516,7 @@ async def test_a_new_directory_is_formatted_like_kafkas() -> None:
         assert image.features == {
             "metadata.version": 25,
             "group.version": 1,
+            "transaction.version": 2,
             "eligible.leader.replicas.version": 1,
         }
         assert image.configs[4, ""] == {"min.insync.replicas": "1"}

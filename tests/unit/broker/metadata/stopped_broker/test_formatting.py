@@ -165,7 +165,7 @@ def test_defaults_are_the_features_that_work_here() -> None:
 
 def test_each_release_gets_what_it_supports() -> None:
     """`--release-version` alone must never ask for what its level does not have."""
-    for release, on in {"3.9": 0, "4.0-IV0": 1, "4.0": 2, "4.2": 2}.items():
+    for release, on in {"3.9": 0, "4.0-IV0": 1, "4.0-IV2": 3, "4.0": 3, "4.2": 3}.items():
         levels = format_levels(release, {}, dynamic=False)
         assert sum(level > 0 for level in levels.values()) == 1 + on
     assert format_levels("4.2", {}, dynamic=True)["kraft.version"] == 1

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aiokq.broker.coordinator.group.consumer.regex import compile_re2
+from aiokq.broker.coordinator.re2_expressions import compile_re2
 from aiokq.core.errors import InvalidRegularExpression
 from aiokq.wire.consumer_group_records import ConsumerGroupRegularExpressionKey
 from tests.unit.broker.coordinator.group.consumer.consumer_harness import World

@@ -1,0 +1,66 @@
+"""The states of a transactional id, and the moves between them.
+
+Source: KIP-98, KIP-890, Kafka ``TransactionState.java``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+__all__ = ["LEGAL_MOVES", "TransactionState"]
+
+
+class TransactionState(enum.IntEnum):
+    """The state of a transactional id, with Kafka's numbers."""
+
+    EMPTY = 0
+    """The producer is initialized and has no transaction."""
+
+    ONGOING = 1
+    """A transaction has partitions, and has neither committed nor aborted."""
+
+    PREPARE_COMMIT = 2
+    """The transaction is committed; its markers are being written."""
+
+    PREPARE_ABORT = 3
+    """The transaction is aborted; its markers are being written."""
+
+    COMPLETE_COMMIT = 4
+    """All markers of the last transaction, a committed one, are written."""
+
+    COMPLETE_ABORT = 5
+    """All markers of the last transaction, an aborted one, are written."""
+
+    @property
+    def kafka_name(self) -> str:
+        """The name in DescribeTransactions and ListTransactions, such as ``PrepareCommit``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the outcome is decided, and markers may be missing."""
+        return self in _PREPARED
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open; only an idle transactional id expires."""
+        return self in _IDLE
+
+
+_S: Final = TransactionState
+
+_PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+_IDLE: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+
+LEGAL_MOVES: Final = {
+    _S.EMPTY: _IDLE,
+    _S.ONGOING: _IDLE | {_S.ONGOING},
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    # A producer that does not know whether the broker began its transaction aborts it (KIP-890).
+    _S.PREPARE_ABORT: _IDLE | {_S.ONGOING},
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+}
+"""The states from which each state may be reached. Kafka's Dead is a tombstone here, and its
+PrepareEpochFence, which is never written, is part of the move to PREPARE_ABORT."""

@@ -1,0 +1,264 @@
+"""`TransactionMetadata`: one transactional id, its producer and its transaction, as a value.
+
+Each method returns the metadata after one transition; it checks no request.
+
+Source: KIP-98, KIP-360, KIP-890, Kafka ``TransactionMetadata.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.broker.coordinator.shard import TransactionalProducer
+from aiokq.broker.coordinator.transaction.states import LEGAL_MOVES, TransactionState
+from aiokq.core.errors import ProducerFenced
+from aiokq.core.named_tuple import NamedTuple
+from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["EPOCH_BUMP_VERSION", "LAST_EPOCH", "TransactionMetadata"]
+
+LAST_EPOCH: Final = 2**15 - 2
+"""The last epoch that a producer gets. The epoch after it is left to fence that producer."""
+
+EPOCH_BUMP_VERSION: Final = 2
+"""The first ``transaction.version`` in which each end of a transaction bumps the epoch."""
+
+NO_TIME: Final = -1
+
+
+class TransactionMetadata(NamedTuple):
+    """A transactional id, its producer and its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition]
+    """The partitions of the transaction that have no marker yet."""
+    started_ms: int
+    """When the transaction began; -1 before the first one."""
+    updated_ms: int
+    """When the last record of the transactional id was written."""
+    client_version: int = 0
+    """The ``transaction.version`` by which the producer ends the transaction."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the last transition."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The producer id from the end of this transaction on, if its epochs are used up."""
+    last_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before the last bump, by which a repeated request is recognized; not in the log."""
+
+    @classmethod
+    def new(
+        cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata of an id that has no producer epoch yet; it is never written."""
+        return cls(
+            transactional_id,
+            producer_id,
+            NO_PRODUCER_EPOCH,
+            timeout_ms,
+            TransactionState.EMPTY,
+            frozenset(),
+            NO_TIME,
+            now_ms,
+        )
+
+    @property
+    def producer(self) -> TransactionalProducer:
+        """The current producer id and epoch."""
+        return TransactionalProducer(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """Whether the producer id has no further epoch for a producer."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the coordinator aborts the transaction, if it is still open then."""
+        return self.started_ms + self.timeout_ms
+
+    # --- transitions
+
+    def epoch_bumped(
+        self, timeout_ms: int, expected_epoch: int | None, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata after InitProducerId, with the next epoch.
+
+        Args:
+            expected_epoch: the epoch that the producer has; None for a producer that has none.
+
+        Raises:
+            ProducerFenced: another producer was initialized after ``expected_epoch`` was given out.
+        """
+        bumped = self.producer_epoch + 1
+        if expected_epoch is None:
+            # No request of this producer can be a repetition of an earlier one's.
+            epoch, last_epoch = bumped, NO_PRODUCER_EPOCH
+        elif self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
+            epoch, last_epoch = bumped, self.producer_epoch
+        elif expected_epoch == self.last_epoch:
+            epoch, last_epoch = self.producer_epoch, self.last_epoch  # a repeated request
+        else:
+            raise ProducerFenced(
+                f"epoch {expected_epoch} of {self.transactional_id} is neither its epoch "
+                f"{self.producer_epoch} nor the one before"
+            )
+        return self._moved(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_epoch=epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=NO_TIME,
+        )
+
+    def id_rotated(
+        self, producer_id: int, timeout_ms: int, *, keep_last_epoch: bool, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata after InitProducerId, with a new producer id and epoch 0.
+
+        Args:
+            keep_last_epoch: whether the producer named its epoch, so that it may repeat the
+                request.
+        """
+        return self._moved(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=0,
+            last_epoch=self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=NO_TIME,
+        )
+
+    def id_replaced(self, producer_id: int, now_ms: int) -> TransactionMetadata:
+        """Return the metadata with a new producer id and epoch 0, after a complete transaction."""
+        assert self.state.is_idle
+        return self._replace(
+            producer_id=producer_id,
+            producer_epoch=0,
+            previous_producer_id=self.producer_id,
+            updated_ms=max(now_ms, self.updated_ms),
+        )
+
+    def partitions_added(
+        self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata with more partitions in the transaction, which may begin so."""
+        return self._moved(
+            TransactionState.ONGOING,
+            now_ms,
+            partitions=self.partitions.union(partitions),
+            started_ms=now_ms if self.state.is_idle else self.started_ms,
+            client_version=client_version,
+        )
+
+    def prepared(
+        self, *, committed: bool, client_version: int, next_producer_id: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the metadata after the decision to commit or to abort.
+
+        Args:
+            client_version: the version by which the transaction ends; from `EPOCH_BUMP_VERSION`
+                on, the epoch is bumped, and the markers have the new epoch.
+            next_producer_id: the producer id after the transaction, if the epochs are used up.
+        """
+        changes: dict[str, int] = {}
+        if client_version >= EPOCH_BUMP_VERSION:
+            assert self.producer_epoch <= LAST_EPOCH
+            changes = {
+                "producer_epoch": self.producer_epoch + 1,
+                "last_epoch": self.producer_epoch,
+            }
+        return self._moved(
+            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+            now_ms,
+            started_ms=now_ms if self.state.is_idle else self.started_ms,
+            client_version=client_version,
+            next_producer_id=next_producer_id,
+            **changes,
+        )
+
+    def fenced(self, server_version: int, now_ms: int) -> TransactionMetadata:
+        """Return the metadata after the coordinator has aborted the transaction.
+
+        The next epoch, which nobody gets, fences the producer.
+        """
+        if server_version >= EPOCH_BUMP_VERSION:
+            return self.prepared(
+                committed=False,
+                client_version=server_version,
+                next_producer_id=NO_PRODUCER_ID,
+                now_ms=now_ms,
+            )
+        return self._replace(
+            producer_epoch=self.producer_epoch + 1, last_epoch=NO_PRODUCER_EPOCH
+        ).prepared(
+            committed=False, client_version=0, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
+        )
+
+    def abandoned(
+        self,
+        partitions: Iterable[TopicPartition],
+        seen_epoch: int,
+        server_version: int,
+        now_ms: int,
+    ) -> TransactionMetadata:
+        """Return the metadata after the coordinator has aborted a transaction that it had lost.
+
+        Args:
+            partitions: the partitions in which the transaction is open.
+            seen_epoch: the epoch of the producer in a partition; the next one fences it.
+        """
+        return self._replace(
+            producer_epoch=max(self.producer_epoch, seen_epoch),
+            partitions=self.partitions.union(partitions),
+        ).fenced(server_version, now_ms)
+
+    def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
+        """Return the metadata with an epoch that the coordinator had lost, and no transaction.
+
+        A producer that has the epoch goes on; the next one gets a later epoch.
+        """
+        return self._moved(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_epoch=seen_epoch,
+            last_epoch=NO_PRODUCER_EPOCH,
+            started_ms=NO_TIME,
+        )
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """Return the metadata after all markers were written."""
+        changes: dict[str, int] = {}
+        if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
+            # `last_epoch` stays: it is the last epoch that the producer knows.
+            changes = {"producer_id": self.next_producer_id, "producer_epoch": 0}
+        return self._moved(
+            TransactionState.COMPLETE_COMMIT
+            if self.state is TransactionState.PREPARE_COMMIT
+            else TransactionState.COMPLETE_ABORT,
+            now_ms,
+            partitions=frozenset(),
+            next_producer_id=NO_PRODUCER_ID,
+            **changes,
+        )
+
+    def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+        assert self.state in LEGAL_MOVES[state], f"{self.state.name} to {state.name}"
+        return self._replace(
+            state=state,
+            # A clock that was set back must not make the entry look older than it is.
+            updated_ms=max(now_ms, self.updated_ms),
+            previous_producer_id=self.producer_id,
+            **changes,
+        )

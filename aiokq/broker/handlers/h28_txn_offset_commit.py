@@ -1,0 +1,166 @@
+"""TxnOffsetCommit (28), versions 0-5: commit the offsets of a group as part of a transaction.
+
+The offsets are pending until the transaction ends. The partition of `__consumer_offsets` that
+coordinates the group must be in the transaction; from version 5 on it is added (KIP-890). The
+member is checked if the request names one (KIP-447).
+
+Errors of a partition: COORDINATOR_LOAD_IN_PROGRESS (before version 2 COORDINATOR_NOT_AVAILABLE),
+COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, FENCED_INSTANCE_ID, GROUP_AUTHORIZATION_FAILED,
+ILLEGAL_GENERATION, INVALID_GROUP_ID, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
+INVALID_TXN_STATE (from version 4 on TRANSACTION_ABORTABLE), NOT_COORDINATOR,
+OFFSET_METADATA_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION.
+
+v2  leader epochs    v3  members, flexible    v4  TRANSACTION_ABORTABLE    v5  adds the partition
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokq.broker.coordinator.append_errors import coordinator_error
+from aiokq.broker.coordinator.shard import TransactionalProducer
+from aiokq.broker.handlers.decisions import Decisions
+from aiokq.broker.handlers.group_calls import check_group_id
+from aiokq.broker.handlers.transaction_admission import TransactionRules, join_transaction
+from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.core.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    UnknownTopicOrPartition,
+)
+from aiokq.wire.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from aiokq.broker.handlers.areas import Configs, Groups, Topics, Transactions
+    from aiokq.broker.handlers.call import Call
+
+FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
+FIRST_WITH_TRANSACTION_ABORTABLE: Final = 4
+FIRST_THAT_ADDS_PARTITIONS: Final = 5
+
+
+async def handle(
+    topics: Topics,
+    transactions: Transactions,
+    groups: Groups,
+    configs: Configs,
+    request: TxnOffsetCommitRequest,
+    call: Call,
+) -> TxnOffsetCommitResponse:
+    """Commit the offsets of permitted partitions that exist, and refuse the others."""
+    codes = _refusals(topics, request, call)
+    wanted = request.topics
+    request.topics = [
+        TxnOffsetCommitRequestTopic(name=topic.name, partitions=permitted)
+        for topic in wanted
+        if (
+            permitted := [
+                each for each in topic.partitions if (topic.name, each.partition_index) not in codes
+            ]
+        )
+    ]
+    if request.topics:
+        try:
+            response = await _commit(topics, transactions, groups, configs, request, call.version)
+        except BrokerError as error:
+            kind: BrokerError | type[BrokerError] = error
+            if (
+                isinstance(error, CoordinatorLoadInProgress)
+                and call.version < FIRST_WITH_LOAD_IN_PROGRESS
+            ):
+                kind = CoordinatorNotAvailable  # these clients do not know the other error
+            code = kind.code
+            for topic in request.topics:
+                for each in topic.partitions:
+                    codes[topic.name, each.partition_index] = code
+        else:
+            for answered in response.topics:
+                for partition in answered.partitions:
+                    codes[answered.name, partition.partition_index] = partition.error_code
+                    call.counters.offsets_committed += not partition.error_code
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes[topic.name, each.partition_index],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in wanted
+        ]
+    )
+
+
+def _refusals(
+    topics: Topics, request: TxnOffsetCommitRequest, call: Call
+) -> dict[tuple[str, int], int]:
+    """Return the error codes of the partitions whose offsets cannot be committed."""
+    codes: dict[tuple[str, int], int] = {}
+    try:
+        call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        call.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
+        check_group_id(request.group_id)
+    except BrokerError as error:
+        code = error.code
+        for topic in request.topics:
+            for each in topic.partitions:
+                codes[topic.name, each.partition_index] = code
+        return codes
+    permits = Decisions(call, Operation.READ, ResourceType.TOPIC)
+    for topic in request.topics:
+        for each in topic.partitions:
+            try:
+                permits.check(topic.name)
+                if topics.partition(topic.name, each.partition_index) is None:
+                    raise UnknownTopicOrPartition()
+            except BrokerError as error:
+                codes[topic.name, each.partition_index] = error.code
+    return codes
+
+
+async def _commit(
+    topics: Topics,
+    transactions: Transactions,
+    groups: Groups,
+    configs: Configs,
+    request: TxnOffsetCommitRequest,
+    version: int,
+) -> TxnOffsetCommitResponse:
+    """Write the offsets to the group's partition, which is first checked or added.
+
+    Raises:
+        BrokerError: see `join_transaction`, `CoordinatorRuntime.write` and
+            `GroupShard.commit_transactional_offsets`.
+    """
+    tp = await groups.partition_of(request.group_id)
+    partition = topics.partition(tp.topic, tp.partition)
+    if partition is None:
+        raise NotCoordinator()
+    producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    rules = TransactionRules(
+        version >= FIRST_THAT_ADDS_PARTITIONS, version >= FIRST_WITH_TRANSACTION_ABORTABLE
+    )
+    try:
+        await join_transaction(
+            transactions, configs, partition, request.transactional_id, producer, rules
+        )
+    except BrokerError as error:
+        raise coordinator_error(error) from error
+    return await groups.write(
+        request.group_id,
+        lambda shard, instant: shard.commit_transactional_offsets(request, version, instant),
+        producer=producer,
+    )

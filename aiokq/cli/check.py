@@ -1,0 +1,49 @@
+"""`aiokq check`: checks a history file. The rules are in aiokq.testing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiokq.cli.error_text import FAILED
+from aiokq.cli.options import AsJson
+from aiokq.cli.output import Output, complain
+
+__all__ = ["check"]
+
+
+def check(
+    history: Annotated[
+        Path,
+        typer.Argument(
+            metavar="HISTORY",
+            help="A file of JSON lines, as docs/reference/histories.md describes.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ],
+    shown: Annotated[
+        int, typer.Option("--shown", min=1, help="How many anomalies of each kind to print.")
+    ] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Check what clients saw of a Kafka: lost, doubled, torn, too early, out of order.
+
+    Prints each kind of anomaly with its definition, the operations that show it, and a picture.
+    Exit code 1 if an anomaly is condemned; anomalies that Kafka does not exclude are only reported.
+    """
+    from aiokq.testing import HistoryError
+    from aiokq.testing import check as check_history
+
+    output = Output(as_json=as_json)
+    try:
+        report = check_history(history)
+    except HistoryError as error:
+        complain(f"{history}: {error}")
+        raise typer.Exit(FAILED) from None
+    output.line(report.to_json() if as_json else report.text(shown))
+    if not report.ok:
+        raise typer.Exit(FAILED)

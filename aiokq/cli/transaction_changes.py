@@ -1,0 +1,143 @@
+"""`aiokq transactions abort` and `terminate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.transaction_options import Partition, Topic
+
+if TYPE_CHECKING:
+    from aiokq.admin.client import Admin
+    from aiokq.admin.transaction_types import AbortTransactionSpec
+    from aiokq.core.types import TopicPartition
+
+__all__ = ["abort", "terminate"]
+
+# -- abort
+
+OLDER = "Brokers older than 3.0"
+
+
+@admin_command
+def abort(
+    call: AdminCall,
+    topic: Topic,
+    partition: Partition,
+    start_offset: Annotated[
+        int | None,
+        typer.Option(
+            "--start-offset",
+            metavar="OFFSET",
+            min=0,
+            help="First offset of the transaction, as find-hanging and describe-producers show it.",
+            show_default=False,
+        ),
+    ] = None,
+    producer_id: Annotated[
+        int | None,
+        typer.Option("--producer-id", min=0, show_default=False, rich_help_panel=OLDER),
+    ] = None,
+    producer_epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--producer-epoch", min=0, max=2**15 - 1, show_default=False, rich_help_panel=OLDER
+        ),
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None,
+        typer.Option("--coordinator-epoch", min=-1, show_default=False, rich_help_panel=OLDER),
+    ] = None,
+) -> None:
+    """Abort a hanging transaction in one partition, by writing its marker.
+
+    A transaction that the coordinator knows is ended by `aiokq transactions terminate`.
+    """
+    if start_offset is None and producer_id is None:
+        raise typer.BadParameter(
+            "name the transaction by --start-offset, or for brokers older than 3.0 by "
+            "--producer-id, --producer-epoch and --coordinator-epoch"
+        )
+    if start_offset is None and (producer_epoch is None or coordinator_epoch is None):
+        raise typer.BadParameter("--producer-id needs --producer-epoch and --coordinator-epoch")
+
+    async def run(admin: Admin) -> None:
+        from aiokq.admin.transaction_types import AbortTransactionSpec
+        from aiokq.core.types import TopicPartition
+
+        tp = TopicPartition(topic, partition)
+        spec: AbortTransactionSpec | None
+        if start_offset is not None:
+            spec = await _starting_at(admin, tp, start_offset)
+        else:
+            assert producer_id is not None
+            assert producer_epoch is not None
+            assert coordinator_epoch is not None
+            # -1 is shown for a producer without an earlier marker; 0 is not newer than any epoch.
+            spec = AbortTransactionSpec(tp, producer_id, producer_epoch, max(0, coordinator_epoch))
+        if spec is None:
+            call.out.trouble(f"{tp}: no open transaction starts at offset {start_offset}")
+            return
+        await admin.abort_transaction(spec)
+        if call.out.as_json:
+            call.out.document(
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "producer_id": spec.producer_id,
+                    "producer_epoch": spec.producer_epoch,
+                    "coordinator_epoch": spec.coordinator_epoch,
+                    "aborted": True,
+                }
+            )
+        else:
+            call.out.line(f"{tp}: transaction of producer {spec.producer_id} aborted")
+
+    call.run(run)
+
+
+async def _starting_at(
+    admin: Admin, tp: TopicPartition, start_offset: int
+) -> AbortTransactionSpec | None:
+    """Return the transaction that starts at the offset; None if no such transaction is open."""
+    from aiokq.admin.transaction_types import AbortTransactionSpec
+
+    found = (await admin.describe_producers([tp], raise_errors=True))[tp]
+    for producer in found.producers:
+        if producer.current_transaction_start_offset == start_offset:
+            return AbortTransactionSpec.of(tp, producer)
+    return None
+
+
+# -- terminate
+
+
+@admin_command
+def terminate(
+    call: AdminCall,
+    transactional_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRANSACTIONAL_ID", help="The transactional id.", show_default=False
+        ),
+    ],
+) -> None:
+    """Abort the open transaction of a transactional id and fence its producer."""
+
+    async def run(admin: Admin) -> None:
+        from aiokq.core.errors import TransactionalIdNotFound
+
+        # The request that terminates would create a transactional id that does not exist.
+        described = (await admin.describe_transactions(transactional_id))[transactional_id]
+        if isinstance(described.error, TransactionalIdNotFound):
+            call.out.problem(transactional_id, described.error)
+            return
+        await admin.terminate_transaction(transactional_id)
+        if call.out.as_json:
+            call.out.document({"transactional_id": transactional_id, "terminated": True})
+        else:
+            call.out.line(f"{transactional_id} terminated")
+
+    call.run(run)

@@ -1,0 +1,191 @@
+"""Backlog: records that were read and not handled yet, and how those of one transaction are chosen.
+
+Of each partition a prefix is handled per transaction, so that one offset per partition says what is
+done. A `Suspect` is a record that failed; it waits at the head of its partition until it is handled
+alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aiokq.consumer.batch import RecordBatch
+    from aiokq.fastpath.consume import Record
+
+__all__ = ["Backlog", "Item", "Suspect", "first_offset", "place", "record_count"]
+
+Item: TypeAlias = "Record | RecordBatch[Record]"
+"""What a handler takes: a record, or a batch with ``batch=True``."""
+
+
+class Suspect:
+    """A record that failed, or whose results did.
+
+    Attributes:
+        error: why it failed last.
+        attempts: calls of the handler that raised.
+        refused: whether results of the handler cannot be written, so that calling it again does not
+            help.
+        ready_at: time of the loop at which it is handled again.
+    """
+
+    __slots__ = ("attempts", "error", "ready_at", "refused")
+
+    def __init__(self, error: Exception, *, attempts: int, refused: bool, ready_at: float) -> None:
+        self.error = error
+        self.attempts = attempts
+        self.refused = refused
+        self.ready_at = ready_at
+
+
+class Backlog:
+    """The items of each partition, in offset order.
+
+    Attributes:
+        queues: the items by partition; none is empty.
+        suspects: by partition and first offset. They stay here when positions go back, until the
+            item is handled.
+        taken: the first offset of each partition that was taken since the last commit.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[TopicPartition, deque[Item]] = {}
+        self.suspects: dict[TopicPartition, dict[int, Suspect]] = {}
+        self.taken: dict[TopicPartition, int] = {}
+
+    def extend(self, tp: TopicPartition, items: Iterable[Item]) -> None:
+        """Add the next items of a partition."""
+        self.queues.setdefault(tp, deque()).extend(items)
+
+    def heads(self) -> dict[TopicPartition, int]:
+        """Return the offset of the first item of each partition."""
+        return {tp: first_offset(queue[0]) for tp, queue in self.queues.items()}
+
+    def rewind(self) -> dict[TopicPartition, int]:
+        """Return the offsets to read again, and drop the items behind them."""
+        taken, self.taken = self.taken, {}
+        for tp in taken:
+            self.queues.pop(tp, None)
+        return taken
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what is known of partitions that another member gets."""
+        for tp in partitions:
+            self.queues.pop(tp, None)
+            self.suspects.pop(tp, None)
+            self.taken.pop(tp, None)
+
+    def suspect(self, item: Item, suspect: Suspect) -> None:
+        """Note that an item failed."""
+        tp = TopicPartition(item.topic, item.partition)
+        self.suspects.setdefault(tp, {})[first_offset(item)] = suspect
+
+    def suspect_at_head(self, tp: TopicPartition) -> Suspect | None:
+        """Return the suspect that is the first item of a partition, or in that batch."""
+        known = self.suspects.get(tp)
+        return None if known is None else self.suspect_of(self.queues[tp][0])
+
+    def suspect_of(self, item: Item) -> Suspect | None:
+        """Return what is known of an item that failed."""
+        known = self.suspects.get(TopicPartition(item.topic, item.partition))
+        if known is None:
+            return None
+        first = first_offset(item)
+        if first in known:
+            return known[first]
+        after = getattr(item, "next_offset", first)
+        # Read again, batches may begin and end elsewhere.
+        return next((known[offset] for offset in known if first <= offset < after), None)
+
+    def cleared(self, item: Item) -> None:
+        """Forget that an item failed."""
+        tp = TopicPartition(item.topic, item.partition)
+        known = self.suspects.get(tp)
+        if known is None:
+            return
+        first = first_offset(item)
+        after = getattr(item, "next_offset", first + 1)
+        for offset in [offset for offset in known if first <= offset < after]:
+            del known[offset]
+        if not known:
+            del self.suspects[tp]
+
+    def blocked(self) -> dict[TopicPartition, Suspect]:
+        """Return the partitions whose first item is handled alone, and its suspect."""
+        if not self.suspects:
+            return {}
+        found = ((tp, self.suspect_at_head(tp)) for tp in self.queues if tp in self.suspects)
+        return {tp: suspect for tp, suspect in found if suspect is not None}
+
+    def open_partitions(self) -> list[TopicPartition]:
+        """Return the partitions whose next item can be handled with others."""
+        if not self.suspects:
+            return list(self.queues)
+        blocked = self.blocked()
+        return [tp for tp in self.queues if tp not in blocked]
+
+    def take(self, tp: TopicPartition) -> Item | None:
+        """Remove and return the next item of a partition; None if there is none for now."""
+        queue = self.queues.get(tp)
+        if queue is None or (self.suspects and self.suspect_at_head(tp) is not None):
+            return None
+        item = queue.popleft()
+        if not queue:
+            del self.queues[tp]
+        if tp not in self.taken:
+            self.taken[tp] = first_offset(item)
+        return item
+
+    def take_alone(self, tp: TopicPartition) -> Item:
+        """Remove and return the first item of a partition, a suspect."""
+        queue = self.queues[tp]
+        item = queue.popleft()
+        if not queue:
+            del self.queues[tp]
+        self.taken.setdefault(tp, first_offset(item))
+        return item
+
+    def rotate(self, tp: TopicPartition) -> None:
+        """Let the other partitions go first next time."""
+        queue = self.queues.pop(tp, None)
+        if queue is not None:
+            self.queues[tp] = queue
+
+    def put_back(self, item: Item) -> None:
+        """Put an item back in front of its partition."""
+        tp = TopicPartition(item.topic, item.partition)
+        self.queues.setdefault(tp, deque()).appendleft(item)
+
+    def count(self) -> int:
+        """Return the number of items."""
+        return sum(map(len, self.queues.values()))
+
+
+def first_offset(item: Item) -> int:
+    """Return the offset of a record, or the first one of a batch."""
+    offset: int | None = getattr(item, "offset", None)
+    return cast("RecordBatch[Record]", item).base_offset if offset is None else offset
+
+
+def record_count(item: Item) -> int:
+    """Return the number of records of an item."""
+    return len(cast("RecordBatch[Record]", item)) if hasattr(item, "base_offset") else 1
+
+
+def place(item: Item) -> str:
+    """Return partition and offset of an item, for logs."""
+    return f"{item.topic}-{item.partition}@{first_offset(item)}"
+
+
+def records_of(item: Item) -> Iterator[Record]:
+    """Yield the records of an item."""
+    if hasattr(item, "base_offset"):
+        yield from cast("RecordBatch[Record]", item)
+    else:
+        yield item

@@ -1,0 +1,98 @@
+"""Calls of the handler of `process()`: its results as a list, and dead letters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from aiokq.client.process.backlog import records_of
+from aiokq.client.process.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from aiokq.client.process.backlog import Item
+    from aiokq.fastpath.consume import Record
+
+__all__ = ["Handler", "HandlerFailed", "HandlerResult", "call", "call_now", "dead_letters"]
+
+HandlerResult: TypeAlias = Outgoing | Iterable[Outgoing] | AsyncIterable[Outgoing] | None
+Handler: TypeAlias = Callable[[Any], HandlerResult | Awaitable[HandlerResult]]
+
+ERROR_HEADER: Final = "aiokq.error"
+SOURCE_HEADER: Final = "aiokq.source"
+"""Headers of dead letters: the error, and topic, partition and offset of the record."""
+
+
+class HandlerFailed(Exception):
+    """The handler raised an error for an item; `cause` is that error."""
+
+    def __init__(self, item: Item, cause: Exception) -> None:
+        super().__init__(cause)
+        self.item = item
+        self.cause = cause
+
+
+def call_now(handler: Handler, item: Item) -> list[Outgoing] | Awaitable[list[Outgoing]]:
+    """Return the results of an item; an awaitable if the handler is one.
+
+    Raises:
+        HandlerFailed: the handler raised.
+    """
+    # hot: benchmarks/suites/transactions.py
+    try:
+        result = handler(item)
+    except Exception as error:
+        raise HandlerFailed(item, error) from error
+    if result is None:
+        return []
+    if type(result) is Outgoing:
+        return [result]
+    if type(result) is list:
+        return result
+    return _collected(item, result)
+
+
+async def call(handler: Handler, item: Item) -> list[Outgoing]:
+    """Return the results of an item.
+
+    Raises:
+        HandlerFailed: the handler raised.
+    """
+    outputs = call_now(handler, item)
+    return outputs if isinstance(outputs, list) else await outputs
+
+
+def dead_letters(topic: str, item: Item, error: Exception) -> list[Outgoing]:
+    """Return the dead letters of an item: its records, with headers that say why and whence."""
+    return [_letter(topic, record, error) for record in records_of(item)]
+
+
+def _letter(topic: str, record: Record, error: Exception) -> Outgoing:
+    source = f"{record.topic}-{record.partition}@{record.offset}"
+    return Outgoing(
+        topic,
+        record.value,
+        record.key,
+        [
+            *record.headers,
+            (SOURCE_HEADER, source.encode()),
+            (ERROR_HEADER, f"{type(error).__name__}: {error}".encode()),
+        ],
+    )
+
+
+async def _collected(item: Item, result: Any) -> list[Outgoing]:
+    try:
+        if inspect.isawaitable(result):
+            result = await result
+        if result is None:
+            return []
+        if isinstance(result, Outgoing):
+            return [result]
+        if isinstance(result, AsyncIterable):
+            return [output async for output in result]
+        if isinstance(result, Iterable):
+            return list(result)
+    except Exception as error:
+        raise HandlerFailed(item, error) from error
+    return [result]  # refused when it is sent, as any other object in a list is

@@ -1,0 +1,1 @@
+"""The transactions of a producer (KIP-98, KIP-360, KIP-447, KIP-890)."""

@@ -1,0 +1,101 @@
+"""CoordinatorRequests: a transactional producer's requests to coordinators, with their retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import ConcurrentTransactions, KafkaError, RequestTimeout
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
+from aiokq.wire import Request, Response
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.cluster.targets import Coordinator
+    from aiokq.producer.values import ProducerValues
+
+__all__ = ["CoordinatorRequests"]
+
+R = TypeVar("R", bound=Response)
+
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds after which a request is repeated that the end of the last transaction holds up.
+
+The markers of a transaction are usually written within milliseconds.
+"""
+
+
+class CoordinatorRequests:
+    """Sends requests until they are answered without a retriable error."""
+
+    def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:
+        self._settings = settings
+        self._engine = engine
+
+    async def send(
+        self,
+        make: Callable[[int], Request[R]],
+        request_class: type[Request[R]],
+        target: Coordinator,
+        check: Callable[[R], KafkaError | None],
+        *,
+        timeout: float,
+        newest: int | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> R:
+        """Send a request to a coordinator; repeat it after retriable errors.
+
+        Args:
+            make: returns the request for a version.
+            check: returns the error of a response; None if it has none.
+            timeout: seconds, for all attempts.
+            newest: the newest version to use.
+            on_lost: called for each attempt that the broker may have carried out although nothing
+                was answered.
+
+        Raises:
+            RequestTimeout: no attempt succeeded in time; the cause is the last error.
+            KafkaError: an error that is not retried, see `kind_of`.
+        """
+        api = request_class.NAME
+        settings = self._settings
+        backoff = Backoff(
+            settings.retry_backoff_ms / 1000,
+            settings.retry_backoff_max_ms / 1000,
+            self._engine.environment.random,
+        )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        last: KafkaError | None = None
+        while (remaining := deadline - loop.time()) > 0:
+            try:
+                response = await self._engine.router.request(
+                    make, request_class, target, timeout=remaining, newest=newest
+                )
+            except KafkaError as error:
+                if error.may_have_been_written and on_lost is not None:
+                    on_lost()
+                failure: KafkaError | None = error
+            else:
+                failure = check(response)
+                if failure is None:
+                    return response
+            assert failure is not None
+            kind = kind_of(api, failure)
+            if kind is ErrorKind.FIND:
+                self._engine.coordinator_failed(target.kind, target.key)
+            elif kind is not ErrorKind.RETRY:
+                raise failure
+            last = failure
+            self._engine.counters.retries[api] += 1
+            pause = backoff.next()
+            if isinstance(failure, ConcurrentTransactions):
+                pause = min(pause, CONCURRENT_PAUSE)
+            await asyncio.sleep(min(pause, max(deadline - loop.time(), 0.0)))
+        raise RequestTimeout(
+            f"{api} was not answered within {timeout:.3g} s"
+            + (f": the last error was {last}" if last is not None else ""),
+            api=api,
+        ) from last

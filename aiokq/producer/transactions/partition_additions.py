@@ -1,0 +1,108 @@
+"""PartitionAdditions: the partitions of a transaction that its coordinator must be told.
+
+Only below version 2 of transactions: from version 2 on, the brokers tell the coordinator. It sends
+AddPartitionsToTxn, for all partitions that wait, and decides nothing about the transaction itself.
+
+Source: Kafka `TransactionManager.java`, AddPartitionsToTxnHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiokq.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aiokq.core.types import TopicPartition
+    from aiokq.producer.idempotence import ProducerId
+    from aiokq.producer.transactions.transaction_requests import TransactionRequests
+
+__all__ = ["AdditionsOwner", "PartitionAdditions"]
+
+
+class AdditionsOwner(Protocol):
+    """The transactions of a producer, as this module sees them."""
+
+    @property
+    def producer(self) -> ProducerId:
+        """The current producer id and epoch."""
+
+    @property
+    def takes_partitions(self) -> bool:
+        """Whether partitions may be added to the transaction."""
+
+    def partitions_added(self) -> None:
+        """Offer the queues of the partitions that were added, or were refused."""
+
+    def addition_refused(self, error: KafkaError) -> None:
+        """Note that the transaction cannot be committed."""
+
+    def addition_lost(self) -> None:
+        """Note that a request was not answered, and may be carried out at any time."""
+
+    def started(self) -> None:
+        """Note that the coordinator knows of the transaction."""
+
+
+class PartitionAdditions:
+    """The partitions that were added to the current transaction, or wait for that.
+
+    Args:
+        spawn: starts a task that belongs to the producer.
+    """
+
+    def __init__(
+        self,
+        requests: TransactionRequests,
+        owner: AdditionsOwner,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._requests = requests
+        self._owner = owner
+        self._spawn = spawn
+        self._added: set[TopicPartition] = set()
+        self._wanted: dict[TopicPartition, None] = {}
+        self._adding: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Forget the partitions of the last transaction."""
+        self._added.clear()
+        self._wanted.clear()
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Return whether a partition was added; if not, add it."""
+        if partition in self._added:
+            return True
+        self._wanted[partition] = None
+        if self._adding is None:
+            self._adding = self._spawn(self._add(), "add partitions to transaction")
+        return False
+
+    async def settled(self) -> None:
+        """Wait until no request is in flight."""
+        while self._adding is not None:
+            await asyncio.wait([self._adding])
+
+    async def _add(self) -> None:
+        """Add the partitions that have batches, until there are no more."""
+        owner = self._owner
+        try:
+            while self._wanted and owner.takes_partitions:
+                wanted = list(self._wanted)
+                try:
+                    await self._requests.add_partitions(
+                        owner.producer, wanted, on_lost=owner.addition_lost
+                    )
+                except KafkaError as error:
+                    owner.addition_refused(error)
+                    return
+                owner.started()
+                for partition in wanted:
+                    del self._wanted[partition]
+                self._added.update(wanted)
+                owner.partitions_added()
+        finally:
+            self._adding = None
+            owner.partitions_added()

@@ -1,0 +1,80 @@
+"""The errors that a transactional producer raises, in words that name the next step.
+
+It has no state: transactions.py decides which error applies.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokq.core.errors import (
+    CommitOutcomeUnknown,
+    ConfigError,
+    KafkaError,
+    ProducerFenced,
+    TransactionAborted,
+    copy_error,
+)
+
+__all__ = ["aborted", "being_ended", "finished", "not_aborted_yet", "outside", "unknown"]
+
+NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
+
+FENCED_CODES: Final = (47, 49, 90)
+"""INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
+
+
+def outside() -> ConfigError:
+    """Return the error of a record that is sent while no transaction is open."""
+    return ConfigError(
+        "no transaction is open: send records inside `async with producer.transaction()`"
+    )
+
+
+def being_ended(*, commits: bool) -> ConfigError:
+    """Return the error of a record that is sent while the transaction is being ended."""
+    verb = "committed" if commits else "aborted"
+    return ConfigError(f"the transaction is being {verb}: begin another one")
+
+
+def aborted(cause: KafkaError | None) -> TransactionAborted:
+    """Return the error of records and calls of a transaction that cannot be committed."""
+    if cause is None:
+        return TransactionAborted("the transaction was aborted; begin another one")
+    error = TransactionAborted(
+        f"the transaction cannot be committed: {cause}; abort it, and begin another one"
+    )
+    error.__cause__ = cause
+    return error
+
+
+def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
+    """Return the error of a producer that can only be closed."""
+    if getattr(cause, "code", 0) in FENCED_CODES:
+        error: KafkaError = ProducerFenced(
+            f"another producer with the transactional id {transactional_id!r} was started, or a "
+            "transaction lasted longer than transaction_timeout_ms, or the id has expired: "
+            f"{NEXT_STEPS}"
+        )
+        error.__cause__ = cause
+        return error
+    error = copy_error(cause)
+    error.add_note(f"This producer cannot go on: {NEXT_STEPS}.")
+    return error
+
+
+def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
+    """Return the error of a commit that nobody answered."""
+    error = CommitOutcomeUnknown(
+        "nobody answered whether the transaction was committed: commit it again, or close this "
+        f"producer, {NEXT_STEPS}"
+    )
+    error.__cause__ = cause
+    return error
+
+
+def not_aborted_yet(cause: KafkaError) -> TransactionAborted:
+    """Return the error of a record that is sent after an abort that nobody answered."""
+    error = TransactionAborted("the last transaction is not aborted yet: abort it again")
+    error.__cause__ = cause
+    return error

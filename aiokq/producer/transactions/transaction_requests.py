@@ -1,0 +1,304 @@
+"""TransactionRequests: the requests of a transactional producer, without its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cluster.targets import Coordinator, CoordinatorKind
+from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
+from aiokq.producer.transactions.coordinator_requests import CoordinatorRequests
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of_code
+from aiokq.wire.add_offsets_to_txn import AddOffsetsToTxnRequest
+from aiokq.wire.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from aiokq.wire.end_txn import EndTxnRequest
+from aiokq.wire.init_producer_id import InitProducerIdRequest
+from aiokq.wire.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+if TYPE_CHECKING:
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+    from aiokq.producer.idempotence import ProducerId
+    from aiokq.producer.values import ProducerValues
+
+__all__ = ["TransactionRequests"]
+
+NO_PRODUCER: Final = (-1, -1)
+
+FIRST_INIT_WITH_PRODUCER: Final = 3
+FIRST_OFFSETS_WITH_MEMBER: Final = 3
+NEWEST_CLIENT_ADD_PARTITIONS: Final = 3
+NEWEST_END_WITHOUT_BUMP: Final = 4
+NEWEST_OFFSETS_WITHOUT_ADDITION: Final = 4
+
+OPERATION_NOT_ATTEMPTED: Final = 55
+
+GRAVITY: Final = (
+    ErrorKind.RETRY,
+    ErrorKind.FIND,
+    ErrorKind.ABORT,
+    ErrorKind.FINISHED,
+    ErrorKind.INVALID,
+)
+
+
+class TransactionRequests:
+    """Sends the requests of one transactional id.
+
+    Each method repeats its request until `max_block_ms` is over, unless it takes another timeout,
+    and raises what `CoordinatorRequests.send` raises.
+    """
+
+    def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:
+        assert settings.transactional_id is not None
+        self._id = settings.transactional_id
+        self._timeout_ms = settings.transaction_timeout_ms
+        self._timeout = settings.max_block
+        self._send = CoordinatorRequests(settings, engine).send
+        self._coordinator = Coordinator(CoordinatorKind.TRANSACTION, self._id)
+
+    async def initialize(
+        self, producer: ProducerId | None, *, timeout: float | None = None
+    ) -> tuple[int, int]:
+        """Return the producer id and epoch from now on.
+
+        Args:
+            producer: the current id and epoch, which become invalid; None at the start.
+            timeout: seconds; `max_block_ms` by default.
+        """
+
+        def make(version: int) -> InitProducerIdRequest:
+            if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
+                # Without its id and epoch, a producer that was fenced would fence its successor.
+                raise UnsupportedVersion(
+                    "the broker is older than 2.5 and cannot give this producer another epoch, "
+                    "which it needs after a request that failed or was not answered",
+                    api="InitProducerId",
+                )
+            producer_id, epoch = producer or NO_PRODUCER
+            return InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+
+        response = await self._send(
+            make,
+            InitProducerIdRequest,
+            self._coordinator,
+            lambda answer: _error(answer.error_code, "InitProducerId"),
+            timeout=self._timeout if timeout is None else timeout,
+        )
+        return response.producer_id, response.producer_epoch
+
+    async def add_partitions(
+        self,
+        producer: ProducerId,
+        partitions: Collection[TopicPartition],
+        *,
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Add partitions to the transaction.
+
+        Args:
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, AddPartitionsToTxnTopic(name=tp.topic)).partitions.append(
+                tp.partition
+            )
+
+        def make(version: int) -> AddPartitionsToTxnRequest:
+            return AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=list(topics.values()),
+            )
+
+        await self._send(
+            make,
+            AddPartitionsToTxnRequest,
+            self._coordinator,
+            _error_of_partitions,
+            timeout=self._timeout,
+            newest=NEWEST_CLIENT_ADD_PARTITIONS,
+            on_lost=on_lost,
+        )
+
+    async def add_offsets(
+        self, producer: ProducerId, group_id: str, *, on_lost: Callable[[], None]
+    ) -> None:
+        """Add the offsets of a group to the transaction.
+
+        Args:
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
+
+        def make(version: int) -> AddOffsetsToTxnRequest:
+            return AddOffsetsToTxnRequest(
+                transactional_id=self._id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                group_id=group_id,
+            )
+
+        await self._send(
+            make,
+            AddOffsetsToTxnRequest,
+            self._coordinator,
+            lambda answer: _error(answer.error_code, "AddOffsetsToTxn"),
+            timeout=self._timeout,
+            on_lost=on_lost,
+        )
+
+    async def commit_offsets(
+        self,
+        producer: ProducerId,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: GroupMetadata,
+        *,
+        adds: bool,
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Commit offsets as part of the transaction.
+
+        Args:
+            adds: whether the request also adds the offsets to the transaction.
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for tp, offset in offsets.items():
+            topic = topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic))
+            epoch = offset.leader_epoch
+            topic.partitions.append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=-1 if epoch is None else epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+
+        def make(version: int) -> TxnOffsetCommitRequest:
+            request = TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=member.group_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                topics=list(topics.values()),
+            )
+            if version < FIRST_OFFSETS_WITH_MEMBER:
+                if member.member_id:
+                    # Without them, a member that was expelled would overwrite its successor.
+                    raise UnsupportedVersion(
+                        "the broker is older than 2.5 and does not check the member of a group "
+                        "whose offsets are part of a transaction: send_offsets(offsets, group_id)",
+                        api="TxnOffsetCommit",
+                    )
+            else:
+                request.generation_id = member.generation
+                request.member_id = member.member_id
+                request.group_instance_id = member.group_instance_id
+            return request
+
+        await self._send(
+            make,
+            TxnOffsetCommitRequest,
+            Coordinator(CoordinatorKind.GROUP, member.group_id),
+            _error_of_offsets,
+            timeout=self._timeout,
+            newest=None if adds else NEWEST_OFFSETS_WITHOUT_ADDITION,
+            on_lost=on_lost,
+        )
+
+    async def end(
+        self,
+        producer: ProducerId,
+        *,
+        committed: bool,
+        bumps: bool,
+        timeout: float,
+        on_lost: Callable[[], None],
+    ) -> tuple[int, int] | None:
+        """Commit or abort; return the producer id and epoch of the next transaction.
+
+        Args:
+            bumps: whether the end of the transaction bumps the epoch; if not, None is returned.
+            timeout: seconds, for all attempts.
+            on_lost: called for each attempt that may have been carried out unanswered.
+        """
+
+        def make(version: int) -> EndTxnRequest:
+            return EndTxnRequest(
+                transactional_id=self._id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                committed=committed,
+            )
+
+        response = await self._send(
+            make,
+            EndTxnRequest,
+            self._coordinator,
+            lambda answer: _error(answer.error_code, "EndTxn"),
+            timeout=timeout,
+            newest=None if bumps else NEWEST_END_WITHOUT_BUMP,
+            on_lost=on_lost,
+        )
+        if not bumps or response.producer_id < 0:
+            return None
+        return response.producer_id, response.producer_epoch
+
+
+def _error(code: int, api: str) -> KafkaError | None:
+    return error_for(code, api=api) if code else None
+
+
+def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
+    """Return the error that refused the partitions, rather than its consequence for the others."""
+    return _gravest(
+        "AddPartitionsToTxn",
+        [
+            (partition.partition_error_code, topic.name)
+            for topic in response.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        ],
+    )
+
+
+def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
+    return _gravest(
+        "TxnOffsetCommit",
+        [
+            (partition.error_code, topic.name)
+            for topic in response.topics
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
+    """Return the error of the partitions that ends most: a retry must not hide a refusal."""
+    failed = [answer for answer in answers if answer[0]]
+    if not failed:
+        return None
+    code, topic = max(
+        failed,
+        key=lambda answer: (
+            GRAVITY.index(kind_of_code(api, answer[0])),
+            answer[0] != OPERATION_NOT_ATTEMPTED,
+        ),
+    )
+    return error_for(code, topic_partition=topic, api=api)

@@ -1,0 +1,90 @@
+"""Checks what clients of a Kafka cluster saw: `check(history)`. Apart from that it owns no logic.
+
+::
+
+    report = aiokq.testing.check("history.jsonl")
+    assert report.ok, report
+
+The guide is docs/guides/checking.md, the format of histories docs/reference/histories.md.
+"""
+
+from __future__ import annotations
+
+from aiokq.testing.adapters import (
+    confluent_delivery,
+    confluent_end,
+    confluent_poll,
+    transactional_message_copier,
+    verifiable_consumer,
+    verifiable_producer,
+)
+from aiokq.testing.anomalies import Anomaly, AnomalyKind
+from aiokq.testing.checking import check
+from aiokq.testing.history import (
+    Assign,
+    Copy,
+    EndTransaction,
+    Final,
+    Isolation,
+    LastStable,
+    ObservedOffsets,
+    Offset,
+    Offsets,
+    Operation,
+    Outcome,
+    Poll,
+    Polled,
+    Seek,
+    Send,
+)
+from aiokq.testing.history_format import (
+    HistoryError,
+    from_json,
+    read_history,
+    to_json,
+    write_history,
+)
+from aiokq.testing.recorder import RecordedConsumer, RecordedProducer, Recorder
+from aiokq.testing.report import Report
+from aiokq.testing.workload import Workload
+
+__all__ = [
+    "Anomaly",
+    "AnomalyKind",
+    "HistoryError",
+    "Report",
+    "check",
+    # operations
+    "Assign",
+    "Copy",
+    "EndTransaction",
+    "Final",
+    "Isolation",
+    "LastStable",
+    "ObservedOffsets",
+    "Offset",
+    "Offsets",
+    "Operation",
+    "Outcome",
+    "Poll",
+    "Polled",
+    "Seek",
+    "Send",
+    # the JSON-lines format
+    "from_json",
+    "read_history",
+    "to_json",
+    "write_history",
+    # recorder and workload
+    "RecordedConsumer",
+    "RecordedProducer",
+    "Recorder",
+    "Workload",
+    # adapters
+    "confluent_delivery",
+    "confluent_end",
+    "confluent_poll",
+    "transactional_message_copier",
+    "verifiable_consumer",
+    "verifiable_producer",
+]

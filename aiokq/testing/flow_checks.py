@@ -1,0 +1,223 @@
+"""Checks across transactions: circles of reads and writes, offsets of groups, copies.
+
+Each function takes the index of a history and yields anomalies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from aiokq.testing.anomalies import Anomaly, AnomalyKind
+from aiokq.testing.circles import circles
+from aiokq.testing.history import (
+    Copy,
+    EndTransaction,
+    Isolation,
+    Offsets,
+    Operation,
+    Outcome,
+    Poll,
+    Send,
+)
+from aiokq.testing.history_index import HistoryIndex, TransactionState
+
+__all__ = ["check_circles", "check_copies", "check_group_offsets"]
+
+Edges = dict[str, dict[str, tuple[Operation, ...]]]
+
+
+def check_circles(index: HistoryIndex) -> Iterator[Anomaly]:
+    """Find circular flow of reads; report circles that need the order of writes."""
+    reads = _read_edges(index, (Isolation.READ_COMMITTED,))
+    writes = _write_edges(index)
+    every = _read_edges(index, tuple(Isolation))
+    both: Edges = defaultdict(dict)
+    for edges in (writes, every):
+        for source, targets in edges.items():
+            both[source].update(targets)
+    flows = {frozenset(circle) for circle in circles(reads)}
+    yield from _named(AnomalyKind.CIRCULAR_FLOW, reads, flows)
+    yield from _named(AnomalyKind.WRITE_CYCLE, writes, map(frozenset, circles(writes)))
+    mixed = (
+        members
+        for members in map(frozenset, circles(both))
+        if members not in flows
+        and any(target in members for name in members for target in every.get(name, ()))
+    )
+    yield from _named(AnomalyKind.CIRCULAR_WRITE_FLOW, both, mixed)
+
+
+def _named(
+    kind: AnomalyKind, edges: Edges, found: Iterator[frozenset[str]] | set[frozenset[str]]
+) -> Iterator[Anomaly]:
+    for members in sorted(found, key=sorted):
+        circle = _one_circle(edges, members)
+        operations: dict[int, Operation] = {}
+        for source, target in pairwise(circle):
+            operations.update((id(each), each) for each in edges[source][target])
+        yield Anomaly(kind, " -> ".join(circle), tuple(operations.values()))
+
+
+def _one_circle(edges: Edges, members: frozenset[str]) -> list[str]:
+    """Return one circle inside a strongly connected set; its last name is its first."""
+    path = [min(members)]
+    places = {path[0]: 0}
+    while True:
+        following = next(name for name in edges[path[-1]] if name in members)
+        if following in places:
+            return [*path[places[following] :], following]
+        places[following] = len(path)
+        path.append(following)
+
+
+def _read_edges(index: HistoryIndex, levels: Sequence[Isolation]) -> Edges:
+    edges: Edges = defaultdict(dict)
+    for poll in index.transaction_polls:
+        if poll.isolation not in levels or poll.txn is None:
+            continue
+        if index.state(poll.txn) is TransactionState.ABORTED:
+            continue
+        for topic, partition, offset, value in poll.records:
+            if topic not in index.attempts:
+                continue
+            writers = index.writers(topic, value, partition, offset)
+            if len(writers) != 1 or index.is_void(writers[0]):
+                continue
+            if (txn := writers[0].txn) is not None and txn != poll.txn:
+                edges[txn].setdefault(poll.txn, (writers[0], poll))
+    return edges
+
+
+def _write_edges(index: HistoryIndex) -> Edges:
+    logs: dict[tuple[str, int], list[tuple[int, Send]]] = defaultdict(list)
+    for send in index.all_sends():
+        if send.txn is None or send.partition is None or send.offset is None:
+            continue
+        if send.outcome is Outcome.OK and not index.is_void(send):
+            logs[send.topic, send.partition].append((send.offset, send))
+    edges: Edges = defaultdict(dict)
+    for log in logs.values():
+        log.sort(key=lambda entry: entry[0])
+        for (_, before), (_, after) in pairwise(log):
+            if before.txn is not None and after.txn is not None and before.txn != after.txn:
+                edges[before.txn].setdefault(after.txn, (before, after))
+    return edges
+
+
+def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
+    """Find committed offsets that do not go with the transactions that set them."""
+    proposed: dict[tuple[str, str, int], dict[int, list[Offsets]]] = defaultdict(dict)
+    settled: dict[tuple[str, str, int], list[tuple[float, int, Offsets]]] = defaultdict(list)
+    for commit in index.offsets:
+        done = _settled_at(index, commit)
+        for topic, partition, offset in commit.offsets:
+            key = (commit.group, topic, partition)
+            proposed[key].setdefault(offset, []).append(commit)
+            if done is not None:
+                settled[key].append((done, offset, commit))
+    for entries in settled.values():
+        entries.sort(key=lambda entry: entry[0])
+    times = {key: [entry[0] for entry in entries] for key, entries in settled.items()}
+    for observed in index.observed:
+        for topic, partition, offset in observed.offsets:
+            key = (observed.group, topic, partition)
+            place = f"group {observed.group} is at {topic}-{partition}@{offset}"
+            commits = proposed[key].get(offset, ()) if key in proposed else ()
+            if commits and all(_is_void(index, commit) for commit in commits):
+                ends = _ends(index, commits[-1])
+                yield Anomaly(
+                    AnomalyKind.OFFSETS_APART,
+                    f"{place}, which only aborted transactions or failed commits set",
+                    (*commits, *ends, observed),
+                )
+                continue
+            number = bisect_left(times.get(key, ()), observed.start)
+            if not number or (not commits and offset >= 0):
+                continue
+            _, newest, last = settled[key][number - 1]
+            if newest != offset and all(_ended_before(index, each, last) for each in commits):
+                yield Anomaly(
+                    AnomalyKind.OFFSETS_APART,
+                    f"{place}, and {newest} was committed before",
+                    (last, *_ends(index, last), observed),
+                )
+
+
+def _is_void(index: HistoryIndex, commit: Offsets) -> bool:
+    return commit.outcome is Outcome.FAILED or (
+        commit.txn is not None and index.state(commit.txn) is TransactionState.ABORTED
+    )
+
+
+def _ends(index: HistoryIndex, commit: Offsets) -> Sequence[EndTransaction]:
+    return index.ends.get(commit.txn, ()) if commit.txn is not None else ()
+
+
+def _settled_at(index: HistoryIndex, commit: Offsets) -> float | None:
+    """Return when a commit of offsets was known to be in effect, or None if it never was."""
+    if commit.outcome is not Outcome.OK:
+        return None
+    if commit.txn is None:
+        return commit.end
+    return next((e.end for e in _ends(index, commit) if e.commit and e.outcome is Outcome.OK), None)
+
+
+def _ended_before(index: HistoryIndex, commit: Offsets, other: Offsets) -> bool:
+    """Tell whether a commit of offsets took effect, if at all, before another was begun."""
+    if _is_void(index, commit):
+        return True
+    done = _settled_at(index, commit)
+    return done is not None and done < other.start
+
+
+def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
+    """Find inputs of copiers with two outputs, or none."""
+    complete = {topic for topic, _ in index.finals}
+    for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
+        yield from _check_copy(index, Copy(*copy), finished=copy[1] in complete)
+
+
+def _check_copy(index: HistoryIndex, copy: Copy, *, finished: bool) -> Iterator[Anomaly]:
+    outputs = index.values.get(copy.output, {})
+    for value, source in _inputs(index, copy.input).items():
+        places = [
+            (partition, offset)
+            for partition, offset in outputs.get(value, ())
+            if offset in index.committed[copy.output, partition].reads
+        ]
+        if len(places) > 1:
+            at = ", ".join(f"{copy.output}-{p}@{o}" for p, o in places)
+            polls = (index.committed[copy.output, p].reads[o][1] for p, o in places)
+            message = f"{value!r} of {copy.input} has copies at {at}"
+            yield Anomaly(AnomalyKind.COPY, message, (source, *polls))
+        elif not places and finished and not _copy_was_committed(index, copy.output, value):
+            message = f"{value!r} of {copy.input} has no copy in {copy.output}"
+            yield Anomaly(AnomalyKind.COPY, message, (source,))
+
+
+def _inputs(index: HistoryIndex, topic: str) -> Mapping[str, Operation]:
+    """Return the values that a copier has to copy, with an operation that shows each."""
+    inputs: dict[str, Operation] = {}
+    for value, places in index.values.get(topic, {}).items():
+        for partition, offset in places:
+            read: tuple[str, Poll] | None = index.committed[topic, partition].reads.get(offset)
+            if read is not None:
+                inputs[value] = read[1]
+    for value, sends in index.attempts.get(topic, {}).items():
+        for send in sends:
+            committed = send.txn is None or index.state(send.txn) is TransactionState.COMMITTED
+            if send.outcome is Outcome.OK and committed:
+                inputs.setdefault(value, send)
+    return inputs
+
+
+def _copy_was_committed(index: HistoryIndex, topic: str, value: str) -> bool:
+    """Tell whether a copy was acknowledged and committed: then it is missing as a record."""
+    return any(
+        send.outcome is Outcome.OK
+        and (send.txn is None or index.state(send.txn) is TransactionState.COMMITTED)
+        for send in index.attempts.get(topic, {}).get(value, ())
+    )

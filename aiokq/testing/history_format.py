@@ -1,0 +1,158 @@
+"""The JSON-lines format of histories: one operation a line. docs/reference/histories.md has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from typing import IO, TypeAlias
+
+from aiokq.testing.history import (
+    Assign,
+    Copy,
+    EndTransaction,
+    Final,
+    Isolation,
+    LastStable,
+    ObservedOffsets,
+    Offset,
+    Offsets,
+    Operation,
+    Outcome,
+    Poll,
+    Polled,
+    Seek,
+    Send,
+)
+
+__all__ = ["HistoryError", "from_json", "read_history", "to_json", "write_history"]
+
+Fields: TypeAlias = "Mapping[str, object]"
+
+NAMES: Mapping[type[Operation], str] = {
+    Send: "send",
+    EndTransaction: "end",
+    Poll: "poll",
+    Assign: "assign",
+    Seek: "seek",
+    Offsets: "offsets",
+    ObservedOffsets: "observed-offsets",
+    LastStable: "last-stable",
+    Copy: "copy",
+    Final: "final",
+}
+
+
+class HistoryError(ValueError):
+    """A line is not an operation of a history."""
+
+
+def to_json(operation: Operation) -> str:
+    """Return the line of an operation, without a line feed."""
+    fields: dict[str, object] = {"op": NAMES[type(operation)]}
+    fields.update((name, value) for name, value in operation._asdict().items() if value is not None)
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def from_json(line: str | bytes) -> Operation:
+    """Return the operation of a line.
+
+    Raises:
+        HistoryError: the line has no operation, or a field is missing or has a wrong type.
+    """
+    try:
+        fields = json.loads(line)
+        return _READERS[fields.pop("op")](fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HistoryError(f"{type(error).__name__}: {error} in {line[:200]!r}") from error
+
+
+def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operation]:
+    """Yield the operations of a file (by its path) or of lines; empty lines are left out.
+
+    Raises:
+        HistoryError: a line is not an operation; the error has its number. An unfinished last line,
+            which a killed recorder leaves behind, is left out.
+    """
+    if isinstance(source, str | PathLike):
+        with open(source, encoding="utf-8") as lines:
+            yield from read_history(lines)
+        return
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            yield from_json(line)
+        except HistoryError as error:
+            if not line.endswith("\n") and number > 1 and next(iter(source), None) is None:
+                return
+            raise HistoryError(f"line {number}: {error}") from error
+
+
+def write_history(history: Iterable[Operation], output: IO[str]) -> None:
+    """Write one line per operation."""
+    output.writelines(to_json(operation) + "\n" for operation in history)
+
+
+def _send(f: dict[str, object]) -> Send:
+    f["outcome"] = Outcome(str(f["outcome"]))
+    send = Send(**f)  # type: ignore[arg-type]
+    if not isinstance(send.value, str) or not isinstance(send.topic, str):
+        raise TypeError("value and topic are strings")
+    if send.offset is not None and (
+        not isinstance(send.offset, int) or not isinstance(send.partition, int)
+    ):
+        raise TypeError("an offset is an integer and needs a partition")
+    return send
+
+
+def _end(f: dict[str, object]) -> EndTransaction:
+    f["outcome"] = Outcome(str(f["outcome"]))
+    end = EndTransaction(**f)  # type: ignore[arg-type]
+    if not isinstance(end.commit, bool):
+        raise TypeError("commit is true or false")
+    return end
+
+
+def _poll(f: dict[str, object]) -> Poll:
+    f["isolation"] = Isolation(str(f.get("isolation", Isolation.READ_COMMITTED)))
+    f["records"] = tuple(
+        Polled(*record)
+        for record in f["records"]  # type: ignore[attr-defined]
+    )
+    return Poll(**f)  # type: ignore[arg-type]
+
+
+def _assign(f: dict[str, object]) -> Assign:
+    f["partitions"] = tuple(
+        (topic, partition)
+        for topic, partition in f.get("partitions", ())  # type: ignore[attr-defined]
+    )
+    return Assign(**f)  # type: ignore[arg-type]
+
+
+def _with_offsets(f: dict[str, object]) -> dict[str, object]:
+    f["offsets"] = tuple(
+        Offset(*offset)
+        for offset in f["offsets"]  # type: ignore[attr-defined]
+    )
+    return f
+
+
+def _offsets(f: dict[str, object]) -> Offsets:
+    f["outcome"] = Outcome(str(f["outcome"]))
+    return Offsets(**_with_offsets(f))  # type: ignore[arg-type]
+
+
+_READERS: Mapping[str, Callable[[dict[str, object]], Operation]] = {
+    "send": _send,
+    "end": _end,
+    "poll": _poll,
+    "assign": _assign,
+    "seek": lambda f: Seek(**f),  # type: ignore[arg-type]
+    "offsets": _offsets,
+    "observed-offsets": lambda f: ObservedOffsets(**_with_offsets(f)),  # type: ignore[arg-type]
+    "last-stable": lambda f: LastStable(**f),  # type: ignore[arg-type]
+    "copy": lambda f: Copy(**f),  # type: ignore[arg-type]
+    "final": lambda f: Final(**f),  # type: ignore[arg-type]
+}

@@ -1,0 +1,294 @@
+"""What a history says about each partition, value and transaction. It judges nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import TypeAlias
+
+from aiokq.testing.history import (
+    Assign,
+    Copy,
+    EndTransaction,
+    Final,
+    Isolation,
+    LastStable,
+    ObservedOffsets,
+    Offsets,
+    Operation,
+    Outcome,
+    Poll,
+    Polled,
+    Seek,
+    Send,
+)
+
+__all__ = ["Gap", "HistoryIndex", "PartitionIndex", "TransactionState"]
+
+TopicPartition: TypeAlias = "tuple[str, int]"
+
+
+class TransactionState(Enum):
+    """How a transaction ended, as far as the history says."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Gap:
+    """Offsets that a consumer passed over, between `after` and `before` (both excluded)."""
+
+    __slots__ = ("after", "before", "partition", "poll", "previous")
+
+    def __init__(
+        self, partition: TopicPartition, after: int, before: int, poll: Poll, previous: Poll
+    ) -> None:
+        self.partition = partition
+        self.after = after
+        self.before = before
+        self.poll = poll
+        self.previous = previous
+
+
+class _Run:
+    """One consumer in one partition, from an assignment or a seek on."""
+
+    __slots__ = ("first", "last", "poll")
+
+    def __init__(self, offset: int, poll: Poll) -> None:
+        self.first = offset
+        self.last = offset
+        self.poll = poll
+
+
+class PartitionIndex:
+    """What was read of a partition at one isolation level.
+
+    Attributes:
+        reads: by offset, the value and the poll that returned it first.
+        offsets: the offsets in `reads`, in order; made by `finish`.
+    """
+
+    __slots__ = ("_ends", "_ranges", "_starts", "offsets", "reads")
+
+    def __init__(self) -> None:
+        self.reads: dict[int, tuple[str, Poll]] = {}
+        self.offsets: list[int] = []
+        self._ranges: list[tuple[int, int]] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def cover(self, first: int, last: int) -> None:
+        """Note that a consumer read from one offset to another."""
+        self._ranges.append((first, last))
+
+    def finish(self) -> None:
+        """Sort offsets and ranges."""
+        self.offsets = sorted(self.reads)
+        for first, last in sorted(self._ranges):
+            if self._ends and first <= self._ends[-1] + 1:
+                self._ends[-1] = max(self._ends[-1], last)
+            else:
+                self._starts.append(first)
+                self._ends.append(last)
+
+    def covers(self, offset: int) -> bool:
+        """Tell whether a consumer read offsets before and after this one, or this one."""
+        place = bisect_right(self._starts, offset) - 1
+        return place >= 0 and offset <= self._ends[place]
+
+    def following(self, offset: int) -> Poll | None:
+        """Return the poll that returned the next offset that was read."""
+        place = bisect_right(self.offsets, offset)
+        return self.reads[self.offsets[place]][1] if place < len(self.offsets) else None
+
+    def between(self, after: int, before: int) -> Sequence[int]:
+        """Return the offsets read by anyone between two offsets, both excluded."""
+        start = bisect_right(self.offsets, after)
+        return self.offsets[start : bisect_left(self.offsets, before, start)]
+
+
+class HistoryIndex:
+    """The operations of a history, by what they are about.
+
+    Attributes:
+        attempts: by topic and value, the sends of the value.
+        sends: by process, its sends.
+        ends: by transaction, the commits and aborts that were called.
+        committed, uncommitted: by partition, what was read at read_committed and read_uncommitted.
+        values: by topic and value, the distinct (partition, offset) where it was read.
+        conflicts: polls that returned another value than an earlier one at the same offset.
+        backward: polls that returned an offset at or below the one before.
+        gaps, rebalance_gaps: see `Gap`.
+        aborted: the transactions that were certainly aborted.
+        commit_called: by transaction, when its commit was first called.
+    """
+
+    def __init__(self, history: Iterable[Operation]) -> None:
+        self.attempts: dict[str, dict[str, list[Send]]] = defaultdict(dict)
+        self.sends: dict[str, list[Send]] = defaultdict(list)
+        self.ends: dict[str, list[EndTransaction]] = defaultdict(list)
+        self.committed: dict[TopicPartition, PartitionIndex] = defaultdict(PartitionIndex)
+        self.uncommitted: dict[TopicPartition, PartitionIndex] = defaultdict(PartitionIndex)
+        self.values: dict[str, dict[str, list[tuple[int, int]]]] = defaultdict(dict)
+        self.conflicts: list[tuple[Polled, Poll, Poll]] = []
+        self.backward: list[tuple[Polled, Poll, Poll]] = []
+        self.gaps: list[Gap] = []
+        self.rebalance_gaps: list[Gap] = []
+        self.transaction_polls: list[Poll] = []
+        self.polls: list[Poll] = []
+        self.offsets: list[Offsets] = []
+        self.observed: list[ObservedOffsets] = []
+        self.stable: list[LastStable] = []
+        self.copies: list[Copy] = []
+        self.finals: dict[TopicPartition, Final] = {}
+        self.operations = 0
+        self._runs: dict[tuple[str, Isolation], dict[TopicPartition, _Run]] = defaultdict(dict)
+        self._before: dict[tuple[str, Isolation], dict[TopicPartition, _Run]] = defaultdict(dict)
+        for operation in history:
+            self.operations += 1
+            self._add(operation)
+        for (_, isolation), runs in self._runs.items():
+            for partition, run in runs.items():
+                self.read_at(isolation)[partition].cover(run.first, run.last)
+        for index in (*self.committed.values(), *self.uncommitted.values()):
+            index.finish()
+        self._states = {txn: _state(ends) for txn, ends in self.ends.items()}
+        self.aborted: set[str | None] = {
+            txn for txn, state in self._states.items() if state is TransactionState.ABORTED
+        }
+        self.commit_called = {
+            txn: min(end.start for end in ends if end.commit)
+            for txn, ends in self.ends.items()
+            if any(end.commit for end in ends)
+        }
+
+    def read_at(self, isolation: Isolation) -> dict[TopicPartition, PartitionIndex]:
+        """Return what was read at an isolation level."""
+        return self.committed if isolation is Isolation.READ_COMMITTED else self.uncommitted
+
+    def state(self, txn: str) -> TransactionState:
+        """Return how a transaction ended."""
+        return self._states.get(txn, TransactionState.UNKNOWN)
+
+    def is_committed(self, txn: str) -> bool:
+        """Tell whether a transaction was certainly committed."""
+        return self.state(txn) is TransactionState.COMMITTED
+
+    def is_void(self, send: Send) -> bool:
+        """Tell whether no read_committed consumer may read the record."""
+        return send.outcome is Outcome.FAILED or send.txn in self.aborted
+
+    def writers(self, topic: str, value: str, partition: int, offset: int) -> Sequence[Send]:
+        """Return the sends that can have written the record at an offset."""
+        attempts = self.attempts[topic].get(value, ())
+        if len(attempts) < 2:
+            return attempts
+        at = [s for s in attempts if s.offset == offset and s.partition == partition]
+        return at or [s for s in attempts if s.offset is None] or attempts
+
+    def all_sends(self) -> Iterator[Send]:
+        """Yield every send."""
+        for sends in self.sends.values():
+            yield from sends
+
+    def is_retained(self, partition: TopicPartition, offset: int) -> bool:
+        """Tell whether retention has not removed an offset by the end."""
+        final = self.finals.get(partition)
+        return final is None or offset >= final.log_start_offset
+
+    def _add(self, operation: Operation) -> None:
+        match operation:
+            case Send():
+                self.attempts[operation.topic].setdefault(operation.value, []).append(operation)
+                self.sends[operation.process].append(operation)
+            case Poll():
+                self._add_poll(operation)
+            case EndTransaction():
+                self.ends[operation.txn].append(operation)
+            case Assign():
+                for isolation in Isolation:
+                    runs = self._runs[operation.process, isolation]
+                    for partition in operation.partitions or list(runs):
+                        if partition in runs:
+                            before = self._before[operation.process, isolation]
+                            before[partition] = runs[partition]
+                            self._end_run(runs, partition, isolation)
+            case Seek():
+                partition = (operation.topic, operation.partition)
+                for isolation in Isolation:
+                    self._before[operation.process, isolation].pop(partition, None)
+                    self._end_run(self._runs[operation.process, isolation], partition, isolation)
+            case Offsets():
+                self.offsets.append(operation)
+            case ObservedOffsets():
+                self.observed.append(operation)
+            case LastStable():
+                self.stable.append(operation)
+            case Copy():
+                self.copies.append(operation)
+            case Final():
+                self.finals[operation.topic, operation.partition] = operation
+
+    def _end_run(
+        self, runs: dict[TopicPartition, _Run], partition: TopicPartition, isolation: Isolation
+    ) -> None:
+        run = runs.pop(partition, None)
+        if run is not None:
+            self.read_at(isolation)[partition].cover(run.first, run.last)
+
+    def _add_poll(self, poll: Poll) -> None:
+        self.polls.append(poll)
+        if poll.txn is not None:
+            self.transaction_polls.append(poll)
+        read = self.read_at(poll.isolation)
+        runs = self._runs[poll.process, poll.isolation]
+        for record in poll.records:
+            topic, number, offset, value = record
+            partition = (topic, number)
+            reads = read[partition].reads
+            known = reads.get(offset)
+            if known is None:
+                reads[offset] = (value, poll)
+                self._add_value(topic, value, number, offset)
+            elif known[0] != value:
+                self.conflicts.append((record, poll, known[1]))
+                self._add_value(topic, value, number, offset)
+            elif poll.end < known[1].end:
+                reads[offset] = (value, poll)
+            run = runs.get(partition)
+            if run is None:
+                self._begin_run(poll, partition, offset)
+                continue
+            if offset <= run.last:
+                self.backward.append((record, poll, run.poll))
+            elif offset > run.last + 1:
+                self.gaps.append(Gap(partition, run.last, offset, poll, run.poll))
+            run.last = max(run.last, offset)
+            run.poll = poll
+
+    def _add_value(self, topic: str, value: str, partition: int, offset: int) -> None:
+        places = self.values[topic].setdefault(value, [])
+        if (partition, offset) not in places:
+            places.append((partition, offset))
+
+    def _begin_run(self, poll: Poll, partition: TopicPartition, offset: int) -> None:
+        before = self._before[poll.process, poll.isolation].pop(partition, None)
+        if before is not None and offset > before.last + 1:
+            self.rebalance_gaps.append(Gap(partition, before.last, offset, poll, before.poll))
+        self._runs[poll.process, poll.isolation][partition] = _Run(offset, poll)
+
+
+def _state(ends: Sequence[EndTransaction]) -> TransactionState:
+    """A transaction that nobody asked to commit is aborted, whether or not the abort succeeded."""
+    for end in ends:
+        if end.outcome is Outcome.OK:
+            return TransactionState.COMMITTED if end.commit else TransactionState.ABORTED
+        if end.commit and end.outcome is Outcome.FAILED:
+            return TransactionState.ABORTED
+    if any(end.commit for end in ends):
+        return TransactionState.UNKNOWN
+    return TransactionState.ABORTED

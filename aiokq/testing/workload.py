@@ -1,0 +1,182 @@
+"""Workload: producers, readers and copiers whose history `check` can judge. It starts no task.
+
+The caller runs the coroutines of `processes()` side by side and ends them with `stop()`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+from aiokq.testing.history import Assign, Copy, Isolation
+from aiokq.testing.recorder import RecordedConsumer, Recorder
+
+if TYPE_CHECKING:
+    from aiokq import Cluster
+
+__all__ = ["Workload"]
+
+
+class _Abort(Exception):
+    """Ends a transaction that the workload aborts on purpose."""
+
+
+class Workload:
+    """Transactions with unique values, some of them aborted, and a copier with offsets inside.
+
+    ::
+
+        workload = Workload(cluster, recorder, name="check", partitions=2)
+        async with asyncio.TaskGroup() as tasks:
+            for process in workload.processes():
+                tasks.create_task(process)
+            await asyncio.sleep(10)
+            workload.stop()
+        await workload.finish()
+
+    Args:
+        cluster: the cluster under test. Topics `NAME-input` and `NAME-output` exist, with
+            `partitions` partitions each.
+        recorder: gets the history.
+        name: prefix of topics, transactional ids and the group.
+        partitions: partitions of each topic.
+        producers: how many transactional producers.
+        seed: of the random choices.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        *,
+        name: str,
+        partitions: int,
+        producers: int = 2,
+        seed: int = 0,
+    ) -> None:
+        self.input = f"{name}-input"
+        self.output = f"{name}-output"
+        self._cluster = cluster
+        self._recorder = recorder
+        self._name = name
+        self._partitions = partitions
+        self._producers = producers
+        self._seed = seed
+        self._producing = True
+        self._sent_all = 0
+        self._stopped = False
+
+    def processes(self) -> list[Coroutine[object, object, None]]:
+        """Return the coroutines to run side by side; each ends some time after `stop()`."""
+        return [
+            *(self._produce(number) for number in range(self._producers)),
+            self._read("reader", "read_committed"),
+            self._read("reader-uncommitted", "read_uncommitted"),
+            self._copy(),
+        ]
+
+    def stop(self) -> None:
+        """Let producers end their transactions; the copier then copies the rest."""
+        self._producing = False
+
+    async def finish(self) -> None:
+        """Read both topics to their ends with two new consumers, and record the ends."""
+        self._recorder.add(Copy(self.input, self.output))
+        for topic in (self.input, self.output):
+            for number in range(self._partitions):
+                await self._read_to_end(topic, number)
+                await self._recorder.finish(self._cluster, topic, number)
+
+    async def _produce(self, number: int) -> None:
+        chance = random.Random(f"{self._seed}/{number}")
+        process = f"{self._name}-producer-{number}"
+        sent = 0
+        async with self._cluster.producer(transactional_id=process, linger_ms=0) as producer:
+            recorded = self._recorder.producer(producer, process)
+            while self._producing:
+                try:
+                    async with recorded.transaction():
+                        for _ in range(chance.randint(1, 8)):
+                            sent += 1
+                            value = f"{number}.{sent}".encode()
+                            partition = chance.randrange(self._partitions)
+                            await recorded.send(self.input, value, partition=partition)
+                        if chance.random() < 0.25:
+                            raise _Abort
+                except _Abort:
+                    pass
+        self._sent_all += 1
+
+    async def _read(
+        self, process: str, isolation: Literal["read_committed", "read_uncommitted"]
+    ) -> None:
+        async with self._cluster.consumer(
+            isolation_level=isolation, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign(
+                [(t, n) for t in (self.input, self.output) for n in range(self._partitions)]
+            )
+            reader = self._recorder.consumer(consumer, process, isolation=Isolation(isolation))
+            while not self._stopped:
+                await reader.poll(timeout=0.2)
+
+    async def _copy(self) -> None:
+        chance = random.Random(f"{self._seed}/copier")
+        process, group = f"{self._name}-copier", f"{self._name}-copiers"
+        async with (
+            self._cluster.producer(transactional_id=process, linger_ms=0) as producer,
+            self._cluster.consumer(
+                self.input,
+                group_id=group,
+                isolation_level="read_committed",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                on_assigned=self._recorder.assigned(process),
+            ) as consumer,
+        ):
+            recorded = self._recorder.producer(producer, process)
+            reader = self._recorder.consumer(
+                consumer, process, isolation=Isolation.READ_COMMITTED, group=group
+            )
+            idle = 0
+            while idle < 3 or self._sent_all < self._producers:
+                try:
+                    async with recorded.transaction() as txn:
+                        records = await reader.poll(0.2, max_records=20, txn=txn)
+                        idle = 0 if records else idle + 1
+                        for record in records:
+                            await recorded.send(
+                                self.output, record.value or b"", partition=record.partition
+                            )
+                        if records and chance.random() < 0.25:
+                            raise _Abort
+                        await recorded.send_offsets(
+                            {(r.topic, r.partition): r.offset + 1 for r in records}, consumer, group
+                        )
+                except _Abort:
+                    idle = 0
+                    await consumer.seek_to_committed()
+                    now = self._recorder.clock()
+                    self._recorder.add(Assign(process, (), now, now))
+            await self._recorder.observe_group(consumer, group)
+        self._stopped = True
+
+    async def _read_to_end(self, topic: str, number: int) -> None:
+        for process in ("final-1", "final-2"):
+            async with self._reader(topic, number, process) as reader:
+                # Markers at the end are no records: two empty polls follow the last record.
+                empty = 0
+                while empty < 2:
+                    empty = 0 if await reader.poll(timeout=0.5) else empty + 1
+
+    @asynccontextmanager
+    async def _reader(
+        self, topic: str, number: int, process: str
+    ) -> AsyncIterator[RecordedConsumer]:
+        async with self._cluster.consumer(
+            isolation_level="read_committed", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([(topic, number)])
+            yield self._recorder.consumer(consumer, process, isolation=Isolation.READ_COMMITTED)

@@ -1,0 +1,114 @@
+"""How a call of process() ends: by SIGTERM, and when nobody answers whether it has committed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from aiokq.broker.embedded import EmbeddedCluster
+from aiokq.client.cluster import Cluster
+from aiokq.core.errors import CommitOutcomeUnknown
+from aiokq.producer.producer import Producer
+from tests.sim.process_world import ProcessWorld, copy, simulate
+
+
+@pytest.mark.parametrize("after", [0.0, 0.0005, 0.001])
+def test_a_commit_that_nobody_answers_ends_the_call_and_the_next_one_goes_on(
+    after: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker disappears during EndTxn, for longer than max_block_ms."""
+    commit = Producer.commit_transaction
+
+    async def body(world: ProcessWorld) -> None:
+        async def cut(producer: Producer) -> None:
+            await producer.flush()
+            cuts = asyncio.get_running_loop().call_later(
+                after, world.network.partition, program.host
+            )
+            try:
+                await commit(producer)
+            finally:
+                cuts.cancel()
+
+        await world.topics(1)
+        await world.produce("in", range(30), 1)
+        program = world.program(max_records=20, producer_settings={"max_block_ms": 3_000})
+        monkeypatch.setattr(Producer, "commit_transaction", cut)
+        with pytest.raises(CommitOutcomeUnknown):
+            await program.task
+        monkeypatch.undo()
+        world.network.heal()
+        second = world.program()
+        await asyncio.sleep(30)
+        await second.end()
+        assert await world.copies() == list(range(30))
+        assert await world.committed("in", 1) == [30]
+
+    simulate(body)
+
+
+def test_an_outage_is_waited_for_although_it_is_longer_than_max_block_ms() -> None:
+    """An abort that nobody answers is repeated; only a commit may have an unknown outcome."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(30), 1)
+
+        cuts: list[int] = []
+
+        def handler(record: Any) -> Any:
+            if record.value == b"19" and not cuts:
+                cuts.append(1)
+                world.network.partition(program.host)
+                asyncio.get_running_loop().call_later(20, world.network.heal)
+            return copy(record)
+
+        program = world.program(
+            handler,
+            max_records=20,
+            transaction_timeout_ms=120_000,
+            producer_settings={"max_block_ms": 3_000},
+        )
+        await asyncio.sleep(15)
+        assert not program.task.done()
+        await asyncio.sleep(60)
+        report = await program.end()
+        assert report.aborts >= 1
+        assert await world.copies() == list(range(30))
+
+    simulate(body)
+
+
+async def test_sigterm_ends_the_call_after_the_records_that_are_being_handled() -> None:
+    """As the programs of a service are ended; a handler of the program itself is left alone."""
+    before = signal.getsignal(signal.SIGTERM)
+    async with EmbeddedCluster() as kafka, Cluster(kafka.bootstrap_servers) as cluster:
+        async with cluster.producer() as producer:
+            for n in range(10):
+                await producer.send("in", b"%d" % n, partition=0)
+
+        async def handler(record: Any) -> Any:
+            if record.value == b"4":
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.05)
+            return copy(record)
+
+        report = await cluster.process("in", handler, group_id="g")
+        assert report.records == 5
+        assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
+        stop = asyncio.Event()
+        rest = await cluster.process("in", _until(9, stop), group_id="g", stop=stop)
+        assert rest.records == 5
+
+
+def _until(last: int, stop: asyncio.Event) -> Any:
+    def handler(record: Any) -> Any:
+        if int(record.value) == last:
+            stop.set()
+        return copy(record)
+
+    return handler

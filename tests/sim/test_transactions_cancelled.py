@@ -1,0 +1,290 @@
+"""Commits and aborts whose caller is cancelled, or that nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokq import wire
+from aiokq.core.errors import (
+    CommitOutcomeUnknown,
+    KafkaError,
+    ProducerFenced,
+    RequestTimeout,
+    TransactionAborted,
+)
+from aiokq.producer.transactions.transaction import TransactionOutcome
+from tests.sim.transaction_world import (
+    Close,
+    Delay,
+    Silence,
+    TransactionalKafka,
+    producer,
+    simulate,
+)
+
+LEVELS = [1, 2]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("after", [0.0, 0.0005, 0.05, 0.3, 0.5, 0.7])
+def test_a_cancelled_end_ends_that_wait_and_goes_on(
+    level: int, commits: bool, after: float
+) -> None:
+    """The records take 0.4 s and EndTxn takes 0.4 s: the cancellation comes at every stage."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        loop = world.loop
+        kafka.delays[1] = 0.4
+        async with producer(world, kafka, linger_ms=0) as p:
+            kafka.script(wire.EndTxnRequest, lambda r, c: Delay(0.4, kafka._end(r, c)))
+            txn = await p.begin_transaction()
+            p.send_nowait("orders", b"a")
+            await asyncio.sleep(0.05)
+            began = loop.time()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(after):
+                    await (p.commit_transaction() if commits else p.abort_transaction())
+            assert loop.time() - began <= after + 0.001, "the wait ends at once"
+            async with p.transaction():  # waits for the end
+                assert txn.outcome_now is not None
+                await p.send("orders", b"b")
+            expected = TransactionOutcome.COMMITTED if commits else TransactionOutcome.ABORTED
+            assert await txn.outcome() is expected
+        assert kafka.committed("orders") == ([b"a", b"b"] if commits else [b"b"])
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_outcome_waits_for_an_end_that_was_cancelled(level: int) -> None:
+    """A request handler with a deadline hands the question to someone who has time."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            kafka.script(wire.EndTxnRequest, lambda r, c: Delay(2, kafka._end(r, c)))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1), p.transaction() as txn:
+                    await p.send("orders", b"a")
+            assert txn.outcome_now is None
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await txn.outcome()
+            assert await txn.outcome() is TransactionOutcome.COMMITTED
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_cancelled_block_is_aborted(level: int) -> None:
+    """`asyncio.timeout` around the block: half of the records must not become visible."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5), p.transaction() as txn:
+                    await p.send("orders", b"a")
+                    await asyncio.sleep(10)
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+        assert kafka.committed("orders") == []
+        assert [committed for committed, _, _ in kafka.ended] == [False]
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("carried_out", [True, False], ids=["done", "not done"])
+def test_a_commit_that_nobody_answers_can_be_committed_again(level: int, carried_out: bool) -> None:
+    """Whether the broker had carried it out or not, the records become visible once."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000) as p:
+            txn = await p.begin_transaction()
+            await p.send("orders", b"a")
+            if carried_out:
+                kafka.lost(wire.EndTxnRequest, 100, Silence())
+            else:
+                kafka.script(wire.EndTxnRequest, *[Silence()] * 100)
+            began = world.loop.time()
+            with pytest.raises(CommitOutcomeUnknown, match="commit it again"):
+                await p.commit_transaction()
+            assert 3.9 < world.loop.time() - began < 4.5
+            assert await txn.outcome() is TransactionOutcome.UNKNOWN
+            for refused in (
+                p.begin_transaction,
+                lambda: p.send("orders", b"x"),
+                lambda: txn.send_offsets({("in", 0): 1}, "g"),
+            ):
+                with pytest.raises(CommitOutcomeUnknown):
+                    await refused()
+            with pytest.raises(KafkaError, match="no open transaction"):
+                await p.abort_transaction()  # it may be committed already
+            kafka[1]._scripts.clear()
+            await p.commit_transaction()
+            assert await txn.outcome() is TransactionOutcome.COMMITTED
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"a", b"b"]
+        assert all(committed for committed, _, _ in kafka.ended)
+
+    simulate(body, level=level)
+
+
+def test_whoever_waits_for_a_commit_gets_the_unknown_outcome() -> None:
+    """The caller, a second caller, the next begin and outcome()."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        p = producer(world, kafka, max_block_ms=4000)
+        await p.start()
+        txn = await p.begin_transaction()
+        await p.send("orders", b"a")
+        kafka.script(wire.EndTxnRequest, *[Silence()] * 100)
+        waits = [
+            asyncio.create_task(p.commit_transaction()),
+            asyncio.create_task(p.commit_transaction()),
+        ]
+        await asyncio.sleep(0.1)
+        waits.append(asyncio.create_task(p.begin_transaction()))
+        outcome = asyncio.create_task(txn.outcome())
+        found = await asyncio.gather(*waits, return_exceptions=True)
+        assert [type(error) for error in found] == [CommitOutcomeUnknown] * 3
+        assert len({id(error) for error in found}) == 3, "each gets its own error"
+        assert await outcome is TransactionOutcome.UNKNOWN
+        began = world.loop.time()
+        await p.close()
+        assert world.loop.time() - began < 1
+        assert txn.outcome_now is TransactionOutcome.UNKNOWN
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_closing_while_a_commit_is_not_answered_leaves_the_outcome_unknown(level: int) -> None:
+    """The program ends: nobody waits for ever, and nobody is told that it was aborted."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        p = producer(world, kafka)
+        await p.start()
+        txn = await p.begin_transaction()
+        await p.send("orders", b"a")
+        kafka.script(wire.EndTxnRequest, *[Silence()] * 100)
+        commit = asyncio.create_task(p.commit_transaction())
+        await asyncio.sleep(0.1)
+        await p.close(timeout=0.5)
+        with pytest.raises(CommitOutcomeUnknown):
+            await commit
+        assert await txn.outcome() is TransactionOutcome.UNKNOWN
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_abort_that_nobody_answered_is_repeated_by_the_next_begin(level: int) -> None:
+    """A loop of `async with producer.transaction()` recovers without a call of its own."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000) as p:
+            kafka.script(wire.EndTxnRequest, *[Silence()] * 2)
+            with pytest.raises(ZeroDivisionError) as raised:
+                async with p.transaction() as txn:
+                    await p.send("orders", b"a")
+                    raise ZeroDivisionError
+            assert "could not be aborted" in raised.value.__notes__[0]
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            with pytest.raises(TransactionAborted, match="not aborted yet"):
+                await p.send("orders", b"x")
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"b"]
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_abort_can_be_called_again_after_its_timeout(level: int) -> None:
+    """The first call says that nobody answered."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000) as p:
+            kafka.script(wire.EndTxnRequest, *[Silence()] * 100)
+            await p.begin_transaction()
+            await p.send("orders", b"a")
+            with pytest.raises(RequestTimeout):
+                await p.abort_transaction()
+            with pytest.raises(RequestTimeout):
+                await p.begin_transaction()
+            kafka[1]._scripts.clear()
+            await p.abort_transaction()
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"b"]
+
+    simulate(body, level=level)
+
+
+def test_a_commit_that_is_fenced_after_a_lost_answer_is_unknown() -> None:
+    """The first attempt may have committed before another producer was started."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            kafka.script(wire.EndTxnRequest, Close(), wire.EndTxnResponse(error_code=90))
+            with pytest.raises(CommitOutcomeUnknown):
+                async with p.transaction() as txn:
+                    await p.send("orders", b"a")
+            assert await txn.outcome() is TransactionOutcome.UNKNOWN
+            with pytest.raises(ProducerFenced):
+                await p.begin_transaction()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_cancelled_offsets_can_only_be_aborted(level: int) -> None:
+    """Whether they count is not known to the program, so they must not be committed."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            kafka.script(
+                wire.TxnOffsetCommitRequest, lambda r, c: Delay(1, kafka._commit_offsets(r, c))
+            )
+            with pytest.raises(TransactionAborted, match="was cancelled"):
+                async with p.transaction() as txn:
+                    await p.send("orders", b"a")
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.5):
+                            await txn.send_offsets({("in", 0): 5}, "g")
+                    with pytest.raises(TransactionAborted):
+                        await p.send("orders", b"b")
+            async with p.transaction() as txn:
+                await txn.send_offsets({("in", 0): 6}, "g")
+        assert kafka.offsets == {("g", "in", 0): 6}
+        assert kafka.committed("orders") == []
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_cancelled_begin_leaves_no_transaction(level: int) -> None:
+    """The begin waits for an epoch after a lost EndTxn; the next begin asks again."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            kafka.lost(wire.EndTxnRequest)
+            async with p.transaction():
+                await p.send("orders", b"a")
+            kafka.lost(wire.InitProducerIdRequest, 1, Silence())
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await p.begin_transaction()
+            begins = await asyncio.gather(
+                p.begin_transaction(), p.begin_transaction(), return_exceptions=True
+            )
+            assert sum(isinstance(begun, KafkaError) for begun in begins) == 1
+            await p.send("orders", b"b")
+            await p.commit_transaction()
+        assert kafka.committed("orders") == [b"a", b"b"]
+
+    simulate(body, level=level)
