@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from aiokq.core.named_tuple import NamedTuple
 
 __all__ = [
     "Assign",

@@ -20,7 +20,7 @@ import time
 
 from aiokq.core.clock import SystemClock
 from aiokq.core.errors import BufferFull, Closed, KafkaError, RecordTooLarge, copy_error
-from aiokq.fastpath.produce.refusals import bad_record, check_topic, no_partition
+from aiokq.fastpath.produce.refusals import check_topic, no_partition
 
 try:
     from aiokq.fastpath import cython_names as cython
@@ -43,10 +43,12 @@ if cython.compiled:
     from cython.cimports.aiokq.fastpath.native import aiokq_varint_size as varint_size
     from cython.cimports.aiokq.fastpath.produce._arguments import (
         as_bytes,
+        check_records,
         checked_partition,
         checked_timestamp,
         plain_headers,
         record_parts,
+        size_of_headers,
     )
     from cython.cimports.aiokq.fastpath.produce._batch import (
         Batch,
@@ -84,11 +86,12 @@ if cython.compiled:
 
     from aiokq.fastpath._shared import NO_GUARD, partition_for_key
 else:
-    from aiokq.fastpath.produce import pure
     from aiokq.fastpath.produce.arguments import (
         as_bytes,
+        check_records,
         checked_partition,
         checked_timestamp,
+        headers_bytes,
         plain_headers,
         record_parts,
     )
@@ -351,7 +354,7 @@ class Accumulator:
         if into is None:
             if start:
                 raise ValueError("`start` requires `into`")
-            _check_records(self, route, records, partition)
+            check_records(records, partition, route, route.partitions, self.max_record_bytes)
             many = new_deliveries(total, _now_ms(self))
         else:
             many = into
@@ -835,7 +838,7 @@ if not cython.compiled:
         size = len(value)
         if not 0 <= delta < 8192 or count >= 8192 or size >= 8192:
             return None
-        heads = _headers_bytes(headers) if headers else b"\0"
+        heads = headers_bytes(headers) if headers else b"\0"
         tail = b"".join((_DELTA[delta], _SMALL[count], encoded, _SMALL[size], value, heads))
         if len(tail) >= 8192:
             return None
@@ -980,10 +983,10 @@ def _put(
         if value is not None:
             value_size = PyBytes_GET_SIZE(value)
         if headers is not None:
-            headers_size = _headers_size(headers)
+            headers_size = size_of_headers(headers)
             if headers_size < 0:
                 headers = plain_headers(headers)
-                headers_size = _headers_size(headers)
+                headers_size = size_of_headers(headers)
         rest = 1 + headers_size + varint_size(key_size) + varint_size(value_size)
         if key_size > 0:
             rest += key_size
@@ -996,7 +999,7 @@ def _put(
                 key or b"",
                 b"\x01" if value is None else _VARINT[len(value)],
                 value or b"",
-                _headers_bytes(headers) if headers else b"\0",
+                headers_bytes(headers) if headers else b"\0",
             )
         )
         rest = 1 + len(tail)
@@ -1179,43 +1182,6 @@ def _put_row_headers(at: cython.p_uchar, columns: RecordColumns, n: cython.Py_ss
 
 
 @cython.cfunc
-def _headers_size(headers: object) -> cython.Py_ssize_t:
-    """Return the encoded size of headers.
-
-    Return -1 if the headers are not a list or tuple of tuples (str, bytes or None). The pure core
-    never returns -1: it converts other headers, or raises an error.
-    """
-    if cython.compiled:
-        size: cython.Py_ssize_t
-        length: cython.Py_ssize_t = 0
-        pair: tuple
-        if type(headers) is not list and type(headers) is not tuple:
-            return -1
-        size = varint_size(len(headers))
-        for header in headers:
-            if type(header) is not tuple:
-                return -1
-            pair = header
-            if len(pair) != 2:
-                return -1
-            name = pair[0]
-            value = pair[1]
-            if type(name) is not str:
-                return -1
-            PyUnicode_AsUTF8AndSize(name, cython.address(length))
-            size += length + varint_size(length)
-            if value is None:
-                size += 1
-            elif type(value) is bytes:
-                size += PyBytes_GET_SIZE(value) + varint_size(PyBytes_GET_SIZE(value))
-            else:
-                return -1
-        return size
-    else:
-        return len(_headers_bytes(headers))
-
-
-@cython.cfunc
 def _put_headers(at: cython.p_uchar, headers: object) -> object:
     if cython.compiled:
         length: cython.Py_ssize_t = 0
@@ -1238,13 +1204,6 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
                 memcpy(at, PyBytes_AS_STRING(value), length)
                 at += length
     return None
-
-
-if not cython.compiled:
-    _NAMES: dict = {}
-
-    def _headers_bytes(headers):
-        return pure.headers_bytes(headers, plain_headers, _NAMES)
 
 
 # ---------------------------------------------------------------- memory
@@ -1456,54 +1415,6 @@ def _append_each(
     except BufferFull:
         pass  # the caller waits for memory and continues at n
     return n
-
-
-@cython.cfunc
-def _check_records(
-    accumulator: Accumulator, route: Route, records: object, partition: object
-) -> object:
-    """Raise the error of the first record that append() would refuse, before any is accepted."""
-    n: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    record: tuple
-    if partition is not None and 0 < route.partitions <= checked_partition(partition):
-        raise no_partition(route, partition)
-    if not cython.compiled:
-        bound = accumulator.max_record_bytes - HEADER_SIZE - RECORD_OVERHEAD
-        for record in records:
-            if (
-                type(record) is not tuple
-                or len(record) != 2
-                or type(record[0]) is not bytes
-                or type(record[1]) is not bytes
-                or len(record[0]) + len(record[1]) > bound
-            ):
-                break
-        else:
-            return None
-    for n in range(len(records)):
-        if type(records[n]) is not tuple or not 2 <= len(records[n]) <= 4:
-            raise bad_record(n)
-        record = records[n]
-        size = 0
-        for m in range(2):
-            part = record[m]
-            if type(part) is bytes:
-                size += len(part)
-            elif part is not None:
-                size += len(as_bytes(part, "value" if m else "key"))
-        if len(record) > 2:
-            if record[2]:
-                headers = plain_headers(record[2])
-                size += _headers_size(headers)
-            if len(record) > 3 and record[3] is not None:
-                checked_timestamp(record[3])
-        if HEADER_SIZE + RECORD_OVERHEAD + size > accumulator.max_record_bytes:
-            raise RecordTooLarge(
-                f"record {n} has {size} bytes, more than the {accumulator.max_record_bytes} "
-                "that max_request_size and buffer_memory allow"
-            )
-    return None
 
 
 # ---------------------------------------------------------------- at import

@@ -70,7 +70,7 @@ def test_a_dynamic_quorum_is_formatted_and_shown(alone, config: Path, tmp_path: 
     assert run.code == 0
     assert run.lines == [
         "Bootstrap metadata: metadata.version=25, eligible.leader.replicas.version=1, "
-        "group.version=1, kraft.version=1",
+        "group.version=1, kraft.version=1, transaction.version=2",
         f"Formatting data directory {tmp_path}/a with metadata.version 4.0-IV3.",
         f"Formatting dynamic metadata voter directory {tmp_path}/b with metadata.version 4.0-IV3.",
     ]
@@ -118,6 +118,7 @@ def test_static_voters_features_and_users(alone, tmp_path: Path) -> None:
         "metadata.version": 29,
         "eligible.leader.replicas.version": 1,
         "share.version": 1,
+        "transaction.version": 2,
     }
     records = read_bootstrap_checkpoint(OsFiles(), str(tmp_path / "b"), crc32c) or []
     assert [one.name for one in records if isinstance(one, UserScramCredentialRecord)] == ["alice"]
