@@ -20,6 +20,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "ByteArraySerializer.",
     "value.serializer": "Kafka option 'value.serializer' is not supported as value are serialized "
     "with ByteArraySerializer.",
+    "transactional.id": "option kafka.transactional.id: transactions are not opened under an id "
+    "of the job, because tasks that run at the same time would fence each other; leave it out",
 }
 EXACTLY_ONCE: Final = (
     "option exactlyOnce: it needs transactions, which are not supported yet; without the option "
@@ -71,8 +73,9 @@ class WriteOptions:
         if exactly_once == "true":
             raise ConfigError(EXACTLY_ONCE)
         kafka = kafka_options(options)
-        for name, refusal in REFUSED.items():
-            if name in kafka:
+        for name in kafka:
+            # The client also takes the names of its own settings, such as transactional_id.
+            if (refusal := REFUSED.get(name.replace("_", "."))) is not None:
                 raise ConfigError(refusal)
         if "bootstrap.servers" not in kafka:
             raise ConfigError(

@@ -50,6 +50,7 @@ def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
         ({"kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported as"),
         ({"kafka.interceptor.classes": "x"}, "'interceptor.classes' is not supported"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id: transactions are not"),
+        ({"kafka.transactional_id": "x"}, "kafka.transactional.id: transactions are not"),
         ({"kafka.acks": "2"}, "kafka.acks: must be 0, 1, -1 or 'all'"),
         ({"kafka.compression.type": "rar"}, "rar"),
         ({"kafka.partitioner.class": "x"}, "partitioner.class"),
