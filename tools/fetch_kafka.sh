@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fetch_kafka.sh DIR: fetch Apache Kafka from Maven Central into DIR, and into the directories `old`,
-# `shell` and `zookeeper` beside DIR the jar of the older clients, Kafka's metadata shell and
-# ZooKeeper.
+# `shell`, `streams` and `zookeeper` beside DIR the jar of the older clients, Kafka's metadata shell,
+# Kafka Streams with Connect's file connectors, and ZooKeeper.
 # Never fails: if something is missing, it says so, and the tests that need it are skipped.
 set -u
 dir=$1
@@ -9,10 +9,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 old=${KAFKA_OLD_CLIENTS:-3.9.1}
 stamp="$dir/.complete"
 shell="$dir/../shell"
+streams="$dir/../streams"
 zookeeper="$dir/../zookeeper"
-[ -f "$stamp" ] && [ -f "$shell/.complete" ] && [ -f "$zookeeper/.complete" ] && command -v java >/dev/null && exit 0
+[ -f "$stamp" ] && [ -f "$shell/.complete" ] && [ -f "$streams/.complete" ] && [ -f "$zookeeper/.complete" ] &&
+    command -v java >/dev/null && command -v javac >/dev/null && exit 0
 
 bash "$here/find_java.sh"
+# The tests compile small programs that use Kafka's classes.
+bash "$here/install_debian.sh" javac openjdk-17-jdk-headless 2>/dev/null
+bash "$here/install_debian.sh" javac default-jdk-headless
 bash "$here/install_debian.sh" mvn maven
 if ! command -v mvn >/dev/null || ! command -v java >/dev/null; then
     echo "aiokq: no Java or Maven: the tests against Apache Kafka will be SKIPPED" >&2
@@ -36,6 +41,15 @@ if [ ! -f "$shell/.complete" ]; then
         touch "$shell/.complete"
     else
         echo "aiokq: Maven Central does not answer: the tests with Kafka's metadata shell will be SKIPPED" >&2
+    fi
+fi
+if [ ! -f "$streams/.complete" ]; then
+    mkdir -p "$streams"
+    streams=$(cd "$streams" && pwd)
+    if mvn -q -B -f "$here/../tests/interop/kafka_streams/pom.xml" dependency:copy-dependencies -DincludeArtifactIds=kafka-streams,rocksdbjni,connect-file -DoutputDirectory="$streams"; then
+        touch "$streams/.complete"
+    else
+        echo "aiokq: Maven Central does not answer: the tests with Kafka Streams and Kafka Connect will be SKIPPED" >&2
     fi
 fi
 if [ ! -f "$zookeeper/.complete" ]; then

@@ -73,6 +73,7 @@ def test_the_feature_tool_describes_and_changes_levels(broker: BrokerProcess) ->
         "group.version": "1",
         "kraft.version": "0",
         "metadata.version": "4.0-IV3",
+        "transaction.version": "2",
     }
     tool(broker, "FeatureCommand", "upgrade", "--metadata", "4.1-IV1")
     assert features(broker)["metadata.version"] == "4.1-IV1"
@@ -82,9 +83,10 @@ def test_the_feature_tool_describes_and_changes_levels(broker: BrokerProcess) ->
     tool(broker, "FeatureCommand", "downgrade", "--feature", "group.version=0")
     assert features(broker)["group.version"] == "0"
     tool(broker, "FeatureCommand", "upgrade", "--feature", "group.version=1")
-    refused = tool(
-        broker, "FeatureCommand", "upgrade", "--feature", "transaction.version=2", code=1
-    )
+    tool(broker, "FeatureCommand", "downgrade", "--feature", "transaction.version=1")
+    assert features(broker)["transaction.version"] == "1"
+    tool(broker, "FeatureCommand", "upgrade", "--feature", "transaction.version=2")
+    refused = tool(broker, "FeatureCommand", "upgrade", "--feature", "share.version=1", code=1)
     assert "Local controller 0 does not support this feature" in refused
     refused = tool(broker, "FeatureCommand", "downgrade", "--metadata", "3.9-IV0", code=1)
     assert "might delete metadata information" in refused

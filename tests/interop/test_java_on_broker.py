@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -173,22 +172,6 @@ def test_the_log_directories_and_their_partitions_are_described(broker):
         "offsetLag": 0,
         "isFuture": False,
     }
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "arguments", "api"),
-    [
-        ("TransactionsCommand", ("list",), "LIST_TRANSACTIONS"),
-    ],
-)
-def test_what_is_not_served_is_said_at_once(broker, name, arguments, api):
-    """Only APIs that work are advertised: a tool that needs more ends instead of waiting."""
-    began = time.monotonic()
-    done = run_tool(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
-    assert done.returncode == 1
-    assert f"does not support {api}" in done.stdout + done.stderr
-    assert time.monotonic() - began < 20
 
 
 def verifiable_producer_over_kills(
