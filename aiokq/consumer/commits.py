@@ -144,7 +144,7 @@ class Commits:
             offsets = ((state, self.finished(state)) for state in self._positions)
         else:
             offsets = ((state, state.settled_position) for state in self._positions)
-        gone = {tp: gone.behind for tp, gone in self._gone.items() if self._is_gone(tp)}
+        gone = {tp: self._gone[tp].behind for tp in self.lost}
         return gone | {state.tp: _behind(state, offset) for state, offset in offsets if offset >= 0}
 
     def found(self, tp: TopicPartition, offset: int) -> None:
@@ -176,6 +176,11 @@ class Commits:
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))
             self._gone[state.tp] = _Gone(state.source, state.source.progress, behind)
+
+    @property
+    def lost(self) -> frozenset[TopicPartition]:
+        """The partitions whose commits are refused because of `gone`."""
+        return frozenset(tp for tp in self._gone if self._is_gone(tp))
 
     def _is_gone(self, tp: TopicPartition) -> bool:
         gone = self._gone.get(tp)

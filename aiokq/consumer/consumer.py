@@ -577,6 +577,8 @@ class Consumer:
                 also be committed outside of the transaction; or the consumer is read in several
                 streams without ``ack_mode="explicit"``, so that it is not known which records
                 belong to the transaction.
+            CommitFailed: partitions with records that were handed over are lost, or the consumer is
+                outside its group: abort the transaction.
         """
         group = self._group_of("offsets_for_transaction()")
         if self._settings.auto_commit:
@@ -589,7 +591,7 @@ class Consumer:
                 "the consumer is read in several streams: create it with ack_mode='explicit', and "
                 "acknowledge the records that belong to the transaction"
             )
-        return group.commits.handed_over(), group.metadata
+        return group.offsets_for_transaction()
 
     # -- progress
 

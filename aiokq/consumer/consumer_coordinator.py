@@ -19,7 +19,7 @@ from aiokq.consumer.health import GroupHealth
 from aiokq.consumer.membership import Member
 from aiokq.consumer.poll_interval import PollIntervalMonitor
 from aiokq.consumer.rebalance_handlers import RebalanceHandlers
-from aiokq.core.errors import Closed, ConfigError, KafkaError
+from aiokq.core.errors import Closed, CommitFailed, ConfigError, KafkaError, UnknownMemberId
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokq.group.member_state import MemberState
 from aiokq.group.offsets import GroupOffsets
@@ -226,6 +226,20 @@ class ConsumerCoordinator:
     ) -> asyncio.Future[None]:
         """See `Consumer.commit_nowait`."""
         return self.commits.begin(self._wanted(offsets))
+
+    def offsets_for_transaction(
+        self,
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """See `Consumer.offsets_for_transaction`."""
+        offsets, lost = self.commits.handed_over(), self.commits.lost
+        member = self._committer()
+        # The broker accepts offsets of a transaction without a generation from anybody (KIP-447),
+        # so that those of a member outside its group would overwrite those of its successor.
+        refused = lost if member is not None else offsets.keys()
+        if refused:
+            errors = {tp: UnknownMemberId(topic_partition=tp) for tp in refused}
+            raise CommitFailed(errors, frozenset(errors), api="TxnOffsetCommit")
+        return offsets, self.metadata
 
     def ack(self, item: Record | RecordBatch[Record]) -> None:
         """See `Consumer.ack`."""

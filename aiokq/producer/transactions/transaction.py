@@ -38,6 +38,8 @@ class OffsetSource(Protocol):
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several
                 streams without ``ack_mode="explicit"``.
+            CommitFailed: partitions with records that were handed over are lost, or the consumer is
+                outside its group.
         """
         ...
 
@@ -113,6 +115,8 @@ class Transaction:
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several
                 streams without ``ack_mode="explicit"``.
+            CommitFailed: the consumer has lost partitions whose records it handed over, or is
+                outside its group: abort the transaction.
             TransactionAborted: the transaction can only be aborted; the cause says why. It also can
                 only be aborted if this call is cancelled.
             ProducerFenced: another producer with the transactional id was started.
