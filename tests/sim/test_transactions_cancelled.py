@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from aiokq.core.errors import (
     ProducerFenced,
     RequestTimeout,
     TransactionAborted,
+    WrongLoop,
 )
 from aiokq.producer.transactions.transaction import TransactionOutcome
 from tests.sim.transaction_world import (
@@ -76,6 +78,34 @@ def test_the_outcome_waits_for_an_end_that_was_cancelled(level: int) -> None:
             assert await txn.outcome() is TransactionOutcome.COMMITTED
 
     simulate(body, level=level)
+
+
+def test_the_outcome_is_asked_for_on_the_loop_of_the_producer() -> None:
+    """The wait for a future of another loop would fail with an error of asyncio, or hang."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            kafka.script(wire.EndTxnRequest, Silence())
+            txn = await p.begin_transaction()
+            await p.send("orders", b"a")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await p.commit_transaction()
+            found: list[Any] = []
+
+            def elsewhere() -> None:
+                try:
+                    found.append(asyncio.run(txn.outcome()))
+                except BaseException as error:
+                    found.append(error)
+
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+            assert isinstance(found[0], WrongLoop)
+            assert await txn.outcome() is TransactionOutcome.COMMITTED
+
+    simulate(body)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -239,6 +269,34 @@ def test_a_commit_that_is_fenced_after_a_lost_answer_is_unknown() -> None:
                 await p.begin_transaction()
 
     simulate(body)
+
+
+@pytest.mark.parametrize("code", [-1, 7, 14, 15, 16])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_commit_that_may_be_in_the_log_is_never_called_aborted(
+    code: int, level: int, carried_out: bool
+) -> None:
+    """The coordinator appended the commit, but could not wait for its replicas, or moved. Then
+    another producer is started.
+    """
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        def uncertain(request: Any, call: Any) -> Any:
+            if carried_out:
+                kafka._end(request, call)
+            return wire.EndTxnResponse(error_code=code)
+
+        async with producer(world, kafka) as p:
+            kafka.script(wire.EndTxnRequest, uncertain, wire.EndTxnResponse(error_code=90))
+            with pytest.raises(CommitOutcomeUnknown):
+                async with p.transaction() as txn:
+                    await p.send("orders", b"a")
+            assert await txn.outcome() is TransactionOutcome.UNKNOWN
+            with pytest.raises(KafkaError):
+                await p.begin_transaction()
+
+    simulate(body, level=level)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -10,6 +10,7 @@ import pytest
 from aiokq import wire
 from aiokq.core.errors import (
     BrokerError,
+    Closed,
     CommitOutcomeUnknown,
     KafkaError,
     ProducerFenced,
@@ -361,3 +362,54 @@ def test_each_phase_can_be_left_or_is_the_last() -> None:
     transactions.phase = Phase.NEW
     with pytest.raises(AssertionError, match="NEW to OPEN"):
         transactions._move(Phase.OPEN)
+
+
+def test_offsets_whose_task_cannot_be_started_do_not_hold_the_end_up() -> None:
+    """The end of the transaction would wait for them until max_block_ms."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            transactions = p._delivery.transactions
+            assert transactions is not None
+            spawn = transactions._spawn
+
+            def refused(coro: Any, name: str) -> Any:
+                coro.close()
+                raise Closed("the supervisor is closed")
+
+            with pytest.raises(Closed):
+                async with p.transaction() as txn:
+                    await p.send("orders", b"a")
+                    transactions._spawn = refused
+                    try:
+                        await txn.send_offsets({("in", 0): 1}, "g")
+                    finally:
+                        transactions._spawn = spawn
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            assert asyncio.get_running_loop().time() < 1
+
+    simulate(body)
+
+
+def test_a_bug_while_records_are_delivered_does_not_commit() -> None:
+    """The transaction would be committed without the records that the bug left behind."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        p = producer(world, kafka)
+        await p.start()
+        transactions = p._delivery.transactions
+        assert transactions is not None
+
+        async def broken() -> None:
+            raise LookupError("a bug")
+
+        txn = await p.begin_transaction()
+        p.send_nowait("orders", b"a")
+        transactions.delivery.settle = broken  # type: ignore[method-assign]
+        with pytest.raises(CommitOutcomeUnknown):
+            await p.commit_transaction()
+        assert await txn.outcome() is TransactionOutcome.UNKNOWN
+        assert not kafka.seen(wire.EndTxnRequest)
+        await p.close()
+
+    simulate(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -24,6 +25,15 @@ from tests.sim.transaction_world import (
 )
 
 V1 = [0, 1]
+
+UNCERTAIN = [-1, 7, 14, 15, 16]
+"""Answers of a coordinator that may have carried out the request."""
+
+
+async def one(p: Any, value: bytes) -> None:
+    """Commit a transaction of one record."""
+    async with p.transaction():
+        await p.send("orders", value)
 
 
 def epochs(kafka: TransactionalKafka) -> list[int]:
@@ -177,17 +187,88 @@ def test_after_a_lost_addition_the_next_transaction_has_another_epoch(
             async with p.transaction():
                 await p.send("orders", b"b")
         assert kafka.committed("orders") == [b"a", b"b"]
-        assert epochs(kafka) == [0, 1]
+        # Between them, what a late addition may have begun is aborted.
+        assert epochs(kafka) == [0, 0, 1]
 
     simulate(body, level=level)
 
 
 @pytest.mark.parametrize("level", V1)
+@pytest.mark.parametrize("code", UNCERTAIN)
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_after_an_uncertain_answer_to_an_addition_the_next_transaction_has_another_epoch(
+    level: int, code: int, carried_out: bool
+) -> None:
+    """The coordinator appended the partitions, but could not wait for its replicas or moved."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        def uncertain(request: Any, call: Any) -> Any:
+            if carried_out:
+                kafka._add_partitions(request, call)
+            return partitions_answer(request, code)
+
+        async with producer(world, kafka) as p:
+            await one(p, b"a")
+            kafka.script(wire.AddPartitionsToTxnRequest, uncertain)
+            with contextlib.suppress(TransactionAborted):  # -1 aborts, as in Java
+                async with p.transaction():
+                    await p.send("orders", b"b")
+            await one(p, b"c")
+        assert kafka.committed("orders")[-1] == b"c"
+        assert epochs(kafka)[-1] == 1
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", V1)
+def test_a_late_addition_does_not_fence_the_producer(level: int) -> None:
+    """It begins a transaction behind the end of its own: InitProducerId would abort it with an
+    epoch that nobody gets, and the next one of the producer would be fenced.
+    """
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        late: list[Any] = []
+
+        def keep(request: Any, call: Any) -> Any:
+            late.append((request, call))
+            return Close()
+
+        async with producer(world, kafka) as p:
+            kafka.script(wire.AddPartitionsToTxnRequest, keep)
+            await one(p, b"a")
+            kafka._add_partitions(*late[0])
+            assert kafka.ids[ID].state == "Ongoing"
+            await one(p, b"b")
+        assert kafka.committed("orders") == [b"a", b"b"]
+        assert [ended[0] for ended in kafka.ended] == [True, False, True]
+
+    simulate(body, level=level)
+
+
+def test_an_end_without_the_next_epoch_is_followed_by_a_new_one() -> None:
+    """The coordinator may answer EndTxn 5 without an epoch, or know only EndTxn 4."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        def old(request: Any, call: Any) -> Any:
+            kafka._finish(kafka.ids[ID], committed=request.committed)
+            return wire.EndTxnResponse(producer_id=-1, producer_epoch=-1)
+
+        async with producer(world, kafka) as p:
+            kafka.script(wire.EndTxnRequest, old)
+            await one(p, b"a")
+            await one(p, b"b")
+        assert kafka.committed("orders") == [b"a", b"b"]
+        assert epochs(kafka) == [0, 1]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("level", V1)
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_addition_that_nobody_answers_is_aborted_by_a_new_epoch(
+def test_an_addition_that_nobody_answers_is_aborted_before_the_next_epoch(
     level: int, arrives: bool
 ) -> None:
-    """EndTxn would be refused as a wrong state if the addition had not arrived."""
+    """EndTxn is refused as a wrong state if the addition has not arrived: then there is none."""
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         async with producer(world, kafka, max_block_ms=2000) as p:

@@ -172,7 +172,12 @@ class TransactionalKafka(Kafka):
             return wire.InitProducerIdResponse(error_code=90, producer_id=-1, producer_epoch=-1)
         else:
             if known.state == "Ongoing":
+                # Kafka aborts with an epoch that nobody gets, so that a producer that asks again
+                # with the epoch it has is fenced by itself.
                 self._finish(known, committed=False)
+                self._next_epoch(known)
+                known.last_epoch = -1
+                return wire.InitProducerIdResponse(error_code=51, producer_id=-1, producer_epoch=-1)
             self._next_epoch(known)
         return wire.InitProducerIdResponse(
             producer_id=known.producer_id, producer_epoch=known.epoch

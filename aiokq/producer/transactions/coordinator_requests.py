@@ -49,11 +49,12 @@ class CoordinatorRequests:
 
         Args:
             make: returns the request for a version.
-            check: returns the error of a response; None if it has none.
+            check: returns the error of a response, whose `may_have_been_written` says whether the
+                request may have been carried out nevertheless; None if it has none.
             timeout: seconds, for all attempts.
             newest: the newest version to use.
             on_lost: called for each attempt that the broker may have carried out although nothing
-                was answered.
+                was answered, or an error.
 
         Raises:
             RequestTimeout: no attempt succeeded in time; the cause is the last error.
@@ -75,14 +76,14 @@ class CoordinatorRequests:
                     make, request_class, target, timeout=remaining, newest=newest
                 )
             except KafkaError as error:
-                if error.may_have_been_written and on_lost is not None:
-                    on_lost()
-                failure: KafkaError | None = error
+                failure = error
             else:
-                failure = check(response)
-                if failure is None:
+                answered = check(response)
+                if answered is None:
                     return response
-            assert failure is not None
+                failure = answered
+            if failure.may_have_been_written and on_lost is not None:
+                on_lost()
             kind = kind_of(api, failure)
             if kind is ErrorKind.FIND:
                 self._engine.coordinator_failed(target.kind, target.key)

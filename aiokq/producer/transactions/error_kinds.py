@@ -17,7 +17,7 @@ from aiokq.core.errors import BrokerError, KafkaError, UnsupportedVersion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ERROR_KINDS", "ErrorKind", "kind_of", "kind_of_code"]
+__all__ = ["ERROR_KINDS", "ErrorKind", "kind_of", "kind_of_code", "may_be_carried_out"]
 
 
 class ErrorKind(Enum):
@@ -130,14 +130,28 @@ def kind_of_code(api: str, code: int) -> ErrorKind:
     return _OTHERWISE.get(api, ErrorKind.FINISHED)
 
 
+def may_be_carried_out(code: int) -> bool:
+    """Return whether a coordinator that answered a code may have carried out the request.
+
+    Its record may be in the log although the coordinator could not wait for its replicas (15), has
+    lost or changed its office since the append (14, 16), or failed in another way.
+
+    Source: Kafka ``TransactionStateManager.appendTransactionToLog``,
+    ``CoordinatorOperationExceptionHelper``.
+    """
+    row = BY_CODE.get(code)
+    return row is None or row.may_have_been_written or code in _COORDINATOR
+
+
 def kind_of(api: str, error: KafkaError) -> ErrorKind:
     """Return the kind of an error, which may also be a lost connection or a timeout.
 
     Args:
-        api: the API that was called; `error` may come from the lookup of its coordinator.
+        api: the API that was called; `error` may come from another one, as the lookup of its
+            coordinator.
     """
-    if error.api == "FindCoordinator":
-        api = "FindCoordinator"
+    if error.api is not None and error.api in ERROR_KINDS:
+        api = error.api
     if isinstance(error, UnsupportedVersion):
         return ErrorKind.INVALID
     if isinstance(error, BrokerError):

@@ -130,5 +130,6 @@ class Transaction:
 
         Raises:
             ConfigError: the transaction is still open, or has not begun.
+            WrongLoop: another event loop than the producer's, or a forked process.
         """
         return await self._transactions.outcome(self)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
 from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
 from aiokq.producer.transactions.coordinator_requests import CoordinatorRequests
-from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of_code
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of_code, may_be_carried_out
 from aiokq.wire.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aiokq.wire.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -111,7 +111,7 @@ class TransactionRequests:
         """Add partitions to the transaction.
 
         Args:
-            on_lost: called for each attempt that may have been carried out unanswered.
+            on_lost: called for each attempt that failed, but may have been carried out.
         """
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for tp in partitions:
@@ -143,7 +143,7 @@ class TransactionRequests:
         """Add the offsets of a group to the transaction.
 
         Args:
-            on_lost: called for each attempt that may have been carried out unanswered.
+            on_lost: called for each attempt that failed, but may have been carried out.
         """
 
         def make(version: int) -> AddOffsetsToTxnRequest:
@@ -176,7 +176,7 @@ class TransactionRequests:
 
         Args:
             adds: whether the request also adds the offsets to the transaction.
-            on_lost: called for each attempt that may have been carried out unanswered.
+            on_lost: called for each attempt that failed, but may have been carried out.
         """
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for tp, offset in offsets.items():
@@ -230,14 +230,14 @@ class TransactionRequests:
         committed: bool,
         bumps: bool,
         timeout: float,
-        on_lost: Callable[[], None],
+        on_lost: Callable[[], None] | None = None,
     ) -> tuple[int, int] | None:
         """Commit or abort; return the producer id and epoch of the next transaction.
 
         Args:
             bumps: whether the end of the transaction bumps the epoch; if not, None is returned.
             timeout: seconds, for all attempts.
-            on_lost: called for each attempt that may have been carried out unanswered.
+            on_lost: called for each attempt that failed, but may have been carried out.
         """
 
         def make(version: int) -> EndTxnRequest:
@@ -263,7 +263,11 @@ class TransactionRequests:
 
 
 def _error(code: int, api: str) -> KafkaError | None:
-    return error_for(code, api=api) if code else None
+    if not code:
+        return None
+    error = error_for(code, api=api)
+    error.may_have_been_written = may_be_carried_out(code)
+    return error
 
 
 def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
@@ -301,4 +305,6 @@ def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
             answer[0] != OPERATION_NOT_ATTEMPTED,
         ),
     )
-    return error_for(code, topic_partition=topic, api=api)
+    error = error_for(code, topic_partition=topic, api=api)
+    error.may_have_been_written = any(may_be_carried_out(code) for code, _ in failed)
+    return error

@@ -14,7 +14,14 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aiokq.core.errors import Closed, ConfigError, KafkaError, RequestTimeout, copy_error
+from aiokq.core.errors import (
+    Closed,
+    ConfigError,
+    InvalidTxnState,
+    KafkaError,
+    RequestTimeout,
+    copy_error,
+)
 from aiokq.producer.idempotence import ProducerId, ProducerIdentity
 from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
@@ -109,7 +116,7 @@ class Transactions:
         self._started = False
         """Whether the coordinator knows of the transaction."""
         self._addition_lost = False
-        """Whether the coordinator may know of it, because a request was not answered."""
+        """Whether the coordinator may know of it, because a failed request may be carried out."""
         self._cause: KafkaError | None = None
         """Why the transaction can only be aborted, or the producer only be closed."""
         self._bump = False
@@ -252,6 +259,7 @@ class Transactions:
 
     async def outcome(self, transaction: Transaction) -> TransactionOutcome:
         """See `Transaction.outcome`."""
+        self._engine.check_loop()
         if transaction is self.current and self._ending is not None:
             await asyncio.wait([self._ending])
         if transaction.outcome_now is None:
@@ -274,9 +282,16 @@ class Transactions:
         if not wanted:
             return
         sent: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        task = self._spawn(self._commit_offsets(wanted, member, sent), "offsets of a transaction")
         self._sending_offsets.add(sent)
+
+        def ended(_: object) -> None:
+            self._sending_offsets.discard(sent)
+            if not sent.done():  # the task was cancelled, possibly before its first step
+                sent.set_result(Closed("the producer was closed"))
+
+        task.add_done_callback(ended)
         try:
-            self._spawn(self._commit_offsets(wanted, member, sent), "offsets of a transaction")
             refusal = await asyncio.shield(sent)
         except asyncio.CancelledError:
             self._fail(KafkaError("send_offsets() was cancelled, and may have taken effect"))
@@ -345,7 +360,7 @@ class Transactions:
         self._refused("AddPartitionsToTxn", error)
 
     def addition_lost(self) -> None:
-        """Note that a request was lost, which may begin a transaction after this one has ended."""
+        """Note that a request may begin a transaction after this one has ended."""
         if self._version < EPOCH_BUMP_VERSION:
             self._addition_lost = self._bump = True
 
@@ -362,7 +377,6 @@ class Transactions:
     ) -> None:
         adds = self._version >= EPOCH_BUMP_VERSION
         self._started = self._started or adds
-        refusal: KafkaError | None = Closed("the producer was closed")
         try:
             if not adds:
                 await self._requests.add_offsets(
@@ -372,12 +386,10 @@ class Transactions:
             await self._requests.commit_offsets(
                 self.producer, offsets, member, adds=adds, on_lost=self.addition_lost
             )
-            refusal = None
         except KafkaError as error:
-            refusal = self._refused(error.api or "TxnOffsetCommit", error)
-        finally:
-            self._sending_offsets.discard(sent)
-            sent.set_result(refusal)
+            sent.set_result(self._refused("TxnOffsetCommit", error))
+        else:
+            sent.set_result(None)
 
     # -- errors
 
@@ -545,11 +557,14 @@ class Transactions:
         if self._cause is not None:
             return
         self._settling = self._spawn(self.delivery.settle(), "deliver the records")
+        settling = self._settling
         try:
-            await asyncio.wait([self._settling])
+            await asyncio.wait([settling])
         finally:
-            self._settling.cancel()
+            settling.cancel()
             self._settling = None
+        if not settling.cancelled():
+            settling.result()
 
     async def _commit(self) -> tuple[TransactionOutcome, KafkaError | None]:
         try:
@@ -629,13 +644,13 @@ class Transactions:
             self._ended_by = self._version
             if after is not None:
                 self._take(after)
+            elif bumps:  # the coordinator answered an older version of EndTxn
+                self._bump = True
         elif self._addition_lost:
-            # EndTxn would be refused if the coordinator does not know of the transaction. A new
-            # epoch aborts it if there is one.
             await self._bump_epoch(timeout)
 
     def _end_lost(self) -> None:
-        """Note that EndTxn may have been carried out although nothing was answered."""
+        """Note that EndTxn may have been carried out although that was not answered."""
         self._commit_lost = self._commit_lost or self.phase is Phase.COMMITTING
         # Below version 2, the request may arrive late and end the next transaction.
         self._need_epoch()
@@ -664,8 +679,20 @@ class Transactions:
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
         """
-        self._take(await self._requests.initialize(self.identity.current, timeout=timeout))
-        self._bump = False
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        if self._addition_lost:
+            # If the addition has begun a transaction, InitProducerId would abort it with an epoch
+            # that nobody gets, and so fence this producer.
+            try:
+                await self._requests.end(
+                    self.producer, committed=False, bumps=False, timeout=timeout
+                )
+            except InvalidTxnState:
+                pass  # there is none
+        left = deadline - loop.time()
+        self._take(await self._requests.initialize(self.identity.current, timeout=left))
+        self._bump = self._addition_lost = False
 
     def _take(self, producer: tuple[int, int]) -> None:
         """Number batches with this producer id and epoch from now on."""

@@ -23,6 +23,7 @@ from aiokq.producer.transactions.error_kinds import (
     ErrorKind,
     kind_of,
     kind_of_code,
+    may_be_carried_out,
 )
 
 RETRIABLE: Final = frozenset(code for code, row in BY_CODE.items() if row.retriable)
@@ -130,6 +131,26 @@ def test_an_error_of_the_lookup_counts_as_one_of_the_lookup() -> None:
     refused = GroupAuthorization("no", api="FindCoordinator")
     assert kind_of("EndTxn", refused) is ErrorKind.ABORT
     assert kind_of("EndTxn", GroupAuthorization("no", api="EndTxn")) is ErrorKind.FINISHED
+
+
+def test_an_error_of_the_connection_has_the_kind_of_the_request() -> None:
+    """Its API is not in the table: a failed authentication ended in a KeyError."""
+    failed = error_for(58, api="SaslAuthenticate")
+    assert kind_of("EndTxn", failed) is ErrorKind.FINISHED
+    assert kind_of("TxnOffsetCommit", failed) is ErrorKind.FINISHED
+
+
+def test_an_answer_tells_whether_the_request_may_have_been_carried_out() -> None:
+    """A commit with such an answer may be in the log: its outcome is not known yet."""
+    assert {code for code in BY_CODE if code and may_be_carried_out(code)} == {
+        -1,
+        7,
+        14,
+        15,
+        16,
+        20,
+    }
+    assert may_be_carried_out(9999)
 
 
 def test_each_error_names_the_next_step() -> None:
