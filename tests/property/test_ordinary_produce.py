@@ -16,7 +16,9 @@ from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
 from aiokq.connection.request_context import CloseConnection
 from aiokq.core.errors import KafkaStorage, ProtocolError
 from aiokq.fastpath import crc32c
-from tests.unit.broker.harness import NOW_MS, Broker, batch
+from aiokq.fastpath.broker import read_produced
+from tests.unit.broker.harness import NOW_MS, batch
+from tests.unit.broker.transactional_client import TRANSACTIONAL, TransactionalClient, world
 
 TOPICS = {
     "plain": {},
@@ -30,6 +32,9 @@ TOPICS = {
 """Topics with two partitions each."""
 
 USUAL = ["plain"] * 4 + ["rolled"] * 2
+
+IDS = ["one", "two"]
+"""The transactional ids."""
 
 ATTRIBUTES = 22
 """The position of the low byte of a batch's attributes."""
@@ -61,7 +66,12 @@ class Commands:
 
     def event(self):
         topic = self.rng.choice(USUAL)
-        what = self.rng.choice(["time", "time", "delete", "epoch", "alter", "alter"])
+        what = self.rng.choice(["time", "time", "delete", "epoch", "alter", "alter", "add", "end"])
+        if what in ("add", "end"):
+            name = self.rng.choice(IDS)
+            if what == "add":
+                return what, name, topic, self.rng.randrange(2)
+            return what, name, self.rng.random() < 0.5
         if what == "time":
             return what, self.rng.randrange(1, 2000)
         if what == "alter":
@@ -69,15 +79,20 @@ class Commands:
         return self.seldom(what, "offline"), topic
 
     def request(self):
-        version = self.seldom(self.rng.randrange(3, 14), 0, 2)
         acks = self.seldom(self.rng.choice([-1, 0, 1]), 2, -2)
-        parts = [self.part() for _ in range(self.rng.choice([0, 1, 1, 2, 2, 5]))]
+        name = self.rng.choice([None, *IDS])
+        version = self.rng.choice(range(3, 14) if name is None else [7, 11, 12, 12, 13, 13])
+        version = self.seldom(version, 0, 2)
+        counts = [0, 1, 1, 2, 2, 5] if name is None else [1, 1, 2]
+        parts = [self.part(name) for _ in range(self.rng.choice(counts))]
         change = self.seldom(None, (self.rng.randrange(300), self.rng.randrange(256)))
-        transactional_id = self.seldom(None, "t")
+        transactional_id = self.seldom(name, "t", "", None)
         client_id = self.seldom("c", None, "", "ä", "__admin_client")
         return version, acks, parts, change, transactional_id, client_id
 
-    def part(self):
+    def part(self, name):
+        if name is not None and self.rng.random() < 0.9:
+            return self.transactional(name)
         topic = self.seldom(self.rng.choice(USUAL), *TOPICS, "absent", "__consumer_offsets")
         partition = self.seldom(self.rng.randrange(2), 2, -1)
         records = self.seldom(self.sound(), self.idempotent(topic, partition))
@@ -114,11 +129,27 @@ class Commands:
             count, producer_id=producer[2], producer_epoch=max(epoch, 0), base_sequence=first
         )
 
+    def transactional(self, name):
+        """Return a part whose producer and sequence are known only when it is sent."""
+        topic = self.seldom(self.rng.choice(USUAL), *TOPICS)
+        gap, later = self.seldom(0, -1, 9), self.seldom(0, 1, -1)
+        attributes = self.seldom(TRANSACTIONAL, 0)
+        records = name, self.rng.randrange(1, 3), gap, later, attributes
+        return topic, self.rng.randrange(2), records
+
 
 async def happen(broker, what, *arguments):
     """Apply an event between requests."""
     if what == "time":
         broker.clock.now_ms += arguments[0]
+        return
+    if what == "add":
+        name, topic, partition = arguments
+        await broker.producers[name].add(topic, partition)
+        return
+    if what == "end":
+        name, committed = arguments
+        await broker.producers[name].end(committed)
         return
     topic = broker.node.topics.get(arguments[0])
     if what == "alter":
@@ -151,9 +182,26 @@ def stored(files, directory):
     return found
 
 
+def in_transaction(broker, topic, partition, name, count, gap, later, attributes):
+    """Return a batch that follows the producer's last one in a partition."""
+    producer = broker.producers[name]
+    found = broker.node.topics.partition(topic, partition)
+    before = found.log.producers.get(producer.producer_id) if found.is_online else None
+    follows = before is not None and before.producer_epoch == producer.epoch
+    return batch(
+        count,
+        attributes=attributes,
+        producer_id=producer.producer_id,
+        producer_epoch=max(producer.epoch + later, 0),
+        base_sequence=max((before.last_sequence + 1 if follows else 0) + gap, 0),
+    )
+
+
 def encoded(broker, version, acks, parts, change, transactional_id, client_id):
     topics: dict[str, list[wire.PartitionProduceData]] = {}
     for topic, partition, records in parts:
+        if isinstance(records, tuple):
+            records = in_transaction(broker, topic, partition, *records)
         data = wire.PartitionProduceData(index=partition, records=records)
         topics.setdefault(topic, []).append(data)
     request = wire.ProduceRequest(
@@ -179,12 +227,15 @@ def encoded(broker, version, acks, parts, change, transactional_id, client_id):
 
 async def answers(commands, ordinary):
     """Return the responses to the requests, the counters and the files."""
-    async with Broker() as broker:
+    async with world() as broker:
         node = broker.node
         node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.gate, node.counters)
         broker.ids = {}
         for topic, configs in TOPICS.items():
             broker.ids[topic] = await broker.create(topic, 2, **configs)
+        broker.producers = {name: TransactionalClient(broker, name) for name in IDS}
+        for producer in broker.producers.values():
+            assert await producer.initialize() == 0
         found = []
         for command in commands:
             if isinstance(command[0], str):
@@ -213,12 +264,14 @@ async def answers(commands, ordinary):
 @pytest.mark.parametrize("seed", range(25))
 def test_both_code_paths_respond_and_store_the_same(seed):
     """If only one of them has a rule, it refuses requests that the other one accepts."""
-    answered = []
+    answered, of_transactions = [], []
 
     class Noting(OrdinaryProduce):
         def answer(self, *request):
             answer = super().answer(*request)
             answered.append(answer is not None)
+            if answer is not None and read_produced(request[1])[2] in IDS and self.appended:
+                of_transactions.append(request)
             return answer
 
     class Never(OrdinaryProduce):
@@ -231,3 +284,4 @@ def test_both_code_paths_respond_and_store_the_same(seed):
         assert one == other
     assert answered.count(True) > 5
     assert answered.count(False) > 3
+    assert len(of_transactions) > 1

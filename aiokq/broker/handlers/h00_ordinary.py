@@ -7,10 +7,12 @@ reports what is wrong with it.
 
 A request is ordinary if `fastpath.read_produced` can read it, `admit` lets every batch be stored as
 it is, and every partition acknowledges immediately. Nothing is awaited between the check of the
-in-sync replicas and the answer, so acks=all needs no second check.
+in-sync replicas and the answer, so acks=all needs no second check. A transactional batch is
+ordinary if the log has the producer's transaction already; the first batch of a transaction in a
+partition asks the transaction coordinator, so it is not.
 
 The gate authorizes the client last, when the request is known to be ordinary, so that no request is
-authorized on both paths. The batches of topics to which the client may not write are refused here.
+authorized on both paths. Batches that the client may not write are refused here.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
@@ -23,7 +25,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiokq.broker.handlers.h00_produce import NO_ANSWER_POSSIBLE, refusal
+from aiokq.broker.handlers.h00_produce import (
+    FIRST_THAT_ADDS_PARTITIONS,
+    NO_ANSWER_POSSIBLE,
+    refusal,
+)
 from aiokq.broker.log.appending import OrdinaryAppend
 from aiokq.broker.permissions import Operation, ResourceType
 from aiokq.broker.replica.admission import admit
@@ -55,7 +61,7 @@ TopicAppends: TypeAlias = "tuple[str | bytes, list[tuple[Partition, OrdinaryAppe
 PermittedAppends: TypeAlias = (
     "tuple[str | bytes, Sequence[tuple[Partition | _DeniedPartition, OrdinaryAppend]]]"
 )
-"""TopicAppends with a `_DeniedPartition` in place of each partition of a denied topic."""
+"""TopicAppends with a `_DeniedPartition` in place of each partition that may not be written."""
 
 PRODUCE: Final = 0
 
@@ -63,7 +69,7 @@ _header: Final = tuple.__new__
 
 
 class _DeniedPartition:
-    """A partition of a topic to which the client may not write: it refuses every append."""
+    """A partition to which the client may not write: it refuses every append."""
 
     __slots__ = ("_refusal", "index")
 
@@ -106,13 +112,13 @@ class OrdinaryProduce:
         request = read_produced(frame)
         if request is None:
             return None
-        version, correlation_id, acks, topics = request
-        ordinary = self._appends(topics, acks)
+        version, correlation_id, transactional_id, acks, topics = request
+        ordinary = self._appends(topics, acks, version)
         if ordinary is None:
             return None
         appends: Sequence[PermittedAppends] = ordinary
         if self._gate.authorizer is not None:
-            appends = self._permitted(context, ordinary)
+            appends = self._permitted(context, ordinary, transactional_id)
         counters = self._counters
         answers: list[tuple[str | bytes, list[AppendedBatch]]] = []
         refused: dict[tuple[int, int], PartitionProduceResponse] = {}
@@ -154,7 +160,7 @@ class OrdinaryProduce:
         return [encode_appended(version, correlation_id, answers, throttle_ms)]
 
     def _appends(
-        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int
+        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int, version: int
     ) -> list[TopicAppends] | None:
         """Return the appends of a request; None if the request is not ordinary."""
         registry = self._topics
@@ -181,33 +187,58 @@ class OrdinaryProduce:
                     return None
                 if partition.commits_late(acks):
                     return None
+                if header.is_transactional and not _continues(partition, header, version):
+                    return None
                 of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
         return appends
 
     def _permitted(
-        self, context: RequestContext, appends: Sequence[TopicAppends]
+        self,
+        context: RequestContext,
+        appends: Sequence[TopicAppends],
+        transactional_id: str | None,
     ) -> list[PermittedAppends]:
-        """Authorize all topics at once; replace the partitions of denied topics."""
+        """Authorize the transactional id, then all topics; replace the denied partitions."""
         gate = self._gate
-        names = {partition.topic.name for _, of_topic in appends for partition, _ in of_topic}
+        transaction = PRODUCE, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
         topic = PRODUCE, Operation.WRITE, ResourceType.TOPIC
+        every = [each for _, of_topic in appends for each in of_topic]
+        denied: type[BrokerError] | None = None
+        if transactional_id is not None and any(append.is_transactional for _, append in every):
+            permitted = gate.authorize(context, *transaction, (transactional_id,))
+            denied = None if permitted else gate.row(*transaction).refusal
+        names = {
+            partition.topic.name
+            for partition, append in every
+            if denied is None or not append.is_transactional
+        }
         permitted = gate.authorize(context, *topic, names)
         refusal = gate.row(*topic).refusal
+
+        def permit(partition: Partition, append: OrdinaryAppend) -> Partition | _DeniedPartition:
+            if denied is not None and append.is_transactional:
+                return _DeniedPartition(partition.index, denied)
+            if partition.topic.name not in permitted:
+                return _DeniedPartition(partition.index, refusal)
+            return partition
+
         return [
-            (
-                name,
-                [
-                    (
-                        partition
-                        if partition.topic.name in permitted
-                        else _DeniedPartition(partition.index, refusal),
-                        append,
-                    )
-                    for partition, append in of_topic
-                ],
-            )
+            (name, [(permit(partition, append), append) for partition, append in of_topic])
             for name, of_topic in appends
         ]
+
+
+def _continues(partition: Partition, header: BatchHeader, version: int) -> bool:
+    """Whether a batch belongs to a transaction that is open in the partition."""
+    producers = partition.log.producers
+    if not producers.in_transaction(header.producer_id, header.producer_epoch):
+        return False
+    if version >= FIRST_THAT_ADDS_PARTITIONS:
+        try:
+            producers.check_start(header)
+        except BrokerError:  # `h00_produce` finds the error again and reports it
+            return False
+    return True
 
 
 def _response(

@@ -140,6 +140,11 @@ class OrdinaryAppend:
         *_, last_delta, _, self.max_timestamp_ms, self._producer_id, _, _, self.count = header
         self._last_delta = last_delta
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self._header.is_transactional
+
     def check(self, producers: ProducerState) -> BatchMetadata | None:
         """See ``Appendable``."""
         if self._producer_id <= NO_PRODUCER_ID:

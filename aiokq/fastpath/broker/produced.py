@@ -14,6 +14,8 @@ except ImportError:  # never raised; the Cython compiler requires `import cython
 
 if cython.compiled:
     from cython.cimports.aiokq.fastpath.broker.requests import (
+        AIOKQ_SPECIAL,
+        AIOKQ_TRANSACTIONAL,
         aiokq_elements,
         aiokq_int16,
         aiokq_int32,
@@ -48,17 +50,19 @@ __all__ = ["read_produced"]
 def read_produced(frame):
     """Return the checked batches of an ordinary Produce request; None for any other request.
 
-    An ordinary request is what producers without transactions usually send: version 3 to 13, at
-    most 1024 topics and partitions together, and for each partition one batch of format 2 whose
-    content permits a broker to store it unchanged. If the result is None, the caller decodes the
-    request in the general way and finds the error, if there is one.
+    An ordinary request is what producers usually send: version 3 to 13, at most 1024 topics and
+    partitions together, and for each partition one batch of format 2 whose content permits a broker
+    to store it unchanged. A batch may be transactional if the request has a transactional id. If
+    the result is None, the caller decodes the request in the general way and finds the error, if
+    there is one.
 
     Args:
         frame: a Produce request with its header; the records in the result are views of it.
 
     Returns:
-        Version, correlation id, acks, and for each topic its name (from version 13 on its id, 16
-        bytes) and its partitions: index, bytes, and the 13 fields of the batch header.
+        Version, correlation id, transactional id or None, acks, and for each topic its name (from
+        version 13 on its id, 16 bytes) and its partitions: index, bytes, and the 13 fields of the
+        batch header.
     """
     if cython.compiled:
         buffer = cython.declare(Py_buffer)
@@ -95,7 +99,18 @@ if cython.compiled:
                 return None
         r.flexible = version >= 9
         aiokq_no_tags(r)
-        if aiokq_length(r, 2) != -1:  # transactional id
+        transactional_id: object = None
+        special: cython.int = AIOKQ_SPECIAL | AIOKQ_TRANSACTIONAL
+        size = aiokq_length(r, 2)
+        if size >= 0:
+            special = AIOKQ_SPECIAL
+            text = aiokq_pass(r, size)
+            if r.bad or not aiokq_is_ascii(text, size):
+                return None
+            transactional_id = PyUnicode_DecodeUTF8(
+                cython.cast(cython.p_char, text), size, cython.NULL
+            )
+        elif size != -1:
             return None
         acks: cython.int = aiokq_int16(r)
         aiokq_int32(r)  # timeout
@@ -116,7 +131,7 @@ if cython.compiled:
                 topic = PyUnicode_DecodeUTF8(cython.cast(cython.p_char, text), size, cython.NULL)
             else:
                 return None
-            partitions: object = _read_partitions(frame, start, r, version)
+            partitions: object = _read_partitions(frame, start, r, version, special)
             if partitions is None:
                 return None
             aiokq_no_tags(r)
@@ -124,7 +139,7 @@ if cython.compiled:
         aiokq_no_tags(r)
         if r.bad:
             return None
-        return version, correlation_id, acks, topics
+        return version, correlation_id, transactional_id, acks, topics
 
     @cython.cfunc
     def _read_partitions(
@@ -132,6 +147,7 @@ if cython.compiled:
         start: cython.pointer(cython.const[cython.uchar]),
         r: cython.pointer(aiokq_request),
         version: cython.int,
+        special: cython.int,
     ) -> object:
         batch: cython.pointer(cython.const[cython.uchar])
         newest_codec: cython.int = 4 if version >= 7 else 3  # zstd
@@ -144,7 +160,7 @@ if cython.compiled:
             index: int32_t = aiokq_int32(r)
             size: int64_t = aiokq_length(r, 4)
             batch = aiokq_pass(r, size)
-            if r.bad or not aiokq_ordinary(batch, size, newest_codec):
+            if r.bad or not aiokq_ordinary(batch, size, newest_codec, special):
                 return None
             aiokq_no_tags(r)
             header = (

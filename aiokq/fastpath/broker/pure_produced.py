@@ -19,7 +19,7 @@ _INT32: Final = struct.Struct(">i")
 _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 
 _OLDEST, _NEWEST, _ZSTD_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 3, 13, 7, 9, 13
-_CODEC, _SPECIAL = 0x07, 0x38  # _SPECIAL: LogAppendTime, transactional, control
+_CODEC, _SPECIAL, _TRANSACTIONAL = 0x07, 0x28, 0x10  # _SPECIAL: LogAppendTime, control
 _ZSTD: Final = 4
 _MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
 
@@ -85,7 +85,7 @@ class _Request:
 Topics = list[tuple[str | bytes, list[tuple[int, memoryview, tuple[int, ...]]]]]
 
 
-def read(frame: memoryview) -> tuple[int, int, int, Topics] | None:
+def read(frame: memoryview) -> tuple[int, int, str | None, int, Topics] | None:
     """Read a request; see `produced.read_produced`."""
     try:
         return _read(memoryview(frame))
@@ -93,7 +93,7 @@ def read(frame: memoryview) -> tuple[int, int, int, Topics] | None:
         return None
 
 
-def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
+def _read(frame: memoryview) -> tuple[int, int, str | None, int, Topics]:
     if len(frame) < _START.size:
         raise _OtherRequest
     key, version, correlation_id, size = _START.unpack_from(frame)
@@ -103,8 +103,10 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
     request.text(max(size, 0))
     request.flexible = version >= _FLEXIBLE_SINCE
     request.no_tags()
-    if request.length(_INT16) != -1:
-        raise _OtherRequest
+    transactional_id, special = None, _SPECIAL | _TRANSACTIONAL
+    size = request.length(_INT16)
+    if size != -1:
+        transactional_id, special = request.text(size), _SPECIAL
     acks = request.number(_INT16)
     request.number(_INT32)
     count = request.elements()
@@ -122,15 +124,15 @@ def _read(frame: memoryview) -> tuple[int, int, int, Topics]:
         for _ in range(request.elements()):
             index = request.number(_INT32)
             batch = request.take(request.length(_INT32))
-            partitions.append((index, batch, _ordinary(batch, newest_codec)))
+            partitions.append((index, batch, _ordinary(batch, newest_codec, special)))
             request.no_tags()
         request.no_tags()
         topics.append((topic, partitions))
     request.no_tags()
-    return version, correlation_id, acks, topics
+    return version, correlation_id, transactional_id, acks, topics
 
 
-def _ordinary(batch: memoryview, newest_codec: int) -> tuple[int, ...]:
+def _ordinary(batch: memoryview, newest_codec: int, special: int) -> tuple[int, ...]:
     """Return the fields of a batch header; raise _OtherRequest if the batch is not ordinary."""
     if len(batch) <= _BATCH.size:
         raise _OtherRequest
@@ -142,7 +144,7 @@ def _ordinary(batch: memoryview, newest_codec: int) -> tuple[int, ...]:
         length != len(batch) - 12
         or magic != 2
         or base_offset
-        or attributes & _SPECIAL
+        or attributes & special
         or attributes & _CODEC > newest_codec
         or last_delta < 0
         or n != last_delta + 1

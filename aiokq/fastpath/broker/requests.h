@@ -77,15 +77,20 @@ static inline void aiokq_no_tags(aiokq_request *request) {
         request->bad = 1;
 }
 
-/* Whether the bytes are one ordinary batch of format 2: no control batch, not transactional, with
- * timestamps of the producer, a codec up to `newest_codec`, consistent header fields and a valid
- * CRC. */
-static inline int aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) {
+/* The attributes of a batch that is not ordinary: LogAppendTime and control; transactional, if the
+ * request has no transactional id. */
+#define AIOKQ_SPECIAL 0x28
+#define AIOKQ_TRANSACTIONAL 0x10
+
+/* Whether the bytes are one ordinary batch of format 2: none of the `special` attributes, a codec up
+ * to `newest_codec`, consistent header fields and a valid CRC. */
+static inline int aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec,
+                                 int special) {
     int attributes, last_delta;
     if (size <= 61 || aiokq_i32(at + 8) != size - 12 || at[16] != 2 || aiokq_i64(at) != 0)
         return 0;
     attributes = aiokq_i16(at + 21);
-    if ((attributes & 7) > newest_codec || attributes & 0x38)
+    if ((attributes & 7) > newest_codec || attributes & special)
         return 0;
     last_delta = aiokq_i32(at + 23);
     if (last_delta < 0 || (int64_t)last_delta + 1 != aiokq_i32(at + 57))

@@ -3,6 +3,9 @@
 from libc.stdint cimport int32_t, int64_t
 
 cdef extern from "aiokq/fastpath/broker/requests.h":
+    const int AIOKQ_SPECIAL
+    const int AIOKQ_TRANSACTIONAL
+
     ctypedef struct aiokq_request:
         const unsigned char *at
         const unsigned char *end
@@ -16,4 +19,6 @@ cdef extern from "aiokq/fastpath/broker/requests.h":
     int64_t aiokq_length(aiokq_request *request, int plain) noexcept nogil
     int64_t aiokq_elements(aiokq_request *request) noexcept nogil
     void aiokq_no_tags(aiokq_request *request) noexcept nogil
-    bint aiokq_ordinary(const unsigned char *at, int64_t size, int newest_codec) noexcept nogil
+    bint aiokq_ordinary(
+        const unsigned char *at, int64_t size, int newest_codec, int special
+    ) noexcept nogil

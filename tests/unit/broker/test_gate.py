@@ -18,6 +18,7 @@ from aiokq.core.errors import ClusterAuthorization, TopicAuthorization
 from tests.unit.broker.every_request import BUILDERS, every_request
 from tests.unit.broker.harness import Broker, batch, until
 from tests.unit.broker.log.test_cold_reads import damaged
+from tests.unit.broker.transactional_client import TransactionalClient
 
 SECRET = "secret"
 CLIENT = "test"
@@ -660,6 +661,26 @@ def test_every_newest_version_has_a_throttle_time():
         if not has_throttle_time(wire.api(key).RESPONSE, APIS[key].max_version)
     }
     assert without == {"DescribeQuorum", "WriteTxnMarkers"}
+
+
+@pytest.mark.parametrize("denied", [SECRET, "id"])
+async def test_the_fast_way_of_a_transaction_asks_the_gate(denied):
+    """Each batch of a transaction needs the transactional id, and then its topic."""
+    async with world(legacy=False) as broker:
+        await populate(broker, "open", SECRET)
+        client = TransactionalClient(broker, "id")
+        assert await client.initialize() == 0
+        for topic in ("open", SECRET):
+            await client.wrote(topic)
+        ordinary = broker.node.dispatcher._ordinary
+        broker.node.gate.authorizer = Denying(lambda operation, kind, name: name == denied)
+        refusal = (53 if denied == "id" else 29, -1)
+        result = await client.send(SECRET)
+        assert (result.error_code, result.base_offset) == refusal
+        assert (await client.send("open")).error_code == (53 if denied == "id" else 0)
+        assert ordinary.appended == (0 if denied == "id" else 1)
+        plain = await broker.produce("open", batch(), transactional_id="id")
+        assert (plain.error_code, ordinary.appended) == (0, 1)
 
 
 @pytest.mark.parametrize("version", range(3, 14))

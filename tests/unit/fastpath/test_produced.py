@@ -53,8 +53,8 @@ def test_an_ordinary_request_is_read_whole(core, version, client_id) -> None:
     parts = [(3, batch()), (0, batch(5, producer_id=7, producer_epoch=1, base_sequence=40))]
     data = frame(version, parts, client_id=client_id, acks=1)
     found = read(core, data)
-    assert found[:3] == (version, 9, 1)
-    [(topic, batches)] = found[3]
+    assert found[:4] == (version, 9, None, 1)
+    [(topic, batches)] = found[4]
     assert topic == (TOPIC_ID.bytes if version >= 13 else "orders")
     assert [(index, bytes(records)) for index, records, _ in batches] == parts
     for (_, records), (_, view, fields) in zip(parts, batches, strict=True):
@@ -79,11 +79,11 @@ def test_codecs_are_ordinary(core, codec) -> None:
 
 def test_no_topics_and_no_partitions_are_ordinary(core) -> None:
     """A request with nothing to append is valid."""
-    assert read(core, frame(7, [])) == (7, 9, -1, [("orders", [])])
+    assert read(core, frame(7, [])) == (7, 9, None, -1, [("orders", [])])
     empty = wire.encode_request(
         wire.ProduceRequest(acks=1, timeout_ms=1), version=9, correlation_id=1, client_id=None
     )
-    assert read(core, bytearray(b"".join(map(bytes, empty))[4:])) == (9, 1, 1, [])
+    assert read(core, bytearray(b"".join(map(bytes, empty))[4:])) == (9, 1, None, 1, [])
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -91,7 +91,7 @@ def test_a_request_of_many_parts_is_another_one(core, version) -> None:
     """A frame of 4 MB may have a million topics and partitions, which would take seconds."""
     data = batch(1)
     most = 1024 - 1  # the topic counts as well
-    assert len(read(core, frame(version, [(n, data) for n in range(most)]))[3][0][1]) == most
+    assert len(read(core, frame(version, [(n, data) for n in range(most)]))[4][0][1]) == most
     assert read(core, frame(version, [(n, data) for n in range(most + 1)])) is None
     for count in (1024, 1025):
         named = {"topic_id": TOPIC_ID} if version >= 13 else {"name": "t"}
@@ -127,7 +127,7 @@ OTHER_BATCHES = {
     "a negative length": patched(8, ">i", -1),
     "an unknown codec": patched(21, ">h", 5),
     "LogAppendTime": patched(21, ">h", 8),
-    "transactional": patched(21, ">h", 16),
+    "transactional without a transactional id": patched(21, ">h", 16),
     "control": patched(21, ">h", 32),
     "a negative delta": patched(23, ">i", -1),
     "another count": patched(57, ">i", 3),
@@ -152,11 +152,10 @@ def test_one_other_batch_makes_it_another_request(core, version, what) -> None:
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_other_requests(core, version) -> None:
-    """Transactions, unknown acks and non-ASCII names are rare or wrong."""
+    """Unknown acks and non-ASCII names are rare or wrong."""
     parts = [(0, batch())]
     assert read(core, frame(version, parts)) is not None
-    assert read(core, frame(version, parts, transactional_id="t")) is None
-    assert read(core, frame(version, parts, transactional_id="")) is None
+    assert read(core, frame(version, parts, transactional_id="ä")) is None
     assert read(core, frame(version, parts, acks=2)) is None
     assert read(core, frame(version, parts, acks=-2)) is None
     assert read(core, frame(version, parts, name="bestellungen-ä")) is None
@@ -170,6 +169,22 @@ def test_other_requests(core, version) -> None:
         assert read(core, data) is None
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", ["", "t", "a-long-transactional-id" * 10])
+def test_transactional_batches_need_a_transactional_id(core, version, transactional_id) -> None:
+    """A request with one may also have batches that are not transactional."""
+    inside = batch(3, attributes=16, producer_id=7, producer_epoch=1, base_sequence=0)
+    parts = [(0, inside), (1, batch())]
+    found = read(core, frame(version, parts, transactional_id=transactional_id))
+    assert found[:4] == (version, 9, transactional_id, -1)
+    assert [(index, bytes(records)) for index, records, _ in found[4][0][1]] == parts
+    assert [BatchHeader(*fields).is_transactional for *_, fields in found[4][0][1]] == [True, False]
+    assert read(core, frame(version, parts)) is None
+    for attributes in (16 | 8, 16 | 32):  # LogAppendTime, control
+        other = batch(3, attributes=attributes, producer_id=7, producer_epoch=1, base_sequence=0)
+        assert read(core, frame(version, [(0, other)], transactional_id="t")) is None
+
+
 @pytest.mark.parametrize("last", [0, 1, 15, 16, 127])
 @pytest.mark.parametrize("continued", range(8))
 def test_varints_have_32_bits(core, continued, last) -> None:
@@ -179,8 +194,9 @@ def test_varints_have_32_bits(core, continued, last) -> None:
     assert data[null] == 0
     data[null : null + 1] = b"\x80" * continued + bytes([last])
     found = read(core, data)
-    assert (found is not None) == (last == 0 and continued < 5)
-    if found is not None:
+    empty = last == 1 and continued == 0  # the transactional id ""; longer ones are not there
+    assert (found is not None) == (empty or (last == 0 and continued < 5))
+    if found is not None and not empty:
         assert found == read(core, frame(9, [(0, batch())]))
 
 
@@ -208,7 +224,9 @@ def test_damaged_requests_are_read_as_the_codec_reads_them(core) -> None:
     for _ in range(10_000 // len(CORES)):
         version = rng.choice(VERSIONS)
         parts = [(n, batch(rng.randrange(1, 4))) for n in range(rng.randrange(3))]
-        data = frame(version, parts, client_id=rng.choice([None, "x"]))
+        transactional_id = rng.choice([None, "", "t"])
+        client_id = rng.choice([None, "x"])
+        data = frame(version, parts, client_id=client_id, transactional_id=transactional_id)
         for _ in range(rng.randrange(3)):
             position = rng.randrange(len(data))
             data[position] = rng.choice([0, 1, 127, 128, 255, data[position] ^ 1])
@@ -224,8 +242,9 @@ def test_damaged_requests_are_read_as_the_codec_reads_them(core) -> None:
                 (name, [(part.index, bytes(part.records)) for part in parts])
                 for name, parts in named
             ]
-            assert found[:3] == (header.api_version, header.correlation_id, request.acks)
+            start = header.api_version, header.correlation_id, request.transactional_id
+            assert found[:4] == (*start, request.acks)
             assert decoded == [
                 (name, [(index, bytes(records)) for index, records, _ in batches])
-                for name, batches in found[3]
+                for name, batches in found[4]
             ]

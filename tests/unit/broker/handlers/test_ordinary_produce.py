@@ -17,6 +17,7 @@ from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow
+from tests.unit.broker.transactional_client import TransactionalClient, read_committed, world
 
 
 @pytest.fixture
@@ -87,6 +88,58 @@ async def test_acknowledgements(acks, looked_into):
         assert (await broker.produce("t", batch(), acks=acks) is None) == (acks == 0)
         assert broker.node.topics.partition("t", 0).log.log_end_offset == 1
         assert looked_into == []
+
+
+@pytest.mark.parametrize("version", [3, 11, 12, 13])
+@pytest.mark.parametrize("committed", [True, False])
+async def test_only_the_first_batch_of_a_transaction_in_a_partition_is_looked_into(
+    version, committed, looked_into
+):
+    """The first one asks the coordinator; later ones, and their retries, find it in the log."""
+    async with world() as broker:
+        topic = await broker.create("t", 2)
+        client = TransactionalClient(broker, version=2 if version >= 12 else 1)
+        assert await client.initialize() == 0
+        named = topic if version >= 13 else "t"
+        for transaction in range(1, 3):
+            for partition in range(2):
+                if version < 12:
+                    assert await client.add("t", partition) == 0
+                for times in range(5):
+                    result = await client.send(named, 2, partition=partition, version=version)
+                    assert result.error_code == 0
+                    if times == 3:
+                        last = client.sequences[named, partition] - 2
+                        again = await client.send(
+                            named, 2, partition=partition, version=version, sequence=last
+                        )
+                        assert (again.error_code, again.base_offset) == (0, result.base_offset)
+            assert len(looked_into) == 2 * transaction
+            assert await client.end(committed) == 0
+        if not committed:
+            assert len((await read_committed(broker, "t"))[1]) == 2
+        assert len(looked_into) == 4
+
+
+async def test_a_batch_outside_the_open_transaction_is_looked_into(looked_into):
+    """Of another epoch, or not transactional: the responses are those of the general path."""
+    async with world() as broker:
+        await broker.create("t")
+        client = TransactionalClient(broker)
+        await client.initialize()
+        await client.wrote("t")
+        looked_into.clear()
+        client.epoch += 1
+        assert (await client.send("t", sequence=0)).error_code == 47
+        client.epoch -= 1
+        assert len(looked_into) == 1
+        outside = batch(producer_id=client.producer_id, producer_epoch=0, base_sequence=1)
+        assert (await broker.produce("t", outside, transactional_id="t")).error_code == 48
+        assert (await broker.produce("t", outside)).error_code == 48
+        assert (await client.send("t")).error_code == 0
+        broker.node.topics.partition("t", 0).log.producers.distrust_open_transactions()
+        assert (await client.send("t")).error_code == 19
+        assert len(looked_into) == 2
 
 
 async def test_duplicates_and_gaps_of_idempotent_producers(looked_into):
