@@ -10,13 +10,15 @@ from aiokq.cli.options import AsJson, MetadataDirectory
 from aiokq.cli.output import Json, Output
 
 if TYPE_CHECKING:
+    from aiokq.broker.metadata.stopped_broker.cut_records import LostRecord
     from aiokq.broker.metadata.stopped_broker.log_repair import Repair
-    from aiokq.broker.metadata.stopped_broker.repair_plan import LostRecord
 
 __all__ = ["repair"]
 
 SHOWN: Final = 20
 """Number of lost records that are listed, unless --json is given."""
+
+UNSURE: Final = " (its batch is damaged)"
 
 
 def repair(
@@ -38,9 +40,10 @@ def repair(
 ) -> None:
     """Repair the metadata log of a stopped broker that refuses to start with it.
 
-    The log is cut where its damage begins. Sound records after the cut are lost; the command lists
-    them. A damaged snapshot is set aside if the log has its records. Nothing is deleted: the
-    removed bytes stay in files with .corrupt- in their names.
+    The log is cut where its damage begins. The records after the cut are lost; the command lists
+    them, also those of damaged batches as far as they can be decoded. A damaged snapshot is set
+    aside if the log has its records, and a wrong leader epoch of a batch is corrected. Nothing is
+    deleted: the removed bytes stay in files with .corrupt- in their names.
 
     If you have a copy of the damaged file, restore that copy instead. Exit code 1 if nothing can be
     kept.
@@ -73,8 +76,15 @@ def _show(out: Output, done: Repair, *, execute: bool) -> None:
             out.table(("offset", "record"), [_row(one) for one in done.lost[:SHOWN]])
         if len(done.lost) > SHOWN:
             out.line(f"and {len(done.lost) - SHOWN} more, which --json lists")
+    elif done.corrected and not done.set_aside:
+        out.line("no record is lost")
     else:
         out.line("no record is lost: a snapshot or the log has them")
+    for one in done.corrected:
+        out.line(
+            f"corrected: the leader epoch of the batch at offset {one.offset} is {one.new}, "
+            f"not {one.old}"
+        )
     for name in done.set_aside:
         out.line(f"set aside: {name}")
     out.line(f"left: {done.topics} topics, up to offset {done.end_offset}")
@@ -83,10 +93,13 @@ def _show(out: Output, done: Repair, *, execute: bool) -> None:
     out.line("repaired" if execute else "nothing was changed: add --execute to repair the log")
 
 
-def _row(one: LostRecord) -> tuple[int, str]:
+def _row(one: LostRecord) -> tuple[int | str, str]:
     from aiokq.broker.inspection.metadata_records import record_text
 
-    return one.offset, "unreadable" if one.record is None else record_text(one.record)
+    last = one.last_offset
+    offset = one.offset if one.offset == last else f"{one.offset}-{'?' if last is None else last}"
+    text = "unreadable" if one.record is None else record_text(one.record)
+    return offset, text if one.is_sound or one.record is None else text + UNSURE
 
 
 def _json(done: Repair, *, execute: bool) -> Json:
@@ -107,10 +120,22 @@ def _json(done: Repair, *, execute: bool) -> Json:
         "lost": [
             {
                 "offset": one.offset,
+                "last_offset": one.last_offset,
+                "batch_is_sound": one.is_sound,
                 "type": None if one.record is None else record_type(one.record),
                 "data": None if one.record is None else record_data(one.record),
             }
             for one in done.lost
+        ],
+        "corrected_epochs": [
+            {
+                "file": one.path,
+                "position": one.position,
+                "offset": one.offset,
+                "old": one.old,
+                "new": one.new,
+            }
+            for one in done.corrected
         ],
         "set_aside": list(done.set_aside),
         "removed_bytes": list(done.kept),

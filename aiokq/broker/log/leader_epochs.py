@@ -83,6 +83,8 @@ class LeaderEpochs:
                 raise ValueError(f"{len(entries)} entries, but the count is {count}")
             if len(lines) == 2 + count:
                 raise ValueError("the last entry may be cut off")
+            if any(lines[2 + count :]):
+                raise ValueError(f"more than {count} entries")
         except (ValueError, IndexError) as error:
             raise CorruptRecord(f"{self._path} is malformed: {error}") from error
         self._entries = []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aiokq.records.header import read_header
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY
 from tests.unit.broker.metadata.stopped_broker.test_log_repair import log_of, spoil
 
@@ -18,9 +19,10 @@ def data(tmp_path: Path) -> Path:
     return written(tmp_path / "data", topics=4)
 
 
-def written(directory: Path, *, topics: int) -> Path:
+def written(directory: Path, *, topics: int, bad: bool = True) -> Path:
     files = log_of(topics)
-    spoil(files, 3)
+    if bad:
+        spoil(files, 3)
     inner = directory / "__cluster_metadata-0"
     inner.mkdir(parents=True)
     (directory / "meta.properties").write_bytes(files.read_bytes("/data/meta.properties"))
@@ -39,7 +41,10 @@ def test_the_damage_is_shown_and_then_cut_off(alone, data: Path) -> None:
     assert run.lines[0].endswith(": the checksum does not match")
     assert run.lines[1] == "lost: the records from offset 4 on"
     assert run.lines[2].split() == ["offset", "record"]
-    assert run.lines[3].startswith('     6  TOPIC_RECORD {"name":"t2","topicId":')
+    assert run.lines[3].split() == ["4", "unreadable"]
+    assert run.lines[4].startswith('     5  PARTITION_RECORD {"partitionId":0,"topicId":')
+    assert run.lines[4].endswith(" (its batch is damaged)")
+    assert run.lines[5].startswith('     6  TOPIC_RECORD {"name":"t2","topicId":')
     assert run.lines[-2:] == [
         "left: 1 topics, up to offset 4",
         "nothing was changed: add --execute to repair the log",
@@ -60,11 +65,35 @@ def test_json_lists_every_record(alone, tmp_path: Path) -> None:
     data = written(tmp_path / "many", topics=20)
     told = alone("log", "repair", str(data), "--json", servers=None).json
     assert told["damaged"]["offset"] == 4
-    assert (len(told["lost"]), told["loses_records"], told["executed"]) == (36, True, False)
-    assert told["lost"][0]["type"] == "TOPIC_RECORD"
-    assert told["lost"][0]["data"]["name"] == "t2"
+    assert (len(told["lost"]), told["loses_records"], told["executed"]) == (38, True, False)
+    assert told["lost"][1]["type"] == "PARTITION_RECORD"
+    assert not told["lost"][1]["batch_is_sound"]
+    assert told["lost"][2]["data"]["name"] == "t2"
+    assert told["lost"][2]["batch_is_sound"]
     lines = alone("log", "repair", str(data), servers=None).lines
-    assert "and 16 more, which --json lists" in lines
+    assert "and 18 more, which --json lists" in lines
+
+
+def test_a_corrected_epoch_is_shown(alone, tmp_path: Path) -> None:
+    """Only four bytes change, and no record is lost."""
+    data = written(tmp_path / "data", topics=4, bad=False)
+    log = data / "__cluster_metadata-0" / LOG
+    sound = log.read_bytes()
+    wrong = bytearray(sound)
+    wrong[read_header(sound, 0).size + 15] ^= 4  # the epoch of the second batch
+    log.write_bytes(wrong)
+    told = alone("log", "repair", str(data), "--json", servers=None).json
+    assert [(one["offset"], one["old"], one["new"]) for one in told["corrected_epochs"]] == [
+        (1, 5, 1)
+    ]
+    run = alone("log", "repair", str(data), "--yes", servers=None)
+    assert run.lines[1:] == [
+        "no record is lost",
+        "corrected: the leader epoch of the batch at offset 1 is 1, not 5",
+        "left: 4 topics, up to offset 10",
+        "repaired",
+    ]
+    assert log.read_bytes() == sound
 
 
 def test_refusals(alone, tmp_path: Path) -> None:

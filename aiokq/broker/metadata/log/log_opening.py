@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.log.config import INT_MAX, LogConfig
 from aiokq.broker.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from aiokq.broker.log.recovery import open_log
+from aiokq.broker.metadata.log.epoch_rules import drop_wrong_epochs
 from aiokq.broker.metadata.log.quorum_state import QuorumState, overwrite_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import remove_unfinished_snapshots
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -91,6 +92,10 @@ def open_log_files(
         end_offset = state.snapshot.end_offset
         set_damaged_aside(files, directory, METADATA_PARTITION, end_offset, crc32c)
     _write_topic_id(files, directory)
+    if drop_wrong_epochs(
+        files, directory, state.epochs, start=state.start_offset, end=state.end_offset
+    ):
+        logger.warning("leader epochs contradict the metadata log, rebuilding path=%s", directory)
     log = open_log(
         files,
         directory,

@@ -24,6 +24,7 @@ from aiokq.broker.metadata.image.features import (
 from aiokq.broker.metadata.image.image import MetadataImage
 from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord
 from aiokq.broker.metadata.image.replay import MetadataReplay
+from aiokq.broker.metadata.log.epoch_rules import EpochRules
 from aiokq.broker.metadata.log.snapshot_file import (
     SnapshotId,
     SnapshotReader,
@@ -44,6 +45,8 @@ from aiokq.records.record import iter_values
 from aiokq.wire.quorum_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 
 if TYPE_CHECKING:
+    from aiokq.broker.log.leader_epochs import EpochEntry
+    from aiokq.broker.metadata.log.epoch_rules import WrongEpoch
     from aiokq.core.files import File, Files
 
 __all__ = ["MetadataDamaged", "MetadataReader", "MetadataState", "TornTail"]
@@ -81,6 +84,7 @@ class MetadataState:
         end_offset: offset after the last record.
         data_end_offset: offset after the last record that had an effect on the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
+        epochs: the epochs of the batches that were read, each with its first offset.
         timestamp_ms: timestamp of the last record; -1 if there is none.
         snapshot: the newest snapshot; None if there is none.
         kraft_version: level of ``kraft.version``.
@@ -96,6 +100,7 @@ class MetadataState:
         "data_end_offset",
         "end_offset",
         "epoch",
+        "epochs",
         "image",
         "in_transaction",
         "kraft_version",
@@ -110,6 +115,7 @@ class MetadataState:
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.start_offset = self.end_offset = self.data_end_offset = self.epoch = 0
+        self.epochs: list[EpochEntry] = []
         self.timestamp_ms = -1
         self.snapshot: SnapshotId | None = None
         self.kraft_version = 0
@@ -121,7 +127,7 @@ class MetadataState:
 
 
 class MetadataDamaged(KafkaStorage):
-    """A part of the metadata log cannot be used; ``log_repair`` can cut it off.
+    """A part of the metadata log cannot be used; ``log_repair`` can correct it or cut it off.
 
     Attributes:
         reason: what is wrong with the bad part.
@@ -130,6 +136,7 @@ class MetadataDamaged(KafkaStorage):
         base: base offset of the bad segment.
         position: byte position in the segment where the bad part begins.
         offset: the first offset whose record cannot be read.
+        epoch: the right epoch of the batch at ``position``, if only its epoch is wrong; else None.
     """
 
     def __init__(
@@ -142,6 +149,7 @@ class MetadataDamaged(KafkaStorage):
         base: int = 0,
         position: int = 0,
         offset: int = 0,
+        epoch: int | None = None,
     ) -> None:
         super().__init__(
             f"{message}; restore the file from a copy, or run aiokq log repair, which shows the "
@@ -153,6 +161,7 @@ class MetadataDamaged(KafkaStorage):
         self.base = base
         self.position = position
         self.offset = offset
+        self.epoch = epoch
 
 
 class MetadataReader:
@@ -184,12 +193,17 @@ class MetadataReader:
         snapshots = self._snapshots()
         if snapshots:
             self._read_snapshot(state, replay, snapshots[-1])
+        epochs = EpochRules(self._files, self.directory, state.snapshot)
+        state.epochs = epochs.entries
         bases = self._bases()
         log_end = 0
         for number, base in enumerate(bases):
             after = bases[number + 1] if number + 1 < len(bases) else None
             if after is None or after > state.end_offset or state.snapshot is None:
-                log_end = self._read_segment(state, replay, base, last=after is None)
+                log_end = self._read_segment(state, replay, epochs, base, last=after is None)
+        wrong = epochs.end()
+        if wrong is not None:
+            raise self._wrong_epoch(state, wrong)
         for topic in state.image.topics.values():
             if not topic.is_whole:
                 raise KafkaStorage(
@@ -245,8 +259,24 @@ class MetadataReader:
         """
         return file_names.segment_file(self.directory, base, file_names.LOG), 0, None
 
+    def _epoch(self, base: int, position: int, header: BatchHeader) -> int:
+        """Return the epoch of a batch at a position of a segment."""
+        return header.leader_epoch
+
+    def _wrong_epoch(self, state: MetadataState, wrong: WrongEpoch) -> MetadataDamaged:
+        path, _, _ = self._extent(wrong.base)
+        return _damaged(
+            state, path, wrong.base, wrong.position, wrong.reason, wrong.offset, wrong.epoch
+        )
+
     def _read_segment(
-        self, state: MetadataState, replay: MetadataReplay, base: int, *, last: bool
+        self,
+        state: MetadataState,
+        replay: MetadataReplay,
+        epochs: EpochRules,
+        base: int,
+        *,
+        last: bool,
     ) -> int:
         """Replay the records that are not in the snapshot; return the end offset of the segment."""
         path, start, end = self._extent(base)
@@ -259,8 +289,8 @@ class MetadataReader:
             size = file.size() if end is None else end
             for position, header, data, reason in self._batches(file, size, start):
                 is_sound = header is not None and not reason
-                if header is not None and is_sound:
-                    reason = _misplaced(header, expected, state)
+                if header is not None and is_sound and header.base_offset != expected:
+                    reason = f"base offset {header.base_offset}, expected {expected}"
                 if reason or header is None:
                     if last and is_torn_append(
                         file,
@@ -275,6 +305,10 @@ class MetadataReader:
                         state.torn = TornTail(path, position, size - position, expected, reason)
                         break
                     raise _damaged(state, path, base, position, reason, expected)
+                header = header._replace(leader_epoch=self._epoch(base, position, header))
+                wrong = epochs.check(base, position, header, data)
+                if wrong is not None:
+                    raise self._wrong_epoch(state, wrong)
                 expected = header.next_offset
                 if expected <= state.end_offset:
                     continue  # the snapshot includes the batch
@@ -379,7 +413,13 @@ class MetadataReader:
 
 
 def _damaged(
-    state: MetadataState, path: str, base: int, position: int, reason: str, offset: int
+    state: MetadataState,
+    path: str,
+    base: int,
+    position: int,
+    reason: str,
+    offset: int,
+    epoch: int | None = None,
 ) -> MetadataDamaged:
     return MetadataDamaged(
         f"{path} is damaged at byte {position} ({reason}): the metadata records from offset "
@@ -389,16 +429,5 @@ def _damaged(
         base=base,
         position=position,
         offset=offset,
+        epoch=epoch,
     )
-
-
-def _misplaced(header: BatchHeader, expected: int, state: MetadataState) -> str:
-    """Return what is wrong with the offset or the epoch of a batch, or "" if both are right.
-
-    The checksum of a batch covers neither of them.
-    """
-    if header.base_offset != expected:
-        return f"base offset {header.base_offset}, expected {expected}"
-    if header.next_offset > state.end_offset and header.leader_epoch < state.epoch:
-        return f"epoch {header.leader_epoch} after epoch {state.epoch}"
-    return ""

@@ -7,6 +7,8 @@ module carries out the plan:
 - A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
 - A segment is cut at its bad batch, and later segments are set aside. The records of the removed
   parts are lost.
+- A batch of which only the leader epoch is wrong gets the epoch that the batches beside it demand,
+  and no record is lost.
 - If the records of a bad batch are in the newest snapshot, and a later batch continues this
   snapshot, the repaired log begins with that later batch, and no record is lost.
 - Damaged segments that the newest snapshot has replaced are set aside, as at a start of the broker.
@@ -32,12 +34,12 @@ from aiokq.broker.metadata.log.log_opening import METADATA_PARTITION
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import snapshot_path
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter, voter_ids
-from aiokq.broker.metadata.stopped_broker.repair_plan import LostRecord, RepairPlan, Rest
+from aiokq.broker.metadata.stopped_broker.cut_records import LostRecord
+from aiokq.broker.metadata.stopped_broker.repair_plan import Correction, RepairPlan, Rest
 from aiokq.broker.metadata.stopped_broker.stopped_log import check_log_exists
-from aiokq.core.errors import (
-    KafkaStorage,
-)
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.frozen import frozen
+from aiokq.records.header import LOG_OVERHEAD
 from aiokq.wire.fields import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ if TYPE_CHECKING:
 __all__ = ["Repair", "repair_log"]
 
 COPIED_BYTES: Final = 1024 * 1024
+
+EPOCH_OFFSET: Final = LOG_OVERHEAD
+"""Where the leader epoch begins in a batch."""
+
+EPOCH_BYTES: Final = 4
 
 
 @frozen
@@ -61,8 +68,9 @@ class Repair:
         reason: what is wrong with the bytes.
         end_offset: offset after the last record that is left.
         topics: number of topics in the metadata that is left.
-        lost: sound records that are cut off; the records in the bad bytes are unknown.
+        lost: the records that are cut off, as far as they can be decoded, and ranges of others.
         loses: whether records are lost.
+        corrected: batches that get another epoch.
         set_aside: names of files that are set aside whole.
         kept: paths of the files with the removed bytes; empty if nothing was removed.
     """
@@ -75,6 +83,7 @@ class Repair:
     topics: int = 0
     lost: tuple[LostRecord, ...] = ()
     loses: bool = False
+    corrected: tuple[Correction, ...] = ()
     set_aside: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
@@ -118,7 +127,10 @@ def repair_log(
             directory_id = properties.directory_uuid or ZERO_UUID
             _check_voters(files, state, directory, properties.node_id, directory_id)
         lost = tuple(plan.cut_records(state.end_offset))
-        loses = any(one.snapshot is None and one.offset >= state.end_offset for one in plan.damages)
+        loses = plan.cut is not None and any(
+            one.snapshot is None and one.epoch is None and one.offset >= state.end_offset
+            for one in plan.damages
+        )
         aside = [snapshot_path(directory, one) for one in sorted(plan.dropped)]
         aside += [plan.path(one) for one in (*plan.earlier(), *plan.later())]
         is_snapshot = damage.snapshot is not None
@@ -131,6 +143,7 @@ def repair_log(
             topics=len(state.image.topics),
             lost=lost,
             loses=loses or bool(lost),
+            corrected=tuple(plan.corrections()),
             set_aside=tuple(one.rpartition("/")[2] for one in aside),
             kept=_execute(files, plan, state, crc32c) if execute else (),
         )
@@ -195,6 +208,8 @@ def _execute(
     """
     directory = plan.directory
     before = set(files.listdir(directory))
+    for one in plan.corrections():
+        _correct(files, one)
     shortened = plan.shortened()
     if shortened is not None:
         path, position = shortened
@@ -212,7 +227,7 @@ def _execute(
         path = snapshot_path(directory, snapshot)
         files.rename(path, unused_name(files, f"{path}{file_names.CORRUPT}0"))
     epochs = f"{directory}/{file_names.LEADER_EPOCHS}"
-    if files.exists(epochs):
+    if files.exists(epochs) and (plan.cut or plan.rest or plan.dropped):
         # The next start rebuilds the file, which may have epochs of removed records.
         files.remove(epochs)
     remove_snapshots_behind(files, directory, state.end_offset)
@@ -223,6 +238,17 @@ def _execute(
         _begin_with_rest(files, plan, plan.rest)
     files.sync_dir(directory)
     return _kept(files, directory, before)
+
+
+def _correct(files: Files, correction: Correction) -> None:
+    """Write another epoch into a batch, durably."""
+    file = files.open(correction.path)
+    try:
+        epoch = correction.new.to_bytes(EPOCH_BYTES, "big")
+        file.pwritev([epoch], correction.position + EPOCH_OFFSET)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _sync(files: Files, plan: RepairPlan) -> None:

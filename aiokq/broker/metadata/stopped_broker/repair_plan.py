@@ -10,33 +10,36 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.corruption import batches_behind
-from aiokq.broker.metadata.image.record_codec import UnknownMetadataRecord, decode_metadata_record
 from aiokq.broker.metadata.log.metadata_reader import MetadataDamaged, MetadataReader
 from aiokq.broker.metadata.log.snapshot_file import SnapshotId
-from aiokq.core.errors import CorruptRecord, RecordTooLarge, UnsupportedCompressionType
+from aiokq.broker.metadata.stopped_broker.cut_records import LostRecord, cut_records
 from aiokq.core.frozen import frozen
-from aiokq.records.quorum_control import read_quorum_controls
-from aiokq.records.record import iter_values
+from aiokq.records.header import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from aiokq.broker.metadata.log.metadata_reader import MetadataState
     from aiokq.core.files import Files
     from aiokq.records.header import BatchHeader, Checksum
-    from aiokq.wire.struct import Message
 
-__all__ = ["LostRecord", "RepairPlan", "Rest"]
+__all__ = ["Correction", "RepairPlan", "Rest"]
 
 
 @frozen
-class LostRecord:
-    """A sound record in the part that is cut off.
+class Correction:
+    """A batch that gets another leader epoch, which its checksum does not cover.
 
     Attributes:
-        record: None if it cannot be decoded.
+        path: the segment.
+        position: byte position of the batch in the segment.
+        offset: base offset of the batch.
+        old, new: the epoch that the batch has, and the one that it must have.
     """
 
+    path: str
+    position: int
     offset: int
-    record: Message | None
+    old: int
+    new: int
 
 
 @frozen
@@ -63,6 +66,8 @@ class RepairPlan(MetadataReader):
             if the beginning of the log stays as it is.
         cut: base offset of a segment, and the position where it is cut; later segments are set
             aside. None for no cut.
+        epochs: the right epoch of batches that have a wrong one, by base offset of the segment and
+            position in it.
         damages: what was found, in order.
     """
 
@@ -71,6 +76,7 @@ class RepairPlan(MetadataReader):
         self.dropped: set[SnapshotId] = set()
         self.rest: Rest | None = None
         self.cut: tuple[int, int] | None = None
+        self.epochs: dict[tuple[int, int], int] = {}
         self.damages: list[MetadataDamaged] = []
 
     def path(self, base: int) -> str:
@@ -120,6 +126,33 @@ class RepairPlan(MetadataReader):
                 self.damages.append(damage)
                 self._avoid(damage)
 
+    def corrections(self) -> list[Correction]:
+        """Return the batches that stay in the log and get another epoch."""
+        found = []
+        for (base, position), epoch in sorted(self.epochs.items()):
+            if self.cut is not None and (base, position) >= self.cut:
+                continue
+            if self.rest is not None and (base, position) < (self.rest.base, self.rest.position):
+                continue
+            file = self._files.open(self.path(base), writable=False)
+            try:
+                header = read_header(file.pread(HEADER_SIZE, position))
+            finally:
+                file.close()
+            found.append(
+                Correction(
+                    self.path(base), position, header.base_offset, header.leader_epoch, epoch
+                )
+            )
+        return found
+
+    def _segment(self, base: int) -> int:
+        """Return the base offset of the file in which a segment of the repaired log is now."""
+        return self.rest.base if self.rest is not None and base == self.rest.offset else base
+
+    def _epoch(self, base: int, position: int, header: BatchHeader) -> int:
+        return self.epochs.get((self._segment(base), position), header.leader_epoch)
+
     def _snapshots(self) -> list[SnapshotId]:
         return [one for one in super()._snapshots() if one not in self.dropped]
 
@@ -140,6 +173,10 @@ class RepairPlan(MetadataReader):
         if damage.snapshot is not None:
             self.dropped.add(damage.snapshot)
             self.cut = self.rest = None
+            return
+        place = self._segment(damage.base), damage.position
+        if damage.epoch is not None and place not in self.epochs:
+            self.epochs[place] = damage.epoch
             return
         snapshot, rest, base = damage.state.snapshot, self.rest, damage.base
         if (
@@ -178,34 +215,18 @@ class RepairPlan(MetadataReader):
         return None
 
     def cut_records(self, end_offset: int) -> Iterator[LostRecord]:
-        """Yield the sound records that are cut off, from offset ``end_offset`` on."""
+        """Yield the records that are cut off, from offset ``end_offset`` on."""
         if self.cut is None:
             return
         base, position = self.cut
         places = [(base, position)] if position else []
+        expected = end_offset
         for base, start in (*places, *((one, 0) for one in self.later())):
             file = self._files.open(self.path(base), writable=False)
             try:
-                for at, header in batches_behind(file, start, file.size(), base, self._crc32c):
-                    for one in _records(file.pread(header.size, at), header):
-                        if one.offset >= end_offset:
-                            yield one
+                for one in cut_records(file, start, expected, self._crc32c):
+                    if one.last_offset is None or one.last_offset >= end_offset:
+                        yield one
+                    expected = max(expected, one.offset + 1, (one.last_offset or 0) + 1)
             finally:
                 file.close()
-
-
-def _records(data: bytes, header: BatchHeader) -> Iterator[LostRecord]:
-    try:
-        if header.is_control:
-            for offset, control in enumerate(
-                read_quorum_controls(data, header), header.base_offset
-            ):
-                yield LostRecord(offset, control)
-            return
-        for offset, value in enumerate(iter_values(data, header), header.base_offset):
-            try:
-                yield LostRecord(offset, decode_metadata_record(value))
-            except (CorruptRecord, UnknownMetadataRecord):
-                yield LostRecord(offset, None)
-    except (CorruptRecord, RecordTooLarge, UnsupportedCompressionType):
-        yield LostRecord(header.base_offset, None)
