@@ -579,7 +579,10 @@ class Consumer:
                 belong to the transaction.
             CommitFailed: partitions with records that were handed over are lost, or the consumer is
                 outside its group: abort the transaction.
+            Closed: the consumer is not started, or closed.
+            WrongLoop: another event loop than the consumer's, or a forked process.
         """
+        self._lifecycle.check_open()
         group = self._group_of("offsets_for_transaction()")
         if self._settings.auto_commit:
             raise ConfigError(

@@ -30,8 +30,6 @@ WITHOUT_EFFECT = [
     "num.io.threads",
     "share.coordinator.state.topic.replication.factor",
     "share.coordinator.state.topic.min.isr",
-    "transaction.state.log.replication.factor",
-    "transaction.state.log.min.isr",
 ]
 TWO = (
     "--set",

@@ -44,6 +44,7 @@ class World:
     def __init__(self, address: str) -> None:
         self.cluster = Cluster(address)
         self.producer = Producer(address, linger_ms=60_000)
+        self.transactional = Producer(address, linger_ms=60_000, transactional_id="x")
         self.consumer = Consumer(bootstrap_servers=address, group_id="g")
         self.admin = Admin(address)
         self.events = self.cluster.events()
@@ -54,6 +55,8 @@ class World:
         self.batches: BatchStream
         self.records: Any
         self.watch: RegistryWatch
+        self.transaction: aiokq.Transaction
+        self.begun: aiokq.Transaction
         self.delivery: aiokq.Delivery
         self.deliveries: aiokq.Deliveries
         self.record: Any = None
@@ -61,8 +64,13 @@ class World:
         self.batch.append(key=None, value=b"v")
 
     async def start(self) -> World:
-        for client in (self.cluster, self.producer, self.divided, self.admin, self.embedded):
+        for client in (
+            *(self.cluster, self.producer, self.transactional),
+            *(self.divided, self.admin, self.embedded),
+        ):
             await client.start()
+        self.begun = await self.transactional.begin_transaction()
+        self.transaction = self.transactional.transaction()
         self.consumer.assign([TP])
         await self.consumer.start()
         await self.consumer.seek_to_beginning()
@@ -81,7 +89,7 @@ class World:
         await self.watch.aclose()
         self.stream.close()
         for client in (
-            *(self.producer, self.consumer, self.divided),
+            *(self.producer, self.transactional, self.consumer, self.divided),
             *(self.admin, self.cluster, self.embedded),
         ):
             await client.close()
@@ -100,6 +108,7 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "fetch": lambda w: w.cluster.fetch(TP, 0),
         "health": lambda w: w.cluster.health(),
         "offsets": lambda w: w.cluster.offsets(TP, "latest"),
+        "process": lambda w: w.cluster.process("t", print, group_id="g"),
         "producer": lambda w: w.cluster.producer(),
         "read": lambda w: w.cluster.read(TP).__anext__(),
         "refresh": lambda w: w.cluster.refresh("t"),
@@ -109,7 +118,10 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
     Producer: {
         "__aenter__": lambda w: w.producer.__aenter__(),
         "__aexit__": lambda w: w.producer.__aexit__(*NONE),
+        "abort_transaction": lambda w: w.transactional.abort_transaction(),
+        "begin_transaction": lambda w: w.transactional.begin_transaction(),
         "close": lambda w: w.producer.close(),
+        "commit_transaction": lambda w: w.transactional.commit_transaction(),
         "create_batch": lambda w: w.producer.create_batch(),
         "enqueue": lambda w: w.producer.enqueue("t", b"v"),
         "flush": lambda w: w.producer.flush(),
@@ -121,6 +133,13 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "send_many": lambda w: w.producer.send_many("t", [(None, b"v")]),
         "send_nowait": lambda w: w.producer.send_nowait("t", b"v"),
         "start": lambda w: w.producer.start(),
+        "transaction": lambda w: w.transactional.transaction(),
+    },
+    aiokq.Transaction: {
+        "__aenter__": lambda w: w.transaction.__aenter__(),
+        "__aexit__": lambda w: w.begun.__aexit__(*NONE),
+        "outcome": lambda w: w.begun.outcome(),
+        "send_offsets": lambda w: w.begun.send_offsets({TP: 1}, "g"),
     },
     Consumer: {
         "__aenter__": lambda w: w.consumer.__aenter__(),
@@ -146,6 +165,7 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "lag": lambda w: w.consumer.lag(TP),
         "last_poll_timestamp": lambda w: w.consumer.last_poll_timestamp(TP),
         "last_stable_offset": lambda w: w.consumer.last_stable_offset(TP),
+        "offsets_for_transaction": lambda w: w.consumer.offsets_for_transaction(),
         "offsets_for_times": lambda w: w.consumer.offsets_for_times({TP: 0}),
         "partitions_for_topic": lambda w: w.consumer.partitions_for_topic("t"),
         "pause": lambda w: w.consumer.pause(TP),
@@ -179,6 +199,9 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
     Admin: {
         "__aenter__": lambda w: w.admin.__aenter__(),
         "__aexit__": lambda w: w.admin.__aexit__(*NONE),
+        "abort_transaction": lambda w: w.admin.abort_transaction(
+            aiokq.AbortTransactionSpec(TP, 0, 0)
+        ),
         "alter_configs": lambda w: w.admin.alter_configs({"t": {"retention.ms": 1}}),
         "alter_group_offsets": lambda w: w.admin.alter_group_offsets("g", {TP: 0}),
         "alter_partition_reassignments": lambda w: w.admin.alter_partition_reassignments(
@@ -197,8 +220,11 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "describe_features": lambda w: w.admin.describe_features(),
         "describe_log_dirs": lambda w: w.admin.describe_log_dirs(),
         "describe_metadata_quorum": lambda w: w.admin.describe_metadata_quorum(),
+        "describe_producers": lambda w: w.admin.describe_producers([TP]),
         "describe_topics": lambda w: w.admin.describe_topics("t"),
+        "describe_transactions": lambda w: w.admin.describe_transactions("x"),
         "elect_leaders": lambda w: w.admin.elect_leaders([TP]),
+        "fence_producers": lambda w: w.admin.fence_producers("x"),
         "group_lag": lambda w: w.admin.group_lag("g"),
         "import_group_offsets": lambda w: w.admin.import_group_offsets({"g": {TP: 0}}),
         "list_config_resources": lambda w: w.admin.list_config_resources(),
@@ -207,10 +233,12 @@ CALLS: Final[dict[type, dict[str, Call]]] = {
         "list_offsets": lambda w: w.admin.list_offsets({TP: "latest"}),
         "list_partition_reassignments": lambda w: w.admin.list_partition_reassignments(),
         "list_topics": lambda w: w.admin.list_topics(),
+        "list_transactions": lambda w: w.admin.list_transactions(),
         "remove_members": lambda w: w.admin.remove_members("g"),
         "reset_group_offsets": lambda w: w.admin.reset_group_offsets("g", aiokq.ResetTo.earliest()),
         "rewind_group": lambda w: w.admin.rewind_group("g", {TP: 0}),
         "start": lambda w: w.admin.start(),
+        "terminate_transaction": lambda w: w.admin.terminate_transaction("x"),
         "unregister_broker": lambda w: w.admin.unregister_broker(9),
         "update_features": lambda w: w.admin.update_features({"group.version": 1}),
     },
@@ -273,6 +301,7 @@ VALUES: Final = {
     "Cluster.health",
     "Producer.create_batch",
     "Producer.health",
+    "Producer.transaction",
     "Consumer.assignment",
     "Consumer.group_metadata",
     "Consumer.health",
@@ -348,6 +377,9 @@ def _exceptions() -> dict[tuple[str, str], tuple[str, str]]:
     for method in ("Stream.__aenter__", "Stream.batches"):
         found[method, CLOSED] = "returned", "iterating it ends at once"
     found["BatchStream.__aiter__", CLOSED] = found["Stream.batches", CLOSED]
+    found["Transaction.__aexit__", FORK] = "WrongLoop", "otherwise a commit would seem carried out"
+    found["Transaction.__aexit__", CLOSED] = "TransactionAborted", "the close has aborted it"
+    found["Transaction.outcome", CLOSED] = "returned", "the outcome is known"
     found["Producer.flush", CLOSED] = "returned", "nothing is left to wait for"
     for method in CALLS[aiokq.Delivery]:
         found[f"Delivery.{method}", CLOSED] = "returned", "the outcome is known"
@@ -578,6 +610,7 @@ def objects(world: World) -> dict[type, Any]:
         Registry: world.registry,
         RegistryWatch: world.watch,
         EmbeddedCluster: world.embedded,
+        aiokq.Transaction: world.begun,
         aiokq.Delivery: world.delivery,
         aiokq.Deliveries: world.deliveries,
     }

@@ -239,7 +239,9 @@ class Transactions:
             ProducerFenced: another producer with the transactional id was started.
             ConfigError: there is no open transaction, or it is being ended in the other way.
             RequestTimeout: the abort was not answered within max_block_ms.
+            WrongLoop: another event loop than the producer's, or a forked process.
         """
+        self._engine.check_loop()
         wanted = self.current if transaction is None else transaction
         if wanted is None or wanted is not self.current or self._is_over(committed):
             raise ConfigError("there is no open transaction: begin one first")
