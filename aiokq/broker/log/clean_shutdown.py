@@ -8,12 +8,15 @@ Tests: ``tests/unit/broker/log/test_directory.py``,
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final
 
 from aiokq.broker.log import file_names
 from aiokq.core.files import Files
 
-__all__ = ["CleanShutdown", "clean_shutdown_marker"]
+__all__ = ["NO_BROKER_EPOCH", "CleanShutdown", "clean_shutdown_marker"]
+
+logger = logging.getLogger("aiokq.broker.log")
 
 NO_BROKER_EPOCH: Final = -1
 
@@ -27,7 +30,7 @@ class CleanShutdown:
     """The marker of one log directory; it is removed when the directory is opened.
 
     Attributes:
-        found: whether the directory had the marker.
+        found: whether the directory had a valid marker.
         broker_epoch: the broker epoch that ``leave`` writes. At first it is the epoch in the marker
             that was found, so that a refused start does not change the epoch. Once this broker is
             registered, it is the epoch of the registration.
@@ -50,24 +53,32 @@ class CleanShutdown:
         self._directory = directory
         self._path = f"{directory}/{file_names.CLEAN_SHUTDOWN}"
         self.broker_epoch = NO_BROKER_EPOCH
-        self.found = files.exists(self._path)
-        if self.found:
-            self.broker_epoch = self._read_broker_epoch()
+        self.found = False
+        if files.exists(self._path):
+            self._read()
             files.remove(self._path)
             files.sync_dir(directory)
 
-    def _read_broker_epoch(self) -> int:
-        """Return the broker epoch in the marker.
+    def _read(self) -> None:
+        """Read the marker. It does not count if it is damaged: the logs are recovered.
 
-        If this epoch differs from the epoch of the node's last registration, Kafka's controller
-        treats the last shutdown as unclean and removes the node from the in-sync replicas.
+        Markers of Kafka 3.7 and older are empty; those of earlier versions of aiokq have only the
+        version.
         """
+        data = self._files.read_bytes(self._path)
         try:
-            values = json.loads(self._files.read_bytes(self._path))
-        except (ValueError, RecursionError):
-            return NO_BROKER_EPOCH
-        epoch = values.get("brokerEpoch") if isinstance(values, dict) else None
-        return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+            values = json.loads(data or b'{"version":0}')
+            version, epoch = values.pop("version"), values.pop("brokerEpoch", NO_BROKER_EPOCH)
+            if version != 0 or type(epoch) is not int or values:
+                raise ValueError(f"version {version!r}, broker epoch {epoch!r}, {values}")
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            logger.warning(
+                "clean shutdown marker damaged, logs are recovered path=%s error=%s",
+                self._path,
+                str(error)[:100],
+            )
+            return
+        self.found, self.broker_epoch = True, epoch
 
     def leave(self) -> None:
         """Sync the directory, then write the marker durably. All records must be durable already.

@@ -164,6 +164,14 @@ class LogDirectory:
         """The open files of the directory's logs."""
         return self._open_files
 
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch that the clean shutdown marker had; -1 if it had none, or was missing.
+
+        After `set_broker_epoch`, the epoch that the next marker gets.
+        """
+        return self._clean_shutdown.broker_epoch
+
     def set_broker_epoch(self, broker_epoch: int) -> None:
         """Set the epoch for the clean shutdown marker: that of the broker's registration."""
         self._clean_shutdown.broker_epoch = broker_epoch

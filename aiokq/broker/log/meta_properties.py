@@ -7,6 +7,7 @@ Tests: ``tests/unit/broker/log/test_meta_properties.py``.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -18,6 +19,8 @@ from aiokq.core.files import Files
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.numbers import parse_number
 from aiokq.core.properties import format_properties, parse_properties
+
+_NAMES: Final = frozenset({"cluster.id", "directory.id", "node.id", "broker.id", "version"})
 
 RESERVED_DIRECTORY_IDS: Final = 100
 """Directory ids below this number are reserved; they stand for states such as UNASSIGNED."""
@@ -54,21 +57,31 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
     Raises:
         ConfigError: the file lacks a valid node id or a cluster id, or has an unknown version or
-            an invalid directory id.
+            an invalid or damaged directory id.
     """
     values = parse_properties(data.decode("utf-8", "replace"))
     version = values.get("version", "0")
-    node = values.get("node.id" if version == "1" else "broker.id", values.get("node.id"))
+    name = "node.id" if version == "1" else "broker.id"  # as Kafka reads them
+    node = values.get(name)
     cluster_id = values.get("cluster.id")
     if version not in ("0", "1"):
         raise ConfigError(f"{path} has version {version}, which this broker does not support")
     if node is None or not cluster_id:
-        raise ConfigError(f"{path} lacks node.id or cluster.id: is this a Kafka log directory?")
+        raise ConfigError(
+            f"{path} lacks {name} (version {version}) or cluster.id: restore the file from a copy, "
+            "or choose another directory if this is no Kafka log directory"
+        )
     try:
         node_id = parse_number(node, INT_MAX)
     except ValueError as error:
-        raise ConfigError(f"{path} has an invalid node.id: {error}") from error
+        raise ConfigError(f"{path} has an invalid {name}: {error}") from error
     directory_id = values.get("directory.id")
+    if directory_id is None and (unknown := _remains(values)):
+        # Kafka, too, gives a new id to a directory without one; the old id would be lost.
+        raise ConfigError(
+            f"{path} has no directory.id, but {unknown!r}: restore the file from a copy, or "
+            "correct the name"
+        )
     if directory_id is not None:
         try:
             reserved = parse_uuid(directory_id).int < RESERVED_DIRECTORY_IDS
@@ -77,6 +90,13 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
         if reserved:
             raise ConfigError(f"{path} has an invalid directory.id: {directory_id!r}")
     return MetaProperties(cluster_id, node_id, directory_id)
+
+
+def _remains(values: Mapping[str, str]) -> str:
+    """Return what may be left of a damaged line with the directory.id; "" if there is nothing."""
+    if "directory.id" in values["cluster.id"]:
+        return values["cluster.id"]
+    return next((name for name in values if name not in _NAMES), "")
 
 
 def random_id(source: Random) -> uuid.UUID:

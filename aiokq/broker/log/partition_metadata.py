@@ -14,7 +14,7 @@ from aiokq.broker.log.uuid_text import format_uuid, parse_uuid
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
 
-__all__ = ["read_partition_metadata", "write_partition_metadata"]
+__all__ = ["is_damaged_id", "read_partition_metadata", "write_partition_metadata"]
 
 
 def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) -> None:
@@ -26,20 +26,33 @@ def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) 
 def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
     """Return the topic id of a partition's directory; None if there is no file.
 
+    Only what Kafka and ``write_partition_metadata`` write is accepted. Kafka refuses a log
+    directory with a malformed file, so whoever knows the topic id writes the file again.
+
     Raises:
         CorruptRecord: the file is malformed.
     """
     path = f"{directory}/{file_names.PARTITION_METADATA}"
     if not files.exists(path):
         return None
-    values: dict[str, str] = {}
-    for line in files.read_bytes(path).decode("utf-8", "replace").split("\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            values[name.strip()] = value.strip()
+    text = files.read_bytes(path).decode("utf-8", "replace")
+    first, _, second = text.removesuffix("\n").partition("\n")
+    version, name = first.removeprefix("version: "), second.removeprefix("topic_id: ")
     try:
-        if values["version"] != "0":
-            raise ValueError(f"unknown version {values['version']!r}")
-        return parse_uuid(values["topic_id"])
-    except (KeyError, ValueError) as error:
+        if (version, second) != ("0", f"topic_id: {name}") or first == version:
+            raise ValueError("not the two lines of version 0")
+        topic_id = parse_uuid(name)
+        if format_uuid(topic_id) != name:
+            raise ValueError(f"{name!r} is no topic id")
+    except ValueError as error:
         raise CorruptRecord(f"{path} is malformed: {error}") from error
+    return topic_id
+
+
+def is_damaged_id(stored: uuid.UUID, topic_id: uuid.UUID) -> bool:
+    """Whether a stored id is the id of a topic with one changed character.
+
+    Topic ids are random, so two topics do not differ in one character only.
+    """
+    pairs = zip(format_uuid(stored), format_uuid(topic_id), strict=True)
+    return sum(one != other for one, other in pairs) == 1

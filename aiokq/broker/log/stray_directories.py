@@ -15,7 +15,7 @@ import uuid
 from random import Random
 
 from aiokq.broker.log import file_names
-from aiokq.broker.log.partition_metadata import read_partition_metadata
+from aiokq.broker.log.partition_metadata import is_damaged_id, read_partition_metadata
 from aiokq.broker.log.uuid_text import format_uuid
 from aiokq.core.errors import CorruptRecord
 from aiokq.core.files import Files
@@ -56,7 +56,8 @@ class StrayDirectories:
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
         """Set the directory of a partition aside if it belongs to another topic of the same name.
 
-        The records of the other topic must not be served as records of this topic.
+        The records of the other topic must not be served as records of this topic. A
+        damaged id of this topic does not count.
 
         Returns:
             Whether the directory exists and has this topic's id.
@@ -67,7 +68,9 @@ class StrayDirectories:
             )
         except CorruptRecord:
             return False  # the file is not synced, so a power cut may damage it
-        if stored is not None and stored != topic_id:
+        if stored is not None and is_damaged_id(stored, topic_id):
+            logger.warning("topic id damaged partition=%s path=%s", partition, self._path)
+        elif stored is not None and stored != topic_id:
             renamed = self.set_aside(partition)
             logger.warning(
                 "directory of another topic set aside partition=%s topic_id=%s kept=%s",

@@ -120,12 +120,16 @@ def open_log_files(
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata``, which other programs read, unless there is a valid one."""
+    """Write ``partition.metadata``, unless it is right: Kafka refuses a log with another id."""
     try:
         known = read_partition_metadata(files, directory)
     except CorruptRecord:  # a power cut may leave a part of the file
         known = None
-    if known is None:
+    if known not in (None, METADATA_TOPIC_ID):
+        logger.warning(
+            "topic id of the metadata log was wrong, writing it again path=%s", directory
+        )
+    if known != METADATA_TOPIC_ID:
         write_partition_metadata(files, directory, METADATA_TOPIC_ID)
 
 

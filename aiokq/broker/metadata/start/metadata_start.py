@@ -18,7 +18,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
+from aiokq.broker.log.clean_shutdown import NO_BROKER_EPOCH
 from aiokq.broker.log.disk_trouble import unusable
+from aiokq.broker.log.partition_metadata import is_damaged_id
 from aiokq.broker.metadata.controller.registration import (
     bootstrap_records,
     feature_records,
@@ -34,7 +36,6 @@ from aiokq.broker.metadata.image.features import (
 )
 from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
 from aiokq.broker.metadata.log.bootstrap_checkpoint import (
-    BOOTSTRAP_CHECKPOINT,
     read_bootstrap_checkpoint,
     write_bootstrap_checkpoint,
 )
@@ -153,7 +154,7 @@ class MetadataStart:
         led = leadership_records(
             self._image,
             self._node_id,
-            was_clean=None if all(one.clean for one in directories.all) else directories.was_clean,
+            was_clean=self._was_clean(),
             online_directories=directories.online_ids,
         )
         moved: Sequence[Message] = self._last
@@ -174,10 +175,30 @@ class MetadataStart:
                 raise unusable(directories.metadata.path, error.__cause__) from error
             raise
 
+    def _was_clean(self) -> Callable[[TopicPartition], bool] | None:
+        """Return whether a partition's log directory was closed by the last registered broker.
+
+        As in Kafka, a marker with another broker epoch does not count: the directory may be a copy
+        of an earlier state, or the marker is damaged. The result is None if all markers count.
+        """
+        directories = self._directories
+        broker = self._image.brokers.get(self._node_id)
+        stale = {
+            one
+            for one in directories.all
+            if broker is not None and one.broker_epoch not in (NO_BROKER_EPOCH, broker.broker_epoch)
+        }
+        if not stale and all(one.clean for one in directories.all):
+            return None
+        return lambda partition: (
+            directories.was_clean(partition) and directories.directory_of(partition) not in stale
+        )
+
     def write_bootstrap_checkpoint(self) -> None:
         """Write the ``bootstrap.checkpoint`` that Kafka, too, writes into each new log directory.
 
-        The file is read only while the metadata log is empty, so the node need not wait for it.
+        A damaged one is replaced, because Kafka reads the file at each start. This node reads it
+        only while the metadata log is empty, so it need not wait for it.
 
         Raises:
             OSError: the disk failed.
@@ -185,7 +206,7 @@ class MetadataStart:
         records = feature_records(self._image.features.items())
         directories = self._directories
         for directory in dict.fromkeys((directories.metadata, *directories.online)):
-            if not self._files.exists(f"{directory.path}/{BOOTSTRAP_CHECKPOINT}"):
+            if not self._has_bootstrap_checkpoint(directory.path):
                 write_bootstrap_checkpoint(
                     self._files,
                     directory.path,
@@ -193,6 +214,15 @@ class MetadataStart:
                     timestamp_ms=self._clock.timestamp_ms(),
                     crc32c=crc32c,
                 )
+
+    def _has_bootstrap_checkpoint(self, path: str) -> bool:
+        try:
+            return read_bootstrap_checkpoint(self._files, path, crc32c) is not None
+        except KafkaStorage as error:
+            if not isinstance(error.__cause__, CorruptRecord):
+                return True  # written by a newer Kafka
+            logger.warning("bootstrap.checkpoint damaged, writing it again: %s", error.message)
+            return False
 
     def _note_paths(self) -> None:
         paths = self._paths | {one.directory_id: one.path for one in self._directories.all}
@@ -440,7 +470,7 @@ def _owned(
         return (
             topic is not None
             and partition.partition < len(topic.partitions)
-            and topic_id in (None, topic.topic_id)
+            and (topic_id in (None, topic.topic_id) or is_damaged_id(topic_id, topic.topic_id))
             and node_id in topic.partitions[partition.partition].replicas
         )
 

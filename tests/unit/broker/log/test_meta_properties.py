@@ -26,8 +26,33 @@ def test_kafkas_files_are_read() -> None:
     assert decode_meta_properties(zookeeper, "p") == MetaProperties("abc", 5, None)
 
 
+def test_a_flipped_bit_is_refused_or_another_id() -> None:
+    """What Kafka refuses is refused; a start compares node id and directory id with the log."""
+    right = MetaProperties("MkU3OEVBNTcwNTJENDM2Qg", 3, "HifriUFMRDyQJ8TRw4a7xA")
+    data = right.encode()
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            try:
+                found = decode_meta_properties(bytes(flipped), "p")
+            except ConfigError:
+                continue
+            assert found != right
+            assert found.directory_id is not None
+            assert b"node.id=" in flipped
+            assert b"version=1" in flipped
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"version=2\nnode.id=1\ncluster.id=a\n", b"node.id=x\ncluster.id=a\nversion=1"]
+    "content",
+    [
+        b"version=0\nnode.id=1\ncluster.id=a\n",
+        b"node.id=1\ncluster.id=a\n",
+        b"",
+        b"version=2\nnode.id=1\ncluster.id=a\n",
+        b"node.id=x\ncluster.id=a\nversion=1",
+    ],
 )
 def test_what_is_neither_is_refused(content: bytes) -> None:
     """The directory may belong to another program."""

@@ -65,6 +65,7 @@ class KafkaLog:
         self.files = files
         self.end = 0
         self.base = 0
+        self.epoch = 1
         files.mkdirs(DIRECTORY)
         files.write_atomic(
             "/data/meta.properties",
@@ -75,22 +76,25 @@ class KafkaLog:
     def path(self) -> str:
         return f"{DIRECTORY}/{self.base:020d}.log"
 
-    def append(self, *records: Message | bytes, epoch: int = 1) -> None:
-        """Append one batch; values given as bytes are written unchanged."""
+    def append(self, *records: Message | bytes) -> None:
+        """Append one batch of the last leader; values given as bytes are written unchanged."""
         values = [r if isinstance(r, bytes) else encode_metadata_record(r) for r in records]
         records = [RawRecord(self.end + n, 0, None, value) for n, value in enumerate(values)]
-        self.write(encode_batch(records, crc32c=crc32c, base_offset=self.end, leader_epoch=epoch))
+        self.write(
+            encode_batch(records, crc32c=crc32c, base_offset=self.end, leader_epoch=self.epoch)
+        )
         self.end += len(records)
 
     def reopen(self) -> None:
         """Continue the log after another broker has written to it."""
         state = MetadataReader(self.files, DIRECTORY, crc32c).read()
-        self.end = state.end_offset
+        self.end, self.epoch = state.end_offset, state.epoch
         names = self.files.listdir(DIRECTORY)
         self.base = max(int(name[:20]) for name in names if name.endswith(".log"))
 
     def lead(self, epoch: int) -> None:
         """Append the first batch of a new controller: a control record."""
+        self.epoch = epoch
         voter = LeaderChangeMessageVoter(voter_id=NODE)
         change = LeaderChangeMessage(leader_id=NODE, voters=[voter], granting_voters=[voter])
         self.write(
@@ -109,8 +113,9 @@ class KafkaLog:
         """Start a new segment."""
         self.base = self.end
 
-    def snapshot(self, *records: Message, epoch: int = 1) -> str:
+    def snapshot(self, *records: Message, epoch: int | None = None) -> str:
         """Write a snapshot of everything up to the end; return its path."""
+        epoch = self.epoch if epoch is None else epoch
         path = snapshot_path(DIRECTORY, SnapshotId(self.end, epoch))
         write_snapshot(
             self.files,

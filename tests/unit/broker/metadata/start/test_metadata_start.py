@@ -184,7 +184,8 @@ async def test_producer_ids_continue(log: KafkaLog) -> None:
     async with Broker(log.files) as broker:
         assert await broker.node.producer_ids.next() == 5000
     log.reopen()
-    log.append(ProducerIdsRecord(broker_id=NODE, next_producer_id=9000), epoch=3)
+    log.lead(3)
+    log.append(ProducerIdsRecord(broker_id=NODE, next_producer_id=9000))
     async with Broker(log.files) as broker:
         assert await broker.node.producer_ids.next() == 9000
 
@@ -268,7 +269,7 @@ async def test_what_kafka_changed_meanwhile_counts(log: KafkaLog) -> None:
         here = broker.node.topics.get("here").topic_id
     log.reopen()
     log.lead(3)
-    log.append(RemoveTopicRecord(topic_id=OTHER), config("retention.ms", "6000"), epoch=3)
+    log.append(RemoveTopicRecord(topic_id=OTHER), config("retention.ms", "6000"))
     async with Broker(log.files) as broker:
         assert {one.name for one in broker.node.topics} == {"orders", "here"}
         assert broker.node.topics.get("orders").configs == {"retention.ms": "6000"}
@@ -313,7 +314,7 @@ def damage(log: KafkaLog, how: str) -> None:
         case "flipped bit in the snapshot":
             log.files.write_atomic(path, snapshot[:-20] + b"?" + snapshot[-19:])
         case "contradiction in the snapshot":
-            log.snapshot(LEVEL, topic(), topic(), epoch=2)
+            log.snapshot(LEVEL, topic(), topic(), epoch=log.epoch + 1)
         case "flipped bit in the log":
             log.files.remove(path)
             data = log.files.read_bytes(log.path)
@@ -337,7 +338,7 @@ def damage(log: KafkaLog, how: str) -> None:
     [
         ("torn snapshot", r"\.checkpoint is corrupt at byte"),
         ("flipped bit in the snapshot", r"\.checkpoint is corrupt at byte"),
-        ("contradiction in the snapshot", r"snapshot \S+2\.checkpoint, .*exists already"),
+        ("contradiction in the snapshot", r"snapshot \S+[24]\.checkpoint, .*exists already"),
         ("flipped bit in the log", r"\.log is damaged at byte \d+ .* offset [17] on are at stake"),
         ("missing segment", r"offsets \d+-\d+ are missing"),
         ("unknown type", r"unknown type 50, written by a newer Kafka .* at offset \d+"),
