@@ -1,9 +1,10 @@
-"""`aiokq doctor`: check this installation and the connection to a cluster, one line per check."""
+"""`aiokq doctor`: check installation, cluster and log directories, one line per check."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,7 @@ from aiokq.cli.output import Output
 from aiokq.cli.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aiokq.cli.installation_checks import Check
     from aiokq.cluster.settings import ClusterSettings
@@ -28,11 +29,35 @@ def doctor(
     as_json: AsJson = False,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
+    broker_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-config",
+            metavar="FILE",
+            help="Also check the log directories that this properties file of a node names, such "
+            "as Kafka's server.properties.",
+            exists=True,
+            dir_okay=False,
+            rich_help_panel="Node",
+            show_default=False,
+        ),
+    ] = None,
+    data_dirs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Also check this log directory of a node; repeatable. The first one has the "
+            "metadata log.",
+            rich_help_panel="Node",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Check this installation and, with bootstrap servers, the connection to a cluster.
+    """Check this installation and, if named, a cluster and the log directories of a node.
 
     Each check prints a line with ok, warn (it works, with a drawback) or fail (exit code 1), and
-    what to do.
+    what to do. Log directories are only read; a broker may be running.
     """
     from aiokq.cli.installation_checks import Status, installation
 
@@ -48,6 +73,9 @@ def doctor(
 
     for check in installation():
         report(check)
+    if broker_config is not None or data_dirs:
+        for check in _directories(broker_config, data_dirs or []):
+            report(check)
     if bootstrap_servers is not None or config is not None or _in_environment():
         from aiokq.cli.settings import client_settings
         from aiokq.cluster.settings import ClusterSettings
@@ -75,6 +103,15 @@ async def _cluster(
             report(check)
     finally:
         reach.close()
+
+
+def _directories(config: Path | None, data_dirs: list[str]) -> Iterator[Check]:
+    from aiokq.cli.directory_checks import directory_checks
+    from aiokq.cli.node_settings import NodeOptions, node_of
+    from aiokq.core.files import OsFiles
+
+    node = node_of(NodeOptions(config=config, data_dirs=tuple(data_dirs)), of_kafka=True)
+    return directory_checks(OsFiles(), node.directories, node.metadata_directory)
 
 
 def _in_environment() -> bool:
