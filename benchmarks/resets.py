@@ -1,7 +1,8 @@
 """`python -m benchmarks.resets`: time and memory of many resets of an embedded cluster.
 
-Before each reset five topics are created; only `reset()` is timed, also as CPU time of the process,
-which other processes do not change. The cluster has no directory, as in the tests of an application.
+Before each reset five topics are created. Only `reset()` is timed, also as CPU time of the process,
+which does not depend on the load of the machine. The cluster has no directory, as in the tests of
+an application.
 """
 
 from __future__ import annotations

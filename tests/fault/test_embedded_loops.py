@@ -417,3 +417,35 @@ def test_what_the_error_says_works(tmp_path: Path):
     )
     assert "2 passed" in done.stdout, done.stdout
     assert list((tmp_path / "tmp").glob("aiokq-*")) == []
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1200)
+def test_ten_thousand_resets_keep_memory_level() -> None:
+    """A test suite resets its cluster after each test; the metadata log is cut off by snapshots.
+
+    `python -m benchmarks.resets` measures the time of a reset, too.
+    """
+
+    async def main() -> tuple[list[int], int, int]:
+        memory = []
+        async with EmbeddedCluster() as kafka:
+            for number in range(1, 10_001):
+                for topic in range(5):
+                    await kafka.create_topic(f"t{topic}")
+                await kafka.reset()
+                if number in (1_000, 10_000):
+                    memory.append(resident_bytes())
+            log = kafka.node.storage.metadata
+            return memory, log.start_offset, log.end_offset
+
+    (early, late), start_offset, end_offset = asyncio.run(main())
+    assert late - early < 4_000_000
+    assert end_offset == 150_010
+    assert end_offset - start_offset < 60_000
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -37,3 +37,19 @@ def test_all_journeys_are_there() -> None:
 def test_a_hop_of_the_journey_exists(name: str, file: str) -> None:
     """A renamed function must be renamed in the document, too."""
     assert name in defined(ROOT / file)
+
+
+@pytest.mark.parametrize("item", [11, 25, 26, 30, 34])
+def test_an_invariant_of_the_metadata_names_its_test(item: int) -> None:
+    """The facts of these items moved into Kafka's records; each keeps its test."""
+    named = f"*Non-obvious* {item})"
+    tests = [
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if named in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and named in (ast.get_docstring(node) or "")
+    ]
+    assert tests, f"no test has {named} in its docstring"

@@ -294,6 +294,26 @@ async def test_a_copy_that_was_interrupted_is_not_served_as_if_it_were_all(end: 
     assert served > 3
 
 
+async def test_markers_that_declare_data_complete_are_copied_last():
+    """A copy that was interrupted has no topics to create empty (*Non-obvious* 34)."""
+    files = MemoryFiles()
+    async with Broker(files) as broker:
+        await filled(broker)
+        await take_snapshot(broker.node, "/copy")
+    opened: list[str] = []
+    files.fail("open", errno.EIO, matches=lambda path: opened.append(path), times=None)
+    restore_snapshot(files, "/copy", "/data2")
+    copied = [path.removeprefix("/data2/") for path in opened if path.startswith("/data2/")]
+    copied = [path for path in copied if path != file_names.LOCK]
+    log = f"{file_names.CLUSTER_METADATA}/"
+    partitions = [at for at, path in enumerate(copied) if "/" in path and log not in path]
+    metadata = [at for at, path in enumerate(copied) if log in path]
+    assert len(partitions) > 5
+    assert max(partitions) < min(metadata)
+    assert copied[-1] == file_names.CLEAN_SHUTDOWN
+    assert max(metadata) < len(copied) - 1
+
+
 async def test_what_is_no_snapshot_is_refused_before_anything_is_made():
     """A wrong path must not start an empty cluster."""
     files = MemoryFiles()

@@ -341,8 +341,8 @@ async def test_the_metadata_log_may_be_in_a_directory_of_its_own():
         await broker.node.close()
 
 
-async def test_a_directory_that_is_not_there_at_the_start_leaves_its_partitions_offline():
-    """If they were recreated in another directory, their records would be lost."""
+async def test_a_missing_partition_may_be_in_an_offline_log_directory():
+    """Created again in another directory, it would lose its records (*Non-obvious* 25)."""
     async with two() as broker:
         await broker.create("t", 2)
         await broker.produce("t", batch(3), partition=1)

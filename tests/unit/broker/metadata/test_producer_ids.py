@@ -21,7 +21,9 @@ def opened(files: MemoryFiles) -> ProducerIds:
 
 
 async def test_an_id_is_never_issued_twice() -> None:
-    """The broker would reject the records of two producers with one id as out of sequence."""
+    """The broker would reject the records of two producers with one id as out of
+    sequence (*Non-obvious* 11).
+    """
     files = memory()
     seen: list[int] = []
     for stop in (files.crash, files.power_cut, files.crash):

@@ -144,7 +144,10 @@ async def test_after_a_clean_stop_epochs_do_not_change(log: KafkaLog) -> None:
 
 
 async def test_after_a_kill_each_partition_has_a_new_epoch(log: KafkaLog) -> None:
-    """Kafka's controller elects the leader anew after an unclean shutdown, too."""
+    """Kafka's controller elects the leader anew after an unclean shutdown, too.
+
+    A power cut may have lost records and their epochs (*Non-obvious* 26).
+    """
     log.files.remove(MARKER)
     for start in range(1, 4):
         broker = Broker(log.files)

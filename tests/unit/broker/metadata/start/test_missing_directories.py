@@ -56,7 +56,7 @@ async def test_partitions_of_one_that_was_left_out_are_offline_and_come_back(cap
 
 
 async def test_an_empty_directory_at_its_path_is_not_taken_for_it():
-    """The disk is not mounted, and the path is an empty mount point."""
+    """The disk is not mounted, and the path is an empty mount point (*Non-obvious* 30)."""
     files = await filled()
     files.rename(B, "/unmounted")
     async with on(files, A, B) as broker:
