@@ -37,6 +37,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.build_independent,
     pytest.mark.full,
+    pytest.mark.timeout(400),  # four starts of Apache Kafka, three formats and an adoption
     pytest.mark.skipif(why_absent() is not None, reason=str(why_absent())),
 ]
 
