@@ -80,18 +80,23 @@ ACCESS: Final[Mapping[str, Any]] = {
 }
 """Settings of Apache Kafka alone, without which it keeps no ACLs."""
 
-MADE: Final = {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
+MADE: Final = {
+    "metadata.version": 25,
+    "group.version": 1,
+    "transaction.version": 2,
+    "eligible.leader.replicas.version": 1,
+}
 """The features of a directory that aiokq made."""
 
 LEVELS: Final[Mapping[tuple[str, int], Mapping[str, int]]] = {
     ("aiokq", 1): {"metadata.version": 27, "eligible.leader.replicas.version": 0},
     ("kafka", 1): {
-        "transaction.version": 2,
+        "transaction.version": 1,
         "eligible.leader.replicas.version": 1,
         "group.version": 0,
     },
     ("aiokq", 2): {"group.version": 1, "metadata.version": 26},
-    ("kafka", 2): {"metadata.version": 29, "transaction.version": 1},
+    ("kafka", 2): {"metadata.version": 29, "transaction.version": 2},
     ("aiokq", 3): {"metadata.version": 28, "group.version": 0},
     ("kafka", 3): {"share.version": 1, "group.version": 1, "transaction.version": 0},
 }
