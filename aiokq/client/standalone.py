@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from aiokq.client.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiokq.client.process_arguments import ProcessArguments
     from aiokq.client.process.handler_calls import Handler
     from aiokq.client.process.options import ProcessReport
 
@@ -20,17 +21,17 @@ async def process(
     topics: Sequence[str] | str,
     handler: Handler,
     /,
-    **options: Any,
+    **arguments: Unpack[ProcessArguments],
 ) -> ProcessReport:
     """Connect to a cluster, and handle each record of topics; see `Cluster.process`.
 
     Args:
         bootstrap_servers: "host:port" addresses, in a comma-separated string or in a list.
-        options: the keyword arguments of `Cluster.process`.
+        arguments: the keyword arguments of `Cluster.process`.
 
     Raises:
         BootstrapFailed: no bootstrap server answered.
         others: see `Cluster.process`.
     """
     async with Cluster(bootstrap_servers) as cluster:
-        return await cluster.process(topics, handler, **options)
+        return await cluster.process(topics, handler, **arguments)

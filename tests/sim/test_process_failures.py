@@ -296,6 +296,36 @@ def test_a_handler_that_outlives_the_transaction_gets_a_clear_error(concurrency:
     simulate(body)
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("blocked", [8.5, 11.0], ids=["in time", "too late"])
+def test_a_handler_that_blocks_the_loop_gets_the_same_error(
+    concurrency: int, blocked: float
+) -> None:
+    """Nothing can cancel it: the refused commit would be the first sign of it."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+
+        def handler(record: Any) -> Outgoing:
+            if record.value == b"3":
+                asyncio.get_running_loop()._now += blocked  # type: ignore[attr-defined]
+            return copy(record)
+
+        await world.produce("in", range(5), 1)
+        program = world.program(
+            handler,
+            concurrency=concurrency,
+            max_records=3,
+            consumer={"session_timeout_ms": 60_000},
+        )
+        with pytest.raises(RequestTimeout, match="80% of transaction_timeout_ms=10000: raise it"):
+            await program.task
+        assert await world.copies() == [0, 1, 2]
+        assert await world.committed("in", 1) == [3]
+
+    simulate(body)
+
+
 def test_results_for_a_topic_that_does_not_exist_get_a_clear_error() -> None:
     """The handlers are not to blame."""
 

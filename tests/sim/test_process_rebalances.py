@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from aiokq.admin.client import Admin
 from aiokq.core.errors import ProducerFenced
+from aiokq.producer.delivery_engine import DeliveryEngine
 from aiokq.producer.producer import Producer
 from tests.sim.group_world import PROTOCOLS, until
 from tests.sim.process_world import ProcessWorld, copy, settled, simulate
@@ -100,6 +102,53 @@ def test_nothing_of_a_lost_partition_is_committed(
         await second.end()
         assert await world.copies() == list(range(20))
         assert await world.committed("in", 2) == [10, 10]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize(("protocol", "consumer"), GROUPS, ids=IDS)
+def test_a_commit_that_waits_when_partitions_are_lost_is_not_carried_out(
+    protocol: str, consumer: dict[str, Any], guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets were accepted and results are still on their way: on_lost comes first."""
+    delivered = asyncio.Event()
+    settle, flush = DeliveryEngine.settle, Producer.flush
+
+    async def settle_late(engine: DeliveryEngine) -> None:
+        await delivered.wait()
+        await settle(engine)
+
+    async def flush_late(producer: Producer) -> None:
+        await delivered.wait()
+        await flush(producer)
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(10), 1)
+        monkeypatch.setattr(DeliveryEngine, "settle", settle_late)
+        monkeypatch.setattr(Producer, "flush", flush_late)
+        calls: Counter[bytes] = Counter()
+
+        def handler(record: Any) -> Any:
+            calls[record.value] += 1
+            return copy(record)
+
+        program = world.program(handler, protocol=protocol, consumer=consumer, guarantee=guarantee)
+        await until(lambda: len(calls) == 10)
+        await asyncio.sleep(1)
+        async with Admin(SERVERS, _environment=world.world.environment("10.0.0.8")) as admin:
+            await admin.remove_members("g", None)
+        await asyncio.sleep(3)
+        delivered.set()
+        await asyncio.sleep(20)
+        assert set(calls.values()) == {2}, "what was handled before the loss was committed"
+        report = await program.end()
+        assert report.aborts == 1
+        assert report.records == 10
+        copies = await world.copies()
+        assert copies == list(range(10)) or guarantee == "at_least_once"
+        assert await world.committed("in", 1) == [10]
 
     simulate(body)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
+from aiokq.cluster.targets import CoordinatorKind
 from aiokq.core.errors import (
     BrokerError,
     Closed,
@@ -17,9 +18,11 @@ from aiokq.core.errors import (
     TransactionAborted,
 )
 from aiokq.producer.transactions.phases import MOVES, Phase
-from aiokq.producer.transactions.transaction import TransactionOutcome
+from aiokq.producer.transactions.transaction import TransactionOutcome, forbid_commit
 from aiokq.producer.transactions.transactions import Transactions
+from tests.sim.group_world import until
 from tests.sim.transaction_world import (
+    ID,
     Close,
     Delay,
     Silence,
@@ -411,5 +414,59 @@ def test_a_bug_while_records_are_delivered_does_not_commit() -> None:
         assert await txn.outcome() is TransactionOutcome.UNKNOWN
         assert not kafka.seen(wire.EndTxnRequest)
         await p.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("waits_for", ["delivery", "coordinator"])
+def test_a_commit_that_is_forbidden_before_it_is_sent_is_an_abort(waits_for: str) -> None:
+    """process() forbids it when partitions are lost: their next owner may be at work already."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            async with p.transaction() as txn:
+                await p.send("orders", b"a")
+            txn = await p.begin_transaction()
+            if waits_for == "delivery":
+                kafka.faults.append(times(1, 19))
+            else:
+                p._engine.coordinator_failed(CoordinatorKind.TRANSACTION, ID)
+                missing = wire.find_coordinator.Coordinator(key=ID, error_code=15)
+                kafka.script(
+                    wire.FindCoordinatorRequest,
+                    *[wire.FindCoordinatorResponse(coordinators=[missing])] * 3,
+                )
+            p.send_nowait("orders", b"b")
+            committing = asyncio.create_task(p.commit_transaction())
+            await asyncio.sleep(0.05)
+            forbid_commit(txn, KafkaError("partitions were lost"))
+            with pytest.raises(TransactionAborted, match="partitions were lost"):
+                await committing
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            async with p.transaction():
+                await p.send("orders", b"c")
+        assert kafka.committed("orders") == [b"a", b"c"]
+        ends = [seen.request.committed for seen in kafka.seen(wire.EndTxnRequest)]
+        assert ends == [True, False, True]
+
+    simulate(body)
+
+
+def test_a_commit_that_was_sent_is_not_forbidden_any_more() -> None:
+    """Its answer is lost, and it is carried out: only a repetition can tell."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            txn = await p.begin_transaction()
+            await p.send("orders", b"a")
+            kafka.lost(wire.EndTxnRequest)
+            committing = asyncio.create_task(p.commit_transaction())
+            await until(lambda: kafka.seen(wire.EndTxnRequest))
+            forbid_commit(txn, KafkaError("partitions were lost"))
+            await committing
+            assert await txn.outcome() is TransactionOutcome.COMMITTED
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"a", b"b"]
 
     simulate(body)

@@ -5,6 +5,7 @@ each result the type that is stated. Nothing runs it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import assert_type
 
 import aiokq
@@ -33,6 +34,41 @@ async def produces(cluster: aiokq.Cluster) -> None:
         assert_type(await producer.partitions_for("orders"), set[int])
         await producer.flush()
         assert_type(await producer.close(timeout=1.0), aiokq.CloseReport)
+
+
+async def processes(cluster: aiokq.Cluster) -> None:
+    async def totals(record: aiokq.Record) -> aiokq.Outgoing:
+        return aiokq.Outgoing("totals", record.value, key=record.key, timestamp_ms=1)
+
+    def several(record: aiokq.Record) -> list[aiokq.Outgoing] | None:
+        return [aiokq.Outgoing("a", b"1", headers=[("h", b"v")], partition=0)]
+
+    async def each(batch: aiokq.RecordBatch[aiokq.Record]) -> AsyncIterator[aiokq.Outgoing]:
+        for record in batch:
+            yield aiokq.Outgoing("totals", record.value)
+
+    report = await cluster.process(
+        ["orders"],
+        totals,
+        group_id="billing",
+        guarantee="exactly_once",
+        concurrency=16,
+        order_by="partition",
+    )
+    assert_type(report, aiokq.ProcessReport)
+    await cluster.process("orders", each, group_id="g", batch=True)
+    assert_type(
+        await aiokq.process("127.0.0.1:9092", ["orders"], several, group_id="g", retries=3),
+        aiokq.ProcessReport,
+    )
+    await aiokq.process("127.0.0.1:9092", ["orders"], totals)  # type: ignore[call-arg]
+    await aiokq.process(
+        "127.0.0.1:9092",
+        ["orders"],
+        totals,
+        group_id="g",
+        retry=3,  # type: ignore[call-arg]
+    )
 
 
 async def consumes(cluster: aiokq.Cluster) -> None:

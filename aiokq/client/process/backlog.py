@@ -162,6 +162,12 @@ class Backlog:
         tp = TopicPartition(item.topic, item.partition)
         self.queues.setdefault(tp, deque()).appendleft(item)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.queues.clear()
+        self.suspects.clear()
+        self.taken.clear()
+
     def count(self) -> int:
         """Return the number of items."""
         return sum(map(len, self.queues.values()))

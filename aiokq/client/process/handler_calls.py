@@ -11,12 +11,31 @@ from aiokq.client.process.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from aiokq.client.process.backlog import Item
+    from aiokq.consumer.batch import RecordBatch
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Handler", "HandlerFailed", "HandlerResult", "call", "call_now", "dead_letters"]
+__all__ = [
+    "BatchHandler",
+    "Handler",
+    "HandlerFailed",
+    "HandlerResult",
+    "ItemHandler",
+    "RecordHandler",
+    "call",
+    "call_now",
+    "dead_letters",
+]
 
 HandlerResult: TypeAlias = Outgoing | Iterable[Outgoing] | AsyncIterable[Outgoing] | None
-Handler: TypeAlias = Callable[[Any], HandlerResult | Awaitable[HandlerResult]]
+RecordHandler: TypeAlias = "Callable[[Record], HandlerResult | Awaitable[HandlerResult]]"
+BatchHandler: TypeAlias = (
+    "Callable[[RecordBatch[Record]], HandlerResult | Awaitable[HandlerResult]]"
+)
+Handler: TypeAlias = "RecordHandler | BatchHandler"
+"""What users pass: it takes batches with ``batch=True``, else records."""
+
+ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResult]]"
+"""The same handler, as it is called."""
 
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"
@@ -32,7 +51,7 @@ class HandlerFailed(Exception):
         self.cause = cause
 
 
-def call_now(handler: Handler, item: Item) -> list[Outgoing] | Awaitable[list[Outgoing]]:
+def call_now(handler: ItemHandler, item: Item) -> list[Outgoing] | Awaitable[list[Outgoing]]:
     """Return the results of an item; an awaitable if the handler is one.
 
     Raises:
@@ -52,7 +71,7 @@ def call_now(handler: Handler, item: Item) -> list[Outgoing] | Awaitable[list[Ou
     return _collected(item, result)
 
 
-async def call(handler: Handler, item: Item) -> list[Outgoing]:
+async def call(handler: ItemHandler, item: Item) -> list[Outgoing]:
     """Return the results of an item.
 
     Raises:

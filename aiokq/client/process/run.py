@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiokq.client.process.processor import Processor
 from aiokq.core.errors import ConfigError
@@ -14,7 +14,7 @@ from aiokq.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from aiokq.client.process.handler_calls import Handler
+    from aiokq.client.process.handler_calls import Handler, ItemHandler
     from aiokq.client.process.options import ProcessOptions, ProcessReport
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.consumer import Consumer
@@ -102,14 +102,11 @@ async def run(
             processor = Processor(
                 consumer,
                 producer,
-                handler,
+                cast("ItemHandler", handler),
                 options,
                 stopping,
-                engine.environment.random,
                 group_id,
-                engine.environment.clock.timestamp_ms,
-                engine.counters,
-                engine.store.announce,
+                engine,
             )
             made.append(processor)
             return await processor.run()

@@ -7,7 +7,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from aiokq.core.errors import TransactionAborted
+from aiokq.core.errors import KafkaError, TransactionAborted
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=tuple[str, int])
 
-__all__ = ["OffsetSource", "Transaction", "TransactionOutcome"]
+__all__ = ["OffsetSource", "Transaction", "TransactionOutcome", "forbid_commit"]
 
 
 class TransactionOutcome(Enum):
@@ -133,3 +133,11 @@ class Transaction:
             WrongLoop: another event loop than the producer's, or a forked process.
         """
         return await self._transactions.outcome(self)
+
+
+def forbid_commit(transaction: Transaction, cause: KafkaError) -> None:
+    """Let a transaction only be aborted from now on, also if its commit was called.
+
+    A commit that the coordinator may have carried out already goes on.
+    """
+    transaction._transactions.forbid_commit(transaction, cause)

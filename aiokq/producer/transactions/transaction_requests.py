@@ -231,6 +231,7 @@ class TransactionRequests:
         bumps: bool,
         timeout: float,
         on_lost: Callable[[], None] | None = None,
+        attempting: Callable[[], None] | None = None,
     ) -> tuple[int, int] | None:
         """Commit or abort; return the producer id and epoch of the next transaction.
 
@@ -238,9 +239,12 @@ class TransactionRequests:
             bumps: whether the end of the transaction bumps the epoch; if not, None is returned.
             timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
+            attempting: called before each attempt; what it raises is raised.
         """
 
         def make(version: int) -> EndTxnRequest:
+            if attempting is not None:
+                attempting()
             return EndTxnRequest(
                 transactional_id=self._id,
                 producer_id=producer.producer_id,

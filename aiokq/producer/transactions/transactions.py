@@ -259,6 +259,11 @@ class Transactions:
         except KafkaError as error:
             raise copy_error(error) from error.__cause__
 
+    def forbid_commit(self, transaction: Transaction, cause: KafkaError) -> None:
+        """See `transaction.forbid_commit`."""
+        if transaction is self.current:
+            self._fail(cause)
+
     async def outcome(self, transaction: Transaction) -> TransactionOutcome:
         """See `Transaction.outcome`."""
         self._engine.check_loop()
@@ -572,6 +577,9 @@ class Transactions:
         try:
             await self._request_end(committed=True, timeout=self._settings.max_block)
         except KafkaError as error:
+            if self._cause is not None and not self._commit_lost:  # `forbid_commit`
+                self._move(Phase.ABORTING)
+                return await self._abort()
             kind = kind_of("EndTxn", error)
             if kind is ErrorKind.ABORT:
                 self._cause = error
@@ -642,6 +650,7 @@ class Transactions:
                 bumps=bumps,
                 timeout=timeout,
                 on_lost=self._end_lost,
+                attempting=self._check_attempt,
             )
             self._ended_by = self._version
             if after is not None:
@@ -650,6 +659,15 @@ class Transactions:
                 self._bump = True
         elif self._addition_lost:
             await self._bump_epoch(timeout)
+
+    def _check_attempt(self) -> None:
+        """Check that EndTxn may be sent now.
+
+        Raises:
+            TransactionAborted: the commit was forbidden before the coordinator could know of it.
+        """
+        if self.phase is Phase.COMMITTING and self._cause is not None and not self._commit_lost:
+            raise refusals.aborted(self._cause)
 
     def _end_lost(self) -> None:
         """Note that EndTxn may have been carried out although that was not answered."""

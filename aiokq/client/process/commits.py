@@ -1,0 +1,314 @@
+"""Commits: what a call of `process()` has handled and not committed yet, and how that ends.
+
+With `exactly_once` it owns the open transaction. The processor decides when to commit.
+
+Source: KIP-447, Kafka Streams `TaskExecutor.java`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aiokq.cluster.events import ProcessAborted
+from aiokq.connection.backoff import Backoff
+from aiokq.core.errors import (
+    BufferFull,
+    CommitFailed,
+    DeliveryFailed,
+    KafkaError,
+    RequestTimeout,
+    TransactionAborted,
+)
+from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from aiokq.producer.transactions.transaction import TransactionOutcome, forbid_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from aiokq.client.process.backlog import Backlog
+    from aiokq.client.process.options import ProcessOptions
+    from aiokq.client.process.results import Results
+    from aiokq.cluster.engine import ClusterEngine
+    from aiokq.consumer.consumer import Consumer
+    from aiokq.core.types import GroupMetadata
+    from aiokq.producer.producer import Producer
+    from aiokq.producer.transactions.transaction import Transaction
+
+__all__ = ["ABORTS", "Commits"]
+
+logger = logging.getLogger("aiokq.client")
+
+ABORTS: Final = (TransactionAborted, CommitFailed, DeliveryFailed, BufferFull)
+"""Errors after which records are read again."""
+
+
+class Commits:
+    """The transactions of one call, one after the other; with `at_least_once` commits of offsets.
+
+    Attributes:
+        opened_at: when the first record since the last commit was given to a handler.
+        taken, handled: records since the last commit: given to handlers; with accepted results.
+        records, outputs, commits, aborts: see `ProcessReport`.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        producer: Producer,
+        backlog: Backlog,
+        results: Results,
+        options: ProcessOptions,
+        engine: ClusterEngine,
+        group_id: str,
+        is_hurried: Callable[[], bool],
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._backlog = backlog
+        self._results = results
+        self._transactional = options.guarantee == "exactly_once"
+        self._engine = engine
+        self._group_id = group_id
+        self._is_hurried = is_hurried
+        self._transaction: Transaction | None = None
+        self._ending = False
+        """Whether a commit was begun whose outcome is not known."""
+        self._unaborted = False
+        """Whether an abort by the producer itself was not answered."""
+        self._doomed: str | None = None
+        """Why what was handled has to be aborted."""
+        self._committing: dict[TopicPartition, int] = {}
+        """The offsets of the commit that was begun, but those of lost partitions."""
+        self._offsets: dict[TopicPartition, int] = {}
+        """What was committed last."""
+        self._pauses = Backoff(
+            options.retry_backoff_ms / 1000,
+            options.retry_backoff_max_ms / 1000,
+            engine.environment.random,
+        )
+        """The pauses after aborts that follow each other."""
+        self._now = asyncio.get_running_loop().time
+        self.opened_at = 0.0
+        self.taken = self.handled = 0
+        self.records = self.outputs = self.commits = self.aborts = 0
+
+    @property
+    def presses(self) -> bool:
+        """Whether something is to be ended before more is handled."""
+        return self._ending or self._doomed is not None
+
+    # -- partitions that another member may own
+
+    def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
+        """Forget partitions; return whether what was handled has to be aborted.
+
+        From now on nothing is committed that has their records or offsets, unless the commit is
+        already on its way to the broker.
+        """
+        amid = partitions & (self._backlog.taken.keys() | self._committing.keys())
+        self._backlog.give_up(partitions)
+        for tp in partitions:
+            self._offsets.pop(tp, None)
+            self._committing.pop(tp, None)
+        if amid:
+            self._doom_lost(amid)
+        return bool(amid)
+
+    def doom(self, reason: str) -> None:
+        """Let what was handled only be aborted."""
+        self._doomed = reason
+        if self._transaction is not None:
+            forbid_commit(self._transaction, KafkaError(reason))
+
+    def check(self) -> None:
+        """Check that what was handled may be committed.
+
+        Raises:
+            TransactionAborted: it has to be aborted.
+        """
+        if self._doomed is not None:
+            raise TransactionAborted(self._doomed)
+
+    def _doom_lost(self, partitions: AbstractSet[TopicPartition]) -> None:
+        names = ", ".join(map(str, sorted(partitions)))
+        self.doom(f"partitions with unfinished records were lost: {names}")
+
+    # -- a transaction
+
+    async def begin(self) -> None:
+        """Begin a transaction, unless one is open."""
+        if not self.taken:
+            self.opened_at = self._now()
+        if self._transactional and self._transaction is None:
+            self._transaction = await self._producer.begin_transaction()
+
+    def moved(self) -> bool:
+        """Whether positions passed the ends of transactions behind the last record."""
+        try:
+            return not self._offsets.keys().isdisjoint(self._committable()[0])
+        except CommitFailed:  # the consumer is outside its group
+            return False
+
+    async def commit(self) -> None:
+        """Commit the records that were handled, and their results.
+
+        Raises:
+            TransactionAborted, CommitFailed, DeliveryFailed: nothing was committed.
+            KafkaError: the outcome is unknown, or the producer cannot go on.
+        """
+        self.check()
+        offsets, member = self._committable()
+        self._committing = {tp: offset.offset for tp, offset in offsets.items()}
+        await self.begin()
+        if self._transaction is None:
+            await self._producer.flush()
+            for _, error in self._results.failures():
+                raise TransactionAborted("results were not delivered") from error
+            self.check()
+            if offsets:
+                await self._consumer.commit(offsets)
+        else:
+            await self._transaction.send_offsets(offsets, member)
+            self.check()
+            self._ending = True
+            try:
+                await self._producer.commit_transaction()
+            except RequestTimeout as error:
+                # It could not be committed, and its abort was not answered.
+                self._ending, self._unaborted = False, True
+                raise TransactionAborted("the transaction could not be committed") from error
+        self._committed()
+
+    async def learn_outcome(self) -> None:
+        """Learn how a commit ended that a rebalance did not wait for, if there is one.
+
+        Raises:
+            TransactionAborted: it was aborted.
+            CommitOutcomeUnknown: nobody knows.
+        """
+        if not self._ending:
+            return
+        assert self._transaction is not None
+        outcome = await self._transaction.outcome()
+        if outcome is TransactionOutcome.UNKNOWN:
+            await self._producer.commit_transaction()
+        elif outcome is TransactionOutcome.ABORTED:
+            raise TransactionAborted("the transaction was aborted")
+        self._committed()
+
+    async def abort(self, error: KafkaError, aborted: Callable[[], None]) -> float:
+        """Abort, and read the records that were not committed again.
+
+        Returns:
+            Seconds to wait before that.
+
+        Args:
+            aborted: called before the results are forgotten, when the fate of each is known.
+
+        Raises:
+            KafkaError: see `_end_transaction`.
+        """
+        logger.warning(
+            "records are processed again: records=%d error=%s", self.taken, type(error).__name__
+        )
+        await self._end_transaction(repeat=True)
+        aborted()
+        self.aborts += 1
+        self._engine.counters.process_aborts += 1
+        now_ms = self._engine.environment.clock.timestamp_ms()
+        self._engine.store.announce(
+            ProcessAborted(self._group_id, self.taken, type(error).__name__, now_ms)
+        )
+        self._forget()
+        owned = self._consumer.assignment()
+        for tp, first in self._backlog.rewind().items():
+            if tp in owned:
+                self._consumer.seek(tp, first)  # this is the committed offset
+        return self._pauses.next()
+
+    async def give_up(self) -> None:
+        """Abort the open transaction, because the call ends with an error; commit nothing."""
+        try:
+            if not self._ending:
+                await self._end_transaction(repeat=False)
+        except KafkaError as error:
+            logger.debug("abort: %s", error)
+        finally:
+            self._backlog.clear()
+            self._forget()
+
+    def _committable(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """Return the offsets behind the records that were handled, and the member.
+
+        Raises:
+            CommitFailed: the consumer is outside its group.
+            TransactionAborted: records of other members' partitions were handled.
+        """
+        handed, member = self._consumer.offsets_for_transaction()
+        owned = self._consumer.assignment()
+        taken = self._backlog.taken
+        gone = taken.keys() - owned
+        if gone:
+            self._doom_lost(gone)
+            self.check()
+        offsets = {
+            tp: offset
+            for tp, offset in handed.items()
+            if tp in owned and offset.offset != self._offsets.get(tp)
+        }
+        for tp, first in self._backlog.heads().items():
+            if tp in offsets:
+                if taken.get(tp, first) < first:
+                    offsets[tp] = OffsetAndMetadata(first, leader_epoch=offsets[tp].leader_epoch)
+                else:
+                    del offsets[tp]  # nothing of it was handled
+        return offsets, member
+
+    def _committed(self) -> None:
+        counters = self._engine.counters
+        self.commits += 1
+        counters.process_commits += 1
+        self.records += self.handled
+        counters.process_records += self.handled
+        self.outputs += self._results.count
+        self._offsets.update(self._committing)
+        self._backlog.taken.clear()
+        self._pauses.reset()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._transaction = None
+        self._ending = False
+        self._doomed = None
+        self._committing = {}
+        self.taken = self.handled = 0
+        self._results.forget()
+
+    async def _end_transaction(self, *, repeat: bool) -> None:
+        """Abort the transaction if it is open.
+
+        Args:
+            repeat: whether to repeat it until it is answered, unless somebody waits for the end.
+
+        Raises:
+            ProducerFenced: another producer with the transactional id was started.
+            KafkaError: the transaction cannot be aborted.
+        """
+        transaction = self._transaction
+        if transaction is None:
+            return
+        if transaction.outcome_now is not None and not self._unaborted:
+            return
+        while True:
+            try:
+                await self._producer.abort_transaction()
+            except RequestTimeout as error:
+                if not repeat or self._is_hurried():
+                    raise
+                logger.warning("abort was not answered and is repeated: error=%s", error)
+            else:
+                self._unaborted = False
+                return

@@ -1,0 +1,91 @@
+"""Reader: reads the records of the consumer into the backlog; it decides nothing about them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokq.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiokq.client.process.backlog import Backlog
+    from aiokq.client.process.options import ProcessOptions
+    from aiokq.consumer.consumer import Consumer
+
+__all__ = ["Reader"]
+
+FIRST_CHUNK: Final = 256
+"""Records that are read at a time at first; the number follows the speed of the handler."""
+
+
+class Reader:
+    """Reads records, or batches with ``batch=True``."""
+
+    def __init__(self, consumer: Consumer, backlog: Backlog, options: ProcessOptions) -> None:
+        self._consumer = consumer
+        self._backlog = backlog
+        self._options = options
+        self._chunk = min(FIRST_CHUNK, options.max_records)
+        self._paused: frozenset[TopicPartition] = frozenset()
+        self._reading: asyncio.Timeout | None = None
+
+    async def read(self, timeout: float) -> bool:
+        """Add the next records to the backlog, waiting at most `timeout` seconds for them.
+
+        Returns:
+            Whether there were any.
+        """
+        if self._backlog.suspects or self._paused:
+            self._pause_blocked()
+        if self._options.batch:
+            return await self._read_batches(timeout)
+        most = max(self._chunk - self._backlog.count(), 1)
+        found: Mapping[TopicPartition, list[Any]] = {}
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                found = await self._consumer.getmany(timeout=timeout, max_records=most)
+        except TimeoutError:  # `wake`
+            pass
+        finally:
+            self._reading = None
+        for tp, records in found.items():
+            self._backlog.extend(tp, records)
+        return bool(found)
+
+    def wake(self) -> None:
+        """End a wait for records."""
+        if self._reading is not None:
+            self._reading.reschedule(asyncio.get_running_loop().time())
+
+    def handled(self, count: int) -> None:
+        """Read as much at a time as the handlers took from the last read."""
+        if self._backlog.queues and not self._backlog.suspects:
+            self._chunk = max(count, 1)
+        elif not self._backlog.queues:
+            self._chunk = min(self._chunk * 2, self._options.max_records)
+
+    def _pause_blocked(self) -> None:
+        """Read no further in partitions whose next record waits to be handled alone."""
+        owned = self._consumer.assignment()
+        blocked = frozenset(self._backlog.blocked()) & owned
+        self._consumer.resume(*(self._paused & owned - blocked))
+        self._consumer.pause(*blocked)
+        self._paused = blocked
+
+    async def _read_batches(self, timeout: float) -> bool:
+        """Add batches to the backlog, at least one for each handler if they are there."""
+        read = False
+        batches = self._consumer.batches()
+        while self._backlog.count() < self._options.concurrency or not read:
+            try:
+                async with asyncio.timeout(timeout) as self._reading:
+                    batch = await anext(batches)
+            except TimeoutError:
+                break
+            finally:
+                self._reading = None
+            self._backlog.extend(TopicPartition(batch.topic, batch.partition), (batch,))
+            read, timeout = True, 0.0
+        return read
