@@ -9,9 +9,9 @@ from aiokq.client.cluster import Cluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokq.client.process_arguments import ProcessArguments
     from aiokq.client.process.handler_calls import Handler
     from aiokq.client.process.options import ProcessReport
+    from aiokq.client.process_arguments import ProcessArguments
 
 __all__ = ["process"]
 
