@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,22 +17,16 @@ from aiokq.admin.features import FeatureUpdate
 from aiokq.connection.connection import Connection
 from aiokq.errors import ConnectionLost, ProducerFenced, TransactionAborted
 from tests.interop.apache.support import create_topic, eventually
-from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
+from tests.peers.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 LEVELS = [0, 1, 2]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ApacheKafka]:
-    reason = why_absent()
-    if reason is not None:
-        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
-    # Kafka looks every 10 s for transactions that took too long, unless told otherwise.
-    looks = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "500"}
-    with apache_kafka(1, **looks) as running:
-        yield running
+@pytest.fixture
+def cluster(transactional_node: ApacheKafka) -> ApacheKafka:
+    return transactional_node
 
 
 @pytest.fixture(params=LEVELS)
