@@ -402,7 +402,9 @@ class Cluster:
 
         Raises:
             ConfigError: an option is wrong.
-            ProducerFenced: another call with the same transactional id was started.
+            ProducerFenced: with `group_instance_id`, or a transactional id in `producer_settings`:
+                another call with the same id was started, or the brokers were away for longer than
+                `transaction_timeout_ms`. A random transactional id gets another producer.
             RequestTimeout: handlers took longer than the transaction may.
             CommitOutcomeUnknown: no coordinator answered whether the last transaction is committed;
                 a new call continues after it, or repeats it.

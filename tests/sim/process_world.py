@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokq.admin.client import Admin
+from aiokq.admin.features import FeatureUpdate
 from aiokq.client.cluster import Cluster
 from aiokq.client.process.options import ProcessReport
 from aiokq.client.process.outgoing import Outgoing
@@ -92,6 +93,13 @@ class ProcessWorld(World):
         """Create "in", "out" and others."""
         for name in ("in", "out", *names):
             await self.topic(name, partitions)
+
+    async def level(self, number: int) -> None:
+        """Set the level of `transaction.version`; connections that are made later learn of it."""
+        environment = self.world.environment("10.0.0.8")
+        async with Admin(SERVERS, _environment=environment) as admin:
+            update = FeatureUpdate(number, "upgrade" if number == 2 else "safe_downgrade")
+            await admin.update_features({"transaction.version": update}, raise_errors=True)
 
     async def broker_config(self, topic: str, name: str, value: str) -> None:
         """Set a config of a topic."""

@@ -83,6 +83,42 @@ def test_an_outage_is_waited_for_although_it_is_longer_than_max_block_ms() -> No
     simulate(body)
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_an_outage_longer_than_the_transaction_timeout_is_waited_for(level: int) -> None:
+    """The coordinator aborts the transaction and fences its producer: another one goes on."""
+
+    async def body(world: ProcessWorld) -> None:
+        if level < 2:
+            await world.level(level)
+        await world.topics(1)
+        await world.produce("in", range(30), 1)
+        cuts: list[int] = []
+
+        async def handler(record: Any) -> Any:
+            await asyncio.sleep(0.05)  # so that the coordinator learns of the transaction
+            if record.value == b"19" and not cuts:
+                cuts.append(1)
+                world.network.partition(program.host)
+                asyncio.get_running_loop().call_later(25, world.network.heal)
+            return copy(record)
+
+        program = world.program(
+            handler,
+            max_records=20,
+            commit_interval_ms=5_000,
+            consumer={"session_timeout_ms": 60_000},
+            producer_settings={"max_block_ms": 3_000},
+        )
+        await asyncio.sleep(120)
+        report = await program.end()
+        assert report.records == 30
+        assert report.aborts >= 1
+        assert await world.copies() == list(range(30))
+        assert await world.committed("in", 1) == [30]
+
+    simulate(body)
+
+
 async def test_sigterm_ends_the_call_after_the_records_that_are_being_handled() -> None:
     """As the programs of a service are ended; a handler of the program itself is left alone."""
     before = signal.getsignal(signal.SIGTERM)

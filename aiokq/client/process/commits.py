@@ -18,6 +18,7 @@ from aiokq.core.errors import (
     CommitFailed,
     DeliveryFailed,
     KafkaError,
+    ProducerFenced,
     RequestTimeout,
     TransactionAborted,
 )
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from aiokq.client.process.backlog import Backlog
+    from aiokq.client.process.current_producer import CurrentProducer
     from aiokq.client.process.options import ProcessOptions
     from aiokq.client.process.results import Results
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.consumer import Consumer
     from aiokq.core.types import GroupMetadata
-    from aiokq.producer.producer import Producer
     from aiokq.producer.transactions.transaction import Transaction
 
 __all__ = ["ABORTS", "Commits"]
@@ -57,7 +58,7 @@ class Commits:
     def __init__(
         self,
         consumer: Consumer,
-        producer: Producer,
+        producer: CurrentProducer,
         backlog: Backlog,
         results: Results,
         options: ProcessOptions,
@@ -80,6 +81,8 @@ class Commits:
         """Whether an abort by the producer itself was not answered."""
         self._doomed: str | None = None
         """Why what was handled has to be aborted."""
+        self._fenced: ProducerFenced | None = None
+        """Why the producer has to be replaced."""
         self._committing: dict[TopicPartition, int] = {}
         """The offsets of the commit that was begun, but those of lost partitions."""
         self._offsets: dict[TopicPartition, int] = {}
@@ -98,7 +101,7 @@ class Commits:
     @property
     def presses(self) -> bool:
         """Whether something is to be ended before more is handled."""
-        return self._ending or self._doomed is not None
+        return self._ending or self._doomed is not None or self._fenced is not None
 
     # -- partitions that another member may own
 
@@ -127,8 +130,11 @@ class Commits:
         """Check that what was handled may be committed.
 
         Raises:
+            ProducerFenced: the producer was not replaced yet, because a rebalance did not wait.
             TransactionAborted: it has to be aborted.
         """
+        if self._fenced is not None:
+            raise self._fenced
         if self._doomed is not None:
             raise TransactionAborted(self._doomed)
 
@@ -143,7 +149,7 @@ class Commits:
         if not self.taken:
             self.opened_at = self._now()
         if self._transactional and self._transaction is None:
-            self._transaction = await self._producer.begin_transaction()
+            self._transaction = await self._producer.now.begin_transaction()
 
     def moved(self) -> bool:
         """Whether positions passed the ends of transactions behind the last record."""
@@ -164,7 +170,7 @@ class Commits:
         self._committing = {tp: offset.offset for tp, offset in offsets.items()}
         await self.begin()
         if self._transaction is None:
-            await self._producer.flush()
+            await self._producer.now.flush()
             for _, error in self._results.failures():
                 raise TransactionAborted("results were not delivered") from error
             self.check()
@@ -175,7 +181,7 @@ class Commits:
             self.check()
             self._ending = True
             try:
-                await self._producer.commit_transaction()
+                await self._producer.now.commit_transaction()
             except RequestTimeout as error:
                 # It could not be committed, and its abort was not answered.
                 self._ending, self._unaborted = False, True
@@ -194,7 +200,7 @@ class Commits:
         assert self._transaction is not None
         outcome = await self._transaction.outcome()
         if outcome is TransactionOutcome.UNKNOWN:
-            await self._producer.commit_transaction()
+            await self._producer.now.commit_transaction()
         elif outcome is TransactionOutcome.ABORTED:
             raise TransactionAborted("the transaction was aborted")
         self._committed()
@@ -211,10 +217,25 @@ class Commits:
         Raises:
             KafkaError: see `_end_transaction`.
         """
+        await self._end_transaction(repeat=True)
+        return self._again(error, aborted)
+
+    async def renew(self, error: ProducerFenced, aborted: Callable[[], None]) -> float:
+        """Go on with another producer, as after an abort, if the producer may have one.
+
+        Raises:
+            ProducerFenced: it may not.
+            KafkaError: see `CurrentProducer.renew`.
+        """
+        self._fenced = error
+        await self._producer.renew(error)
+        self._fenced = None
+        return self._again(error, aborted)
+
+    def _again(self, error: KafkaError, aborted: Callable[[], None]) -> float:
         logger.warning(
             "records are processed again: records=%d error=%s", self.taken, type(error).__name__
         )
-        await self._end_transaction(repeat=True)
         aborted()
         self.aborts += 1
         self._engine.counters.process_aborts += 1
@@ -304,7 +325,7 @@ class Commits:
             return
         while True:
             try:
-                await self._producer.abort_transaction()
+                await self._producer.now.abort_transaction()
             except RequestTimeout as error:
                 if not repeat or self._is_hurried():
                     raise

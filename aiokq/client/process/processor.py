@@ -23,17 +23,17 @@ from aiokq.client.process.lanes import Lanes
 from aiokq.client.process.options import ProcessOptions, ProcessReport
 from aiokq.client.process.reader import Reader
 from aiokq.client.process.results import ResultRefused, Results
-from aiokq.core.errors import CommitOutcomeUnknown, ProducerFenced
+from aiokq.core.errors import CommitOutcomeUnknown, KafkaError, ProducerFenced
 from aiokq.core.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from aiokq.client.process.current_producer import CurrentProducer
     from aiokq.client.process.handler_calls import ItemHandler
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.consumer import Consumer
     from aiokq.core.types import TopicPartition
-    from aiokq.producer.producer import Producer
 
 __all__ = ["Processor"]
 
@@ -49,7 +49,7 @@ class Processor:
 
     Args:
         consumer: reads the records; it does not commit by itself.
-        producer: sends the results; transactional with `exactly_once`.
+        producer: has the producer of the results, which is transactional with `exactly_once`.
         stop: set when the call is to end after the records that are being handled.
         engine: the cluster of the consumer.
     """
@@ -57,7 +57,7 @@ class Processor:
     def __init__(
         self,
         consumer: Consumer,
-        producer: Producer,
+        producer: CurrentProducer,
         handler: ItemHandler,
         options: ProcessOptions,
         stop: asyncio.Event,
@@ -181,11 +181,27 @@ class Processor:
                 await commits.commit()
             if self._backlog.suspects and not self._is_hurried():
                 await self._failures.handle()
-        except ABORTS as error:
-            if isinstance(error.__cause__, ProducerFenced | CommitOutcomeUnknown):
-                raise error.__cause__ from error
-            return await commits.abort(error, self._failures.note_refusals)
+        except (*ABORTS, ProducerFenced) as error:
+            return await self._recover(error)
         return 0.0
+
+    async def _recover(self, error: KafkaError) -> float:
+        """Abort, with another producer if necessary; return how long to wait before the next round.
+
+        Raises:
+            CommitOutcomeUnknown, ProducerFenced: the call ends with this error.
+        """
+        cause = error.__cause__
+        if isinstance(cause, CommitOutcomeUnknown):
+            raise cause from error
+        if isinstance(cause, ProducerFenced):
+            error = cause
+        try:
+            if not isinstance(error, ProducerFenced):
+                return await self._commits.abort(error, self._failures.note_refusals)
+        except ProducerFenced as fenced:
+            error = fenced
+        return await self._commits.renew(error, self._failures.note_refusals)
 
     def _is_hurried(self) -> bool:
         return self._hurry > 0 or self._stop.is_set()

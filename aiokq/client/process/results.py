@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aiokq.client.process.backlog import Item
+    from aiokq.client.process.current_producer import CurrentProducer
     from aiokq.fastpath.produce import Delivery
-    from aiokq.producer.producer import Producer
 
 __all__ = ["ResultRefused", "Results"]
 
@@ -44,7 +44,7 @@ class Results:
         waits_for: the topic for which a result waits: for room in the buffer, or for its metadata.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: CurrentProducer) -> None:
         self._producer = producer
         self._deliveries: list[tuple[Item, Delivery]] = []
         self.waits_for: str | None = None
@@ -67,7 +67,7 @@ class Results:
             KafkaError: the producer cannot go on, or there was no room within max_block_ms.
         """
         # hot: benchmarks/suites/transactions.py
-        send, note = self._producer.send_nowait, self._deliveries.append
+        send, note = self._producer.now.send_nowait, self._deliveries.append
         for output in outputs:
             if not isinstance(output, Outgoing):
                 raise ResultRefused(
@@ -90,7 +90,7 @@ class Results:
                     delivery = send(*arguments)
                 except (BufferFull, UnknownTopicOrPartition):
                     self.waits_for = output.topic
-                    delivery = await self._producer.enqueue(*arguments)
+                    delivery = await self._producer.now.enqueue(*arguments)
             except (KafkaError, TypeError, ValueError) as error:
                 if isinstance(error, ENDS):
                     raise

@@ -8,6 +8,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from aiokq.client.process.current_producer import CurrentProducer
 from aiokq.client.process.processor import Processor
 from aiokq.core.errors import ConfigError
 
@@ -68,6 +69,10 @@ async def run(
             "a transaction spans one cluster: with output= use guarantee='at_least_once'"
         )
     producer_settings: dict[str, Any] = dict(producer_overrides)
+    # Nobody else can have fenced a producer whose transactional id is random.
+    renews = (
+        exactly_once and group_instance_id is None and "transactional_id" not in producer_settings
+    )
     if exactly_once:
         suffix = group_instance_id or f"{engine.environment.random.getrandbits(64):016x}"
         producer_settings.setdefault("transactional_id", f"{group_id}-{suffix}")
@@ -95,13 +100,13 @@ async def run(
         if made:
             made[0].lost(partitions)
 
-    producer = new_producer(**producer_settings)
+    producers = CurrentProducer(lambda: new_producer(**producer_settings), stopping, renews=renews)
     consumer = new_consumer(*topics, on_revoked=revoked, on_lost=lost, **consumer_settings)
     with _stopped_by_signal(stopping):
-        async with producer, consumer:
+        async with producers, consumer:
             processor = Processor(
                 consumer,
-                producer,
+                producers,
                 cast("ItemHandler", handler),
                 options,
                 stopping,
