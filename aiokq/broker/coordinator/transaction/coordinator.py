@@ -180,12 +180,13 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
                 f"the transaction timeout must be between 1 and transaction.max.timeout.ms, "
                 f"{self._settings.transaction_max_timeout_ms}, not {timeout_ms}"
             )
-        if not self.read(transactional_id, lambda shard: transactional_id in shard.transactions):
-            self._check_room()
 
         def operation(
             shard: TransactionShard, spare_id: int | None, instant: Instant
         ) -> Outcome[TransactionalProducer]:
+            # Here, and not before a producer id is reserved: others may start meanwhile.
+            if transactional_id not in shard.transactions:
+                self._check_room()
             return shard.initialize(transactional_id, timeout_ms, expected, spare_id, instant)
 
         # An open transaction is aborted first. If its markers could be written at once, the

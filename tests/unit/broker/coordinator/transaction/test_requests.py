@@ -323,6 +323,14 @@ async def test_a_flood_of_ids_is_refused_and_known_ids_go_on():
         assert await one.end() == 0
 
 
+async def test_producers_that_start_together_do_not_exceed_the_limit_of_ids():
+    """Each looked for room before its producer id was reserved, and found it."""
+    async with world(max_transactional_ids=2) as broker:
+        clients = [TransactionalClient(broker, f"id-{n}") for n in range(10)]
+        codes = await asyncio.gather(*(client.initialize() for client in clients))
+        assert sorted(codes) == [0] * 2 + [PolicyViolation.code] * 8
+
+
 @pytest.mark.parametrize("version", range(5))
 async def test_add_offsets_adds_the_partition_of_the_group(version):
     async with world() as broker:
