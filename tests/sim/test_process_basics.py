@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiokq.admin.client import Admin
 from aiokq.client.cluster import Cluster
 from aiokq.client.process.outgoing import Outgoing
 from aiokq.core.errors import ConfigError
@@ -417,5 +418,87 @@ def test_positions_pass_the_end_of_a_transaction_so_that_lag_is_0_at_rest() -> N
         await first.end()
         await second.end()
         assert await world.copies() == list(range(10))
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("levels", [(0,), (1,), (2, 1, 2)], ids=str)
+def test_each_level_of_transaction_version_will_do_and_may_change(levels: tuple[int, ...]) -> None:
+    """Connections are made again after each change, which tell the level."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(2)
+        program: Any = None
+        for n, level in enumerate(levels):
+            if level < 2 or n:
+                await world.level(level)
+            if program is None:
+                program = world.program(concurrency=2, max_records=7)
+            else:
+                for connection in world.network.connections("10.0.0.1", 9092):
+                    connection.cut()
+            await world.produce("in", range(100 * n, 100 * n + 100), 2)
+            await asyncio.sleep(10)
+        report = await program.end()
+        assert report.records == 100 * len(levels)
+        assert await world.copies() == list(range(100 * len(levels)))
+        assert await world.committed("in", 2) == [50 * len(levels)] * 2
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("isolation", [None, "read_uncommitted"])
+def test_the_source_is_read_committed_unless_told_otherwise(isolation: str | None) -> None:
+    """What another transaction aborted is no input."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        environment = world.world.environment("10.0.0.9")
+        async with Producer(SERVERS, transactional_id="in", _environment=environment) as source:
+            await source.begin_transaction()
+            await source.send("in", b"1", partition=0)
+            await source.abort_transaction()
+            async with source.transaction():
+                await source.send("in", b"2", partition=0)
+        given = {} if isolation is None else {"isolation_level": isolation}
+        program = world.program(consumer=given)
+        await asyncio.sleep(5)
+        await program.end()
+        assert await world.copies() == ([2] if isolation is None else [1, 2])
+
+    simulate(body)
+
+
+def test_after_a_crash_readers_wait_for_ten_seconds_at_most() -> None:
+    """The transaction timeout is that of Kafka Streams, not the minute of a producer."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(5), 1)
+        stuck = asyncio.Event()
+
+        async def handler(record: Any) -> Any:
+            if record.value == b"4":
+                stuck.set()
+                await asyncio.sleep(3600)
+            return copy(record)
+
+        program = world.program(handler, max_records=100)
+        await stuck.wait()
+        await asyncio.sleep(1)
+        environment = world.world.environment("10.0.0.8")
+        async with Admin(SERVERS, _environment=environment) as admin:
+            (name,) = await admin.list_transactions()
+            described = (await admin.describe_transactions([name]))[name]
+        assert described.state == "Ongoing"
+        assert described.transaction_timeout_ms == 10_000
+        program.kill()
+        await world.produce("out", [99], 1)
+        crashed = asyncio.get_running_loop().time()
+        async with world.reader("out") as reader:
+            record = await reader.getone()
+        assert record.value == b"99"
+        # The coordinator looks for late transactions every 10 s.
+        assert asyncio.get_running_loop().time() - crashed <= 20
 
     simulate(body)

@@ -12,7 +12,15 @@ from aiokq.client.cluster import Cluster
 from aiokq.core.errors import Closed, ConfigError, ProducerFenced, TransactionAborted
 from aiokq.producer.interceptors import Interceptor
 from aiokq.producer.transactions.transaction import TransactionOutcome
-from tests.sim.transaction_world import CLIENT, TransactionalKafka, producer, simulate
+from tests.sim.transaction_world import (
+    CLIENT,
+    Close,
+    Delay,
+    TransactionalKafka,
+    producer,
+    simulate,
+    times,
+)
 
 VERSIONS = [0, 1, 2]
 
@@ -313,3 +321,49 @@ def test_a_newer_producer_fences_the_older_one() -> None:
         assert kafka.committed("orders") == [b"new"]
 
     simulate(body)
+
+
+def test_a_produce_request_that_the_broker_holds_back_delays_no_other_producer() -> None:
+    """A broker answers a connection in order, and may wait for the coordinator before it appends."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with Cluster(
+            kafka.bootstrap_servers, _environment=world.environment(CLIENT)
+        ) as cluster:
+            plain = cluster.producer(linger_ms=0)
+            held = cluster.producer(transactional_id="held", linger_ms=0)
+            other = cluster.producer(transactional_id="other", linger_ms=0)
+            async with plain, held, other, held.transaction():
+                producer_id = kafka.ids["held"].producer_id
+                waits = Delay(5.0, Close())
+                kafka.faults.append(
+                    times(1, waits, when=lambda a: a.header.producer_id == producer_id)
+                )
+                delivery = held.send_nowait("orders", b"held")
+                await asyncio.sleep(0.1)
+                async with asyncio.timeout(1):
+                    await plain.send("orders", b"plain")
+                    async with other.transaction():
+                        await other.send("orders", b"other")
+                assert not delivery.done()
+                await delivery
+        assert kafka.committed("orders") == [b"plain", b"other", b"held"]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("level", VERSIONS)
+def test_records_keep_their_order_over_transactions_and_retries(level: int) -> None:
+    """As those of the ordinary producer: a batch that is repeated stays in front of the next ones."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        kafka.faults.append(times(3, 19, when=lambda a: a.header.base_sequence > 20))
+        async with producer(world, kafka, batch_size=200, linger_ms=1) as p:
+            for n in range(0, 300, 100):
+                async with p.transaction():
+                    for k in range(n, n + 100):
+                        await p.enqueue("orders", b"%03d" % k)
+        assert kafka.committed("orders") == [b"%03d" % n for n in range(300)]
+        assert len(kafka.attempts) < 300, "records were batched"
+
+    simulate(body, level=level)
