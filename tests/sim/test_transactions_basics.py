@@ -324,7 +324,7 @@ def test_a_newer_producer_fences_the_older_one() -> None:
 
 
 def test_a_produce_request_that_the_broker_holds_back_delays_no_other_producer() -> None:
-    """A broker answers a connection in order, and may wait for the coordinator before it appends."""
+    """A broker answers a connection in order, and may ask the coordinator before it appends."""
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         async with Cluster(
@@ -354,7 +354,7 @@ def test_a_produce_request_that_the_broker_holds_back_delays_no_other_producer()
 
 @pytest.mark.parametrize("level", VERSIONS)
 def test_records_keep_their_order_over_transactions_and_retries(level: int) -> None:
-    """As those of the ordinary producer: a batch that is repeated stays in front of the next ones."""
+    """As those of the ordinary producer: a batch that is repeated stays ahead of the next ones."""
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         kafka.faults.append(times(3, 19, when=lambda a: a.header.base_sequence > 20))
