@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 
 import aiokq
 from aiokq.testing import EndTransaction, Outcome, Poll, Recorder, Report, Send, Workload, check
-from tests.peers.apache_kafka import ApacheKafka
+from tests.interop.apache.test_transactions import set_level
+from tests.peers.apache_kafka import ApacheKafka, apache_kafka, why_absent
 
 RECORDS = 200
 PATIENCE = 60.0
@@ -59,15 +60,30 @@ async def test_the_workload_on_apache_kafka_condemns_nothing(
     assert_clean(*await checked(apache.bootstrap_servers, topic, seed=1))
 
 
-@pytest.fixture
-async def embedded() -> AsyncIterator[aiokq.EmbeddedCluster]:
-    async with aiokq.EmbeddedCluster() as kafka:
-        yield kafka
+@pytest.fixture(scope="module")
+def levelled() -> Iterator[ApacheKafka]:
+    """A node of its own, because its `transaction.version` changes."""
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(f"APACHE KAFKA IS NOT TESTED: {reason}")
+    with apache_kafka(1) as cluster:
+        yield cluster
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_the_workload_on_our_broker_condemns_nothing(
-    embedded: aiokq.EmbeddedCluster, topic: str, seed: int
+@pytest.mark.full
+@pytest.mark.kafka
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_the_workload_on_apache_kafka_condemns_nothing_at_any_level(
+    levelled: ApacheKafka, topic: str, level: int
 ) -> None:
-    """Our broker keeps what Kafka promises."""
-    assert_clean(*await checked(embedded.bootstrap_servers, topic, seed))
+    """Our clients use the protocol that the level asks for."""
+    await set_level(levelled, level)
+    assert_clean(*await checked(levelled.bootstrap_servers, topic, seed=level))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_the_workload_on_our_broker_condemns_nothing(topic: str, level: int) -> None:
+    """Our broker keeps what Kafka promises, with each protocol."""
+    async with aiokq.EmbeddedCluster() as embedded:
+        await set_level(embedded, level)  # type: ignore[arg-type]
+        assert_clean(*await checked(embedded.bootstrap_servers, topic, seed=level))

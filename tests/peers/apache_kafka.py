@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBS = ROOT / ".cache" / "kafka" / "libs"
 SHELL = LIBS.parent / "shell"
 """The jars of Kafka's metadata shell that are not in `LIBS`."""
+STREAMS = LIBS.parent / "streams"
+"""The jars of Kafka Streams and of Connect's file connectors that are not in `LIBS`."""
 
 START_SECONDS = 180.0
 """Seconds until a node must have started; on an idle machine it takes three."""
@@ -40,21 +42,35 @@ def why_absent() -> str | None:
     return None
 
 
+def why_streams_are_absent() -> str | None:
+    """Return the reason why Kafka Streams and Connect cannot be started, None if they can."""
+    if not (STREAMS / ".complete").exists():
+        return "the jars of Kafka Streams are not in .cache/kafka/streams: run `make kafka`"
+    return why_absent()
+
+
 def java_command(
-    main_class: str, *arguments: str, heap: str = "256M", optimised: bool = False
+    main_class: str,
+    *arguments: str,
+    heap: str = "256M",
+    optimised: bool = False,
+    jars: Path | None = None,
 ) -> list[str]:
     """Return the command that runs a main class of Kafka, or a program given as a `.java` file.
 
     Tests start faster with only the first JIT compiler and the serial collector; `optimised`
     keeps the JVM's defaults, which benchmarks must measure.
+
+    Args:
+        jars: a directory with more jars, `SHELL` or `STREAMS`.
     """
     quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     classpath = f"{LIBS}/*"
-    if main_class.startswith("org.apache.kafka.shell."):
-        classpath += f"{os.pathsep}{SHELL}/*"
+    if jars is not None:
+        classpath += f"{os.pathsep}{jars}/*"
     if main_class.endswith(".java"):
         source = Path(main_class)
-        classpath += f"{os.pathsep}{_compiled(source)}"
+        classpath += f"{os.pathsep}{_compiled(source, classpath)}"
         main_class = source.stem
     return [
         "java",
@@ -69,7 +85,7 @@ def java_command(
 
 
 @functools.cache
-def _compiled(source: Path) -> Path:
+def _compiled(source: Path, classpath: str) -> Path:
     """Return the directory with a program's classes, compiled once because that takes seconds."""
     compiler = os.path.realpath(shutil.which("javac") or "javac")
     digest = hashlib.sha256(compiler.encode() + source.read_bytes()).hexdigest()[:12]
@@ -77,7 +93,7 @@ def _compiled(source: Path) -> Path:
     if not classes.exists():
         classes.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=classes.parent) as fresh:
-            command = [compiler, "-cp", f"{LIBS}/*", "-d", f"{fresh}/done", str(source)]
+            command = [compiler, "-cp", classpath, "-d", f"{fresh}/done", str(source)]
             subprocess.run(command, check=True)
             try:
                 os.rename(f"{fresh}/done", classes)
@@ -88,13 +104,17 @@ def _compiled(source: Path) -> Path:
 
 
 def run_tool(
-    main_class: str, *arguments: str, timeout: float | None = None, stdin: str | None = None
+    main_class: str,
+    *arguments: str,
+    timeout: float | None = None,
+    stdin: str | None = None,
+    jars: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command-line tool of Kafka to its end (`org.apache.kafka.tools.` may be left out)."""
     if "." not in main_class or main_class.startswith(("consumer.", "reassign.")):
         main_class = f"org.apache.kafka.tools.{main_class}"
     return subprocess.run(
-        java_command(main_class, *arguments),
+        java_command(main_class, *arguments, jars=jars),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -43,7 +43,7 @@ from aiokq.wire.alter_client_quotas import (
     AlterClientQuotasOpData,
 )
 from tests.interop.apache.directories import CODECS, produce
-from tests.peers.apache_kafka import ApacheKafka, random_id, run_tool
+from tests.peers.apache_kafka import SHELL, ApacheKafka, random_id, run_tool
 from tests.peers.broker_process import BrokerProcess
 from tests.peers.other_clients import PATIENCE
 
@@ -417,7 +417,9 @@ def dump(data: Path) -> str:
 
 def shell_paths(file: Path) -> set[str]:
     """Return the topics, partitions and configs in a file, as paths of Kafka's metadata shell."""
-    done = run_tool("org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "find", "/")
+    done = run_tool(
+        "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "find", "/", jars=SHELL
+    )
     assert done.returncode == 0, done.stderr
     lines = (line.removeprefix("/image/") for line in done.stdout.splitlines())
     wanted = re.compile(r"topics/byName/[^/]+(/\d+)?|configs/[^/]+/.+")
