@@ -81,7 +81,7 @@ async def test_the_workload_on_apache_kafka_condemns_nothing_at_any_level(
     assert_clean(*await checked(levelled.bootstrap_servers, topic, seed=level))
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.full), 1, 2])
 async def test_the_workload_on_our_broker_condemns_nothing(topic: str, level: int) -> None:
     """Our broker keeps what Kafka promises, with each protocol."""
     async with aiokq.EmbeddedCluster() as embedded:
