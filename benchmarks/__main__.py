@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark
+from benchmarks.suites import broker, clients, groups, log_load, logs, micro, spark, transactions
 
-SUITES = ("mock", "embedded", "sizes", "broker", "log", "groups", "spark", "micro")
+SUITES = ("mock", "embedded", "sizes", "broker", "log", "groups", "transactions", "spark", "micro")
 
 
 def main() -> None:
@@ -44,6 +44,10 @@ def main() -> None:
                     made = logs.logs(options.megabytes, options.rounds, status.update)
                 case "groups":
                     made = groups.groups(options.rounds, status.update)
+                case "transactions":
+                    made = transactions.transactions(
+                        options.records // 2, options.rounds, status.update
+                    )
                 case "spark":
                     made = spark.spark(2 * options.records, options.rounds, status.update)
                 case _:
