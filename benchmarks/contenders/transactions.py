@@ -141,7 +141,10 @@ def java_transactions(options: argparse.Namespace) -> None:
     command = java_command(
         str(JAVA), options.bootstrap, options.topic, options.id, *words, heap="1G", optimised=True
     )
-    subprocess.run(command, check=True)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        causes = [line for line in done.stderr.splitlines() if "Exception" in line]
+        raise SystemExit(f"Java: {'; '.join(causes) or done.stderr}")
 
 
 def main() -> None:
