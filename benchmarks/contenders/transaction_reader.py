@@ -57,7 +57,8 @@ def confluent_log(options: argparse.Namespace) -> None:
     records = 0
     with measured(options.offsets):
         while records < options.records:
-            for message in consumer.consume(1000, 5):
+            # It waits for as many as it is asked for.
+            for message in consumer.consume(min(1000, options.records - records), 5):
                 records += 1
                 message.value()
     consumer.close()
