@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Timers
     from aiokq.broker.metadata.controller.topic_layout import TopicSpec
-    from aiokq.core.types import Buffer
 
 __all__ = ["CoordinatorDefinition", "ShardFactory"]
 
@@ -21,7 +20,7 @@ S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
 
 class ShardFactory(Protocol[S_co]):
-    """Factory of a coordinator's shards, and codec of their records."""
+    """Factory of a coordinator's shards, and encoder of their records."""
 
     def new_shard(self, timers: Timers, leader_epoch: int) -> S_co:
         """Return an empty shard, for one leadership of its partition.
@@ -38,14 +37,6 @@ class ShardFactory(Protocol[S_co]):
 
         Raises:
             ProtocolError: a field does not fit its type.
-        """
-        ...
-
-    def decode(self, key: Buffer | None, value: Buffer | None, /) -> CoordinatorRecord | None:
-        """Return the record of a key and value; None for an unknown type, which is ignored.
-
-        Raises:
-            ProtocolError: the bytes are not a valid record of their type.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Encoder of a batch of coordinator records: one timestamp, uncompressed, no headers.
+"""Batches of coordinator records: one timestamp, uncompressed, no headers.
 
-`records.record.encode_batch` encodes any records but takes three times as long, and every offset
-commit is such a batch.
+`records.record` encodes and decodes any records but takes three times as long. Every offset commit
+writes such a batch, and the load of a coordinator reads hundreds of thousands of them.
 
 Tests: ``tests/unit/broker/coordinator/test_record_batch.py``.
 """
@@ -24,12 +24,14 @@ from aiokq.records.header import (
     Checksum,
     pack_header,
 )
+from aiokq.records.record import iter_records
 from aiokq.records.varint import append_varint
 
-__all__ = ["encode_record_batch"]
+__all__ = ["decode_record_batch", "encode_record_batch"]
 
 _MAGIC: Final = 2
 _NULL: Final = b"\x01"  # the length -1
+_TWO_BYTES: Final = 1 << 14  # the first varint of more than two bytes
 _SHORT: Final = tuple(bytes((2 * value,)) for value in range(64))
 
 
@@ -85,6 +87,58 @@ def encode_record_batch(
         crc = crc32c(view[ATTRIBUTES_OFFSET:])
     data[ATTRIBUTES_OFFSET - 4 : ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
     return data, BatchHeader._make((*before_crc, crc, *after_crc))
+
+
+def decode_record_batch(
+    data: bytes, position: int, header: BatchHeader
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return offset, key and value of each record of a v2 batch, which may be any batch.
+
+    Args:
+        data: bytes that have the batch at a position.
+
+    Raises:
+        CorruptRecord, RecordTooLarge, UnsupportedCompressionType: see `iter_records`.
+    """
+    # hot: the load of a coordinator with many records
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    at = position + HEADER_SIZE
+    offset = header.base_offset
+    try:
+        while len(found) < header.count and not header.codec:
+            size, at = data[at], at + 1
+            if size > 0x7F:
+                size, at = size & 0x7F | data[at] << 7, at + 1
+            end = at + (size >> 1)
+            # A bit for the sign, or a byte that continues the number: not written by the encoder.
+            if size & 1 or size >= _TWO_BYTES or data[at + 1] or data[at + 2] != len(found) << 1:
+                break
+            size, at = data[at + 3], at + 4
+            if size > 0x7F:
+                size, at = size & 0x7F | data[at] << 7, at + 1
+            if size & 1 or size >= _TWO_BYTES:
+                break
+            key = data[at : at + (size >> 1)]
+            at += size >> 1
+            size, at = data[at], at + 1
+            if size > 0x7F:
+                size, at = size & 0x7F | data[at] << 7, at + 1
+            value = None
+            if size != 1:
+                if size & 1 or size >= _TWO_BYTES:
+                    break
+                value = data[at : at + (size >> 1)]
+                at += size >> 1
+            if data[at] or at + 1 != end or len(found) >= len(_SHORT):
+                break
+            at = end
+            found.append((offset + len(found), key, value))
+    except IndexError:
+        found.clear()
+    if found and len(found) == header.count and at == position + header.size:
+        return found
+    batch = memoryview(data)[position : position + header.size]
+    return [(each.offset, each.key, each.value) for each in iter_records(batch, header)]
 
 
 def _varint(value: int) -> bytes:

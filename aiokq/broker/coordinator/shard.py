@@ -5,6 +5,7 @@ Source: Kafka ``CoordinatorShard.java``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aiokq.core.named_tuple import NamedTuple
@@ -12,8 +13,10 @@ from aiokq.core.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant
+    from aiokq.core.errors import ProtocolError
+    from aiokq.core.types import Buffer
 
-__all__ = ["NO_PRODUCER", "Shard", "TransactionalProducer"]
+__all__ = ["NO_PRODUCER", "Shard", "ShardLoad", "TransactionalProducer"]
 
 NO_PRODUCER: Final = -1
 """The producer id of a record that belongs to no transaction."""
@@ -24,6 +27,33 @@ class TransactionalProducer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
+
+
+class ShardLoad(Protocol):
+    """The load of one shard: takes the records of the log in order.
+
+    Attributes:
+        records_per_turn: records that are taken before other tasks run.
+    """
+
+    @property
+    def records_per_turn(self) -> int: ...
+
+    def add(self, offset: int, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+        """Take a record.
+
+        Args:
+            producer_id: the producer in whose transaction the record was written, or `NO_PRODUCER`.
+        """
+        ...
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take the marker that ends a producer's transaction."""
+        ...
+
+    def finish(self) -> Iterator[None]:
+        """Complete the load, in steps that take about as long as a few records."""
+        ...
 
 
 class Shard(Protocol):
@@ -39,6 +69,15 @@ class Shard(Protocol):
 
     def __len__(self) -> int:
         """The number of entries (groups, transactional ids), for the log line about loading."""
+        ...
+
+    def load(self, unreadable: Callable[[int, ProtocolError], None]) -> ShardLoad:
+        """Begin to load the log into this shard, which is empty.
+
+        Args:
+            unreadable: called with the offset and the error of each record that is skipped because
+                it cannot be decoded.
+        """
         ...
 
     def replay(

@@ -12,30 +12,28 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aiokq.broker.coordinator.record_batch import encode_record_batch
+from aiokq.broker.coordinator.record_batch import decode_record_batch, encode_record_batch
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.log.producer_state import Origin
 from aiokq.broker.replica.admission import admit_own
 from aiokq.broker.replica.commits import LEADER
 from aiokq.broker.replica.marker_append import append_marker
-from aiokq.core.errors import ProtocolError
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, read_control_type
 from aiokq.records.header import iter_headers
-from aiokq.records.record import iter_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aiokq.broker.coordinator.definition import ShardFactory
     from aiokq.broker.coordinator.record import CoordinatorRecord
-    from aiokq.broker.coordinator.shard import Shard, TransactionalProducer
+    from aiokq.broker.coordinator.shard import Shard, ShardLoad, TransactionalProducer
     from aiokq.broker.log.cold_reads import ColdReads
     from aiokq.broker.replica.partition import Partition
+    from aiokq.core.errors import ProtocolError
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import BatchHeader
-    from aiokq.records.record import RawRecord
 
 __all__ = ["ShardLog"]
 
@@ -43,9 +41,6 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 
 READ_BYTES: Final = 256 * 1024
 """Bytes per read: large enough that few reads are needed, small enough that each is short."""
-
-RECORDS_PER_TURN: Final = 64
-"""Records replayed before other tasks run; they take about two milliseconds."""
 
 RECORD_OVERHEAD: Final = 32
 """Upper bound of the bytes that a record takes in a batch besides its key and value."""
@@ -234,46 +229,45 @@ class ShardLog:
             CorruptRecord: a batch is damaged.
         """
         log = self.partition.log
+        load = shard.load(self._unreadable)
         offset, end = log.log_start_offset, log.log_end_offset
         count = 0
         while offset < end:
             look = functools.partial(log.read, offset, READ_BYTES, upper_bound=end)
             read = await self._cold_reads.read(look)
-            data = memoryview(await self._cold_reads.content(read.fragments))
+            data = bytes(await self._cold_reads.content(read.fragments))
             if not data:
                 break  # compaction removed the last records: only their offsets are left
             position = 0
             for header in iter_headers(data):
-                batch = data[position : position + header.size]
+                records = decode_record_batch(data, position, header)
                 position += header.size
-                for record in iter_records(batch, header):
-                    if record.offset >= offset:
-                        self._replay_one(shard, header, record)
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+                for at, key, value in records:
+                    if at >= offset:
+                        if header.is_control:
+                            _end_transaction(load, header.producer_id, key)
+                        else:
+                            load.add(at, key, value, producer_id)
                     count += 1
-                    if count % RECORDS_PER_TURN == 0:
+                    if count % load.records_per_turn == 0:
                         await asyncio.sleep(0)
                 offset = header.next_offset
             await asyncio.sleep(0)
+        for _ in load.finish():
+            await asyncio.sleep(0)
         return count
 
-    def _replay_one(self, shard: Shard, header: BatchHeader, record: RawRecord) -> None:
-        if header.is_control:
-            kind = read_control_type(record.key)
-            if kind in (ControlType.ABORT, ControlType.COMMIT):
-                shard.end_transaction(header.producer_id, committed=kind == ControlType.COMMIT)
-            return
-        try:
-            decoded = self._factory.decode(record.key, record.value)
-        except ProtocolError as error:
-            # Skip the record: this loses one entry, whereas refusing to load would lose all entries
-            # of the partition.
-            logger.error(
-                "unreadable record is ignored: partition=%s offset=%d error=%s",
-                self.partition.name,
-                record.offset,
-                error,
-            )
-            return
-        if decoded is not None:
-            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-            shard.replay(decoded, offset=record.offset, producer_id=producer_id)
+    def _unreadable(self, offset: int, error: ProtocolError) -> None:
+        logger.error(
+            "unreadable record is ignored: partition=%s offset=%d error=%s",
+            self.partition.name,
+            offset,
+            error,
+        )
+
+
+def _end_transaction(load: ShardLoad, producer_id: int, key: bytes | None) -> None:
+    kind = read_control_type(key)
+    if kind in (ControlType.ABORT, ControlType.COMMIT):
+        load.end_transaction(producer_id, committed=kind == ControlType.COMMIT)

@@ -23,8 +23,10 @@ from aiokq.broker.coordinator.group.consumer.heartbeat_validation import check_h
 from aiokq.broker.coordinator.group.group_map import GroupMap
 from aiokq.broker.coordinator.group.migration.upgrade import upgrade
 from aiokq.broker.coordinator.group.offset_expiry import OffsetExpiry
+from aiokq.broker.coordinator.group.record_types import decode_record
 from aiokq.broker.coordinator.outcome import Outcome, in_sequence
 from aiokq.broker.coordinator.shard import NO_PRODUCER
+from aiokq.broker.coordinator.shard_load import ReplayingLoad
 from aiokq.core.counters import CounterBy
 from aiokq.core.errors import (
     GroupIdNotFound,
@@ -49,7 +51,7 @@ from aiokq.wire.list_groups import ListedGroup
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.group.consumer.context import GroupTimeouts
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from aiokq.broker.coordinator.group.topic_view import TopicView
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
+    from aiokq.core.errors import ProtocolError
     from aiokq.core.types import TopicPartition
     from aiokq.wire.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
@@ -419,6 +422,10 @@ class GroupShard:
         """Cancel all timers, and answer pending requests with NOT_COORDINATOR."""
         self._expiry.cancel()
         self._groups.unloaded()
+
+    def load(self, unreadable: Callable[[int, ProtocolError], None]) -> ReplayingLoad:
+        """Begin to load the log; see `Shard`."""
+        return ReplayingLoad(self, decode_record, unreadable)
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER

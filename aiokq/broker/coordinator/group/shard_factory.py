@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiokq.broker.coordinator.group.record_types import decode_record, encode_record
+from aiokq.broker.coordinator.group.record_types import encode_record
 from aiokq.broker.coordinator.group.shard import GroupShard
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class GroupShardFactory:
     """
 
     encode = staticmethod(encode_record)
-    decode = staticmethod(decode_record)
 
     def __init__(
         self,

@@ -362,7 +362,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         if one is None:
             return None
         shard, metadata = one
-        ended = shard.ended.get(metadata.transactional_id)
+        ended = shard.ended_partitions(metadata.transactional_id)
         return Found(metadata, shard.coordinator_epoch, ended)
 
     def find_current(self, producer_id: int) -> TransactionMetadata | None:

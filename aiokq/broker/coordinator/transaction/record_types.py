@@ -6,6 +6,7 @@ Source: Kafka ``TransactionLog.scala``, ``TransactionLogKey.json``, ``Transactio
 from __future__ import annotations
 
 import logging
+import struct
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.record import CoordinatorRecord
@@ -13,6 +14,7 @@ from aiokq.broker.coordinator.transaction.states import TransactionState
 from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
 from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
+from aiokq.records.header import NO_PRODUCER_ID
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
 from aiokq.wire.transaction_records import (
     PartitionsSchema,
@@ -23,12 +25,31 @@ from aiokq.wire.transaction_records import (
 if TYPE_CHECKING:
     from aiokq.core.types import Buffer
 
-__all__ = ["decode_record", "encode_record", "metadata_of", "record_of", "tombstone"]
+__all__ = [
+    "STATUS_OFFSET",
+    "decode_metadata",
+    "decode_record",
+    "encode_record",
+    "metadata_of",
+    "record_of",
+    "tombstone",
+]
 
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 FLEXIBLE_VERSION: Final = 1
 """The version of the value that has tagged fields."""
+
+STATUS_OFFSET: Final = 16
+"""The position of the state in each version of the value."""
+
+_HEAD: Final = struct.Struct(">hqhib")  # version, producer id, epoch, timeout, state
+_TIMES: Final = struct.Struct(">qq")
+_INT16: Final = struct.Struct(">h")
+_INT64: Final = struct.Struct(">q")
+_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)  # tags
+_STATES: Final = tuple(TransactionState)
+_NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 _API: Final = "TransactionLogValue"
 
@@ -88,6 +109,57 @@ def metadata_of(transactional_id: str, value: TransactionLogValue) -> Transactio
     )
 
 
+def decode_metadata(transactional_id: str, value: bytes) -> TransactionMetadata:
+    """Return the metadata that an encoded value stores.
+
+    A value of version 1 without partitions, as of most ids while a log is loaded, is read here,
+    which takes a tenth of the time of the codec; the codec reads all others.
+
+    Raises:
+        ProtocolError: the bytes are not a value of a known version.
+    """
+    # hot: see `loading.TransactionLoad`
+    try:
+        version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value)
+        updated_ms, started_ms = _TIMES.unpack_from(value, 18)
+        if version == FLEXIBLE_VERSION and value[17] <= 1 and 0 <= status < len(_STATES):
+            previous_id = next_id = NO_PRODUCER_ID
+            client_version = 0
+            left, at = value[34], 35
+            last = -1
+            while left and at < len(value):
+                tag, size = value[at], value[at + 1]
+                at += 2
+                if tag <= last:
+                    break
+                if tag == _PREVIOUS_ID and size == 8:
+                    (previous_id,) = _INT64.unpack_from(value, at)
+                elif tag == _NEXT_ID and size == 8:
+                    (next_id,) = _INT64.unpack_from(value, at)
+                elif tag == _CLIENT_VERSION and size == 2:
+                    (client_version,) = _INT16.unpack_from(value, at)
+                elif tag != _NEXT_EPOCH or size != 2:
+                    break
+                left, last, at = left - 1, tag, at + size
+            if not left and at == len(value):
+                return TransactionMetadata(
+                    transactional_id,
+                    producer_id,
+                    epoch,
+                    timeout_ms,
+                    _STATES[status],
+                    _NO_PARTITIONS,
+                    started_ms,
+                    updated_ms,
+                    client_version,
+                    previous_id,
+                    next_id,
+                )
+    except (struct.error, IndexError):
+        pass
+    return metadata_of(transactional_id, _decode_value(value))
+
+
 def encode_record(
     record: CoordinatorRecord, transaction_version: int
 ) -> tuple[bytes, bytes | None]:
@@ -132,8 +204,12 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord
     decoded_key = decode_prefixed(TransactionLogKey, key)
     if value is None:
         return CoordinatorRecord(decoded_key, None)
+    return CoordinatorRecord(decoded_key, _decode_value(value))
+
+
+def _decode_value(value: Buffer) -> TransactionLogValue:
     decoded = decode_prefixed(TransactionLogValue, value)
     if decoded.transaction_status not in TransactionState.__members__.values():
         status = decoded.transaction_status
         raise ProtocolError(f"unknown transaction status {status}", api=_API, offset=0)
-    return CoordinatorRecord(decoded_key, decoded)
+    return decoded

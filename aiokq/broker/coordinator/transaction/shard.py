@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.coordinator.outcome import Deferred, Outcome
 from aiokq.broker.coordinator.shard import NO_PRODUCER, TransactionalProducer
-from aiokq.broker.coordinator.transaction.record_types import metadata_of, record_of, tombstone
+from aiokq.broker.coordinator.transaction.loading import TransactionLoad
+from aiokq.broker.coordinator.transaction.record_types import (
+    decode_metadata,
+    metadata_of,
+    record_of,
+    tombstone,
+)
 from aiokq.broker.coordinator.transaction.states import TransactionState
 from aiokq.broker.coordinator.transaction.transaction_metadata import (
     EPOCH_BUMP_VERSION,
@@ -39,6 +45,7 @@ from aiokq.wire.transaction_records import TransactionLogKey, TransactionLogValu
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
+    from aiokq.core.errors import ProtocolError
     from aiokq.core.types import TopicPartition
 
 __all__ = ["NeedsProducerId", "PreparedTransaction", "ShardLimits", "TransactionShard"]
@@ -112,8 +119,8 @@ class TransactionShard:
         self._active = False
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
-        self.ended: dict[str, frozenset[TopicPartition]] = {}
-        """The partitions of the last transaction of each id that ended before the load."""
+        self._ended: dict[str, bytes] = {}
+        """The encoded value of the last transaction of each id that ended before the load."""
         self._decided: TransactionMetadata | None = None
         """The metadata of the last decision, until its record is replayed."""
 
@@ -522,6 +529,11 @@ class TransactionShard:
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 
+    def ended_partitions(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+        """Return the partitions of the last transaction, if it ended before the load; else None."""
+        encoded = self._ended.get(transactional_id)
+        return None if encoded is None else decode_metadata(transactional_id, encoded).partitions
+
     def by_previous_producer(self, producer_id: int) -> TransactionMetadata | None:
         """Return the metadata whose producer id this was until its last transition."""
         for metadata in self.transactions.values():
@@ -541,10 +553,7 @@ class TransactionShard:
         before = self.transactions.pop(transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
-        if self._active:
-            self.ended.pop(transactional_id, None)
-        elif before is not None and before.state.is_prepared:
-            self.ended[transactional_id] = before.partitions
+        self._ended.pop(transactional_id, None)
         if record.value is None:
             self._timers.cancel(transactional_id)
             return
@@ -562,6 +571,26 @@ class TransactionShard:
                 waiting.complete(True)
         elif self._active:
             self._report(metadata)
+
+    def load(self, unreadable: Callable[[int, ProtocolError], None]) -> TransactionLoad:
+        """Begin to load the log; see `Shard`."""
+        return TransactionLoad(self, unreadable)
+
+    def restore(self, metadata: TransactionMetadata, prepared: bytes | None) -> None:
+        """Add a transactional id, while the log is loaded.
+
+        Args:
+            metadata: the content of the last record of the id.
+            prepared: the last value before it that was prepared; None if there is none.
+        """
+        self.transactions[metadata.transactional_id] = metadata
+        self._ids[metadata.producer_id] = metadata.transactional_id
+        if prepared is not None:
+            self._ended[metadata.transactional_id] = prepared
+
+    def restored(self, end_offset: int) -> None:
+        """Note the offset after the last record of the log that was loaded."""
+        self._end_offset = end_offset
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Do nothing: no transaction writes to this log."""

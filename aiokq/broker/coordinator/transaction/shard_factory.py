@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from aiokq.broker.coordinator.transaction.record_types import decode_record, encode_record
+from aiokq.broker.coordinator.transaction.record_types import encode_record
 from aiokq.broker.coordinator.transaction.shard import ShardLimits, TransactionShard
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ class TransactionShardFactory:
         version: returns the finalized level of ``transaction.version``.
         prepared: called with each transaction whose markers are to be written.
     """
-
-    decode = staticmethod(decode_record)
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from aiokq.broker.coordinator.outcome import Deferred, Outcome
 from aiokq.broker.coordinator.record import CoordinatorRecord
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.coordinator.shard import NO_PRODUCER
+from aiokq.broker.coordinator.shard_load import ReplayingLoad
 from aiokq.broker.coordinator.timers import Instant, Timers
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import BrokerError, InvalidRequest
@@ -79,6 +80,9 @@ class CounterShard:
 
     # Calls of the runtime
 
+    def load(self, unreadable) -> ReplayingLoad:
+        return ReplayingLoad(self, decode, unreadable)
+
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
@@ -111,6 +115,13 @@ class CounterShard:
     def unloaded(self) -> None:
         """Requests that still wait are left to the runtime."""
         self.life.append("unloaded")
+
+
+def decode(key, value) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        decode_prefixed(TransactionLogKey, key),
+        None if value is None else decode_prefixed(TransactionLogValue, value),
+    )
 
 
 class CounterInstance:
@@ -147,12 +158,6 @@ class CounterInstance:
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         value = None if record.value is None else encode_prefixed(record.value, 0)
         return encode_prefixed(record.key, 0), value
-
-    def decode(self, key, value) -> CoordinatorRecord:
-        return CoordinatorRecord(
-            decode_prefixed(TransactionLogKey, key),
-            None if value is None else decode_prefixed(TransactionLogValue, value),
-        )
 
 
 class CounterBroker(Broker):

@@ -11,7 +11,8 @@ from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.coordinator.shard_context import RETRY_SECONDS
-from aiokq.broker.coordinator.shard_log import RECORDS_PER_TURN, ShardLog
+from aiokq.broker.coordinator.shard_load import RECORDS_PER_TURN
+from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.core.background import FAIL_ON_BUGS
 from aiokq.core.errors import (
     BrokerError,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from aiokq.broker.coordinator.shard_log import ShardLog
+from aiokq.broker.coordinator.timers import Timers
 from aiokq.broker.log.cold_reads import ColdReads
 from aiokq.broker.log.log_reading import LogRead
 from aiokq.core.offload import InlineOffload
+from tests.unit.broker.coordinator.counter import CounterShard
 
 
 class CompactedLog:
@@ -35,4 +37,4 @@ async def test_a_log_whose_last_records_were_compacted_away_is_loaded():
     """Regression: the load never ended, and groups got COORDINATOR_LOAD_IN_PROGRESS for ever."""
     async with asyncio.timeout(5):
         log = ShardLog(OnePartition(), None, ColdReads(InlineOffload()), 0, commit_timeout=5)
-        assert await log.replay(None) == 0
+        assert await log.replay(CounterShard(Timers(), 0)) == 0
