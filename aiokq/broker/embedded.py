@@ -19,6 +19,7 @@ from aiokq.broker.embedded_arguments import (
     OPTIONAL_PATH,
     configs_text,
     name_text,
+    new_features,
     node_arguments,
     path_text,
     start_error,
@@ -68,12 +69,14 @@ class EmbeddedCluster:
             for the port given there. Without `listeners`, the cluster listens on 127.0.0.1.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
         settings: broker settings by Kafka's names; `.` or `_` between words.
+        features: levels of features of a new cluster, such as `{"transaction.version": 1}`; other
+            features get their default. An existing `data_dir` and `restore_from` keep their levels.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
             copy of the data, and `data_dir` must be missing or empty.
 
     Raises:
-        ConfigError: a setting is unknown or out of range. When entered: a port is in use,
-            `data_dir` cannot be written, or `restore_from` cannot be restored.
+        ConfigError: a setting or a feature is unknown or out of range. When entered: a port is in
+            use, `data_dir` cannot be written, or `restore_from` cannot be restored.
         OSError: when entered: another error of a listener, such as an address that this machine
             does not have, or an I/O error during the copy of `restore_from`.
         KafkaStorage: when entered: the directory is in use, it has an I/O error, or its data is
@@ -88,6 +91,7 @@ class EmbeddedCluster:
         port: int = 0,
         profile: str = "dev",
         settings: Mapping[str, object] | None = None,
+        features: Mapping[str, int] | None = None,
         restore_from: str | os.PathLike[str] | None = None,
         environment: Environment | None = None,
         **unknown: Never,
@@ -103,6 +107,7 @@ class EmbeddedCluster:
             environment=environment,
         )
         self._settings, self._listeners, self._node_id = checked
+        self._features = new_features(features)
         self._data_dir = (
             None if data_dir is None else path_text("data_dir", data_dir, OPTIONAL_PATH)
         )
@@ -366,6 +371,7 @@ class EmbeddedCluster:
             data_dir=directory,
             listeners=self._listeners,
             node_id=self._node_id,
+            features=self._features,
         )
         try:
             await node.start()

@@ -27,13 +27,14 @@ __all__ = [
     "NodeArguments",
     "configs_text",
     "name_text",
+    "new_features",
     "node_arguments",
     "path_text",
     "start_error",
     "unknown_argument",
 ]
 
-_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "restore_from")
+_ARGUMENTS: Final = ("data_dir", "port", "profile", "settings", "features", "restore_from")
 
 _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 
@@ -111,6 +112,32 @@ def node_arguments(
     node_id = configured_node_id(checked)
     check_quorum(checked, listeners, node_id)
     return NodeArguments(checked, listeners, node_id)
+
+
+def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """Return the levels of all features of a new cluster; None for the defaults.
+
+    Raises:
+        ConfigError: a feature is unknown, or does not have the level.
+    """
+    if features is None:
+        return None
+    # Most clusters are created without `features`, and need not wait for these imports.
+    from aiokq.broker.metadata.image.features import KRAFT_VERSION, supported_ranges
+    from aiokq.broker.metadata.stopped_broker.formatting import format_levels
+
+    if not isinstance(features, Mapping):
+        raise ConfigError(f"features must be a mapping of names to levels, not {features!r}")
+    ranges = supported_ranges()
+    del ranges[KRAFT_VERSION]  # it follows from the kind of the quorum
+    for name, level in features.items():
+        if name not in ranges:
+            raise ConfigError.unknown(f"unknown feature {name!r} in features=", name, list(ranges))
+        low, high = ranges[name]
+        if type(level) is not int or not low <= level <= high:
+            raise ConfigError(f"{name} has levels from {low} to {high}, not {level!r}")
+    levels = format_levels(None, features, dynamic=False)
+    return {name: level for name, level in levels.items() if level}
 
 
 def _listeners(settings: BrokerSettings, port: int) -> Listeners:

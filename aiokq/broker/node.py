@@ -9,7 +9,7 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.config.dynamic_settings import DynamicSettings
@@ -80,6 +80,8 @@ class BrokerNode:
         data_dir: the node's log directory or directories, created if they are missing.
         listeners: addresses to listen on and to advertise; None for a free port of 127.0.0.1.
         node_id: id of the node; None for the id stored in the directories, or 0 if these are new.
+        features: the levels of the features, by name, if the metadata log is new; None for the
+            defaults.
 
     Attributes:
         dynamic_settings: the settings in effect, and the static and dynamic values from which they
@@ -104,6 +106,7 @@ class BrokerNode:
         data_dir: str | Sequence[str],
         listeners: Listeners | None = None,
         node_id: int | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         self.dynamic_settings = DynamicSettings(settings)
         self.environment = environment
@@ -120,6 +123,7 @@ class BrokerNode:
         self.retention_policies: list[RetentionPolicy] = list(KAFKA_POLICIES)
         self._data_dirs = (data_dir,) if isinstance(data_dir, str) else tuple(data_dir)
         self._given_node_id = node_id
+        self._new_features = features
         self.servers = NodeServers(listeners or Listeners.plaintext(), settings)
         self._storage: Storage | None = None
         self._dispatcher: Dispatcher | None = None
@@ -378,6 +382,7 @@ class BrokerNode:
             rack=settings.broker_rack,
             min_insync_replicas=settings.min_insync_replicas,
             voter=None if voter is None else VotersRecordEndpoint(**voter._asdict()),
+            features=self._new_features,
         )
 
     def _start_jobs(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -99,6 +99,7 @@ def bootstrap_records(
     given: Sequence[Message] | None,
     *,
     min_insync_replicas: int,
+    levels: Mapping[str, int] | None = None,
     in_transaction: bool = False,
 ) -> list[Message]:
     """Return the first records of a new metadata log.
@@ -108,9 +109,10 @@ def bootstrap_records(
 
     Args:
         given: the records of ``bootstrap.checkpoint``; None if the file is missing. The log then
-            gets the default features of a new directory.
+            gets ``levels``.
         min_insync_replicas: setting of the node, which becomes that of all brokers if eligible
             leader replicas are on.
+        levels: the levels of the features, by name; None for the defaults of a new directory.
         in_transaction: whether the log ends inside a metadata transaction, which is to be aborted.
 
     Raises:
@@ -119,19 +121,21 @@ def bootstrap_records(
     records: list[Message] = [AbortTransactionRecord(reason=ABORT_REASON)] if in_transaction else []
     if image.metadata_version is not None:
         return records
-    first = feature_records(new_levels().items()) if given is None else list(given)
-    levels = {
+    if levels is None:
+        levels = new_levels()
+    first = feature_records(levels.items()) if given is None else list(given)
+    found_levels = {
         record.name: record.feature_level
         for record in first
         if isinstance(record, FeatureLevelRecord)
     }
-    level = levels.get(METADATA_VERSION)
+    level = found_levels.get(METADATA_VERSION)
     if level is None or level not in METADATA_VERSIONS:
         found = "no metadata.version" if level is None else f"the unknown metadata.version {level}"
         raise CorruptRecord(
             f"bootstrap.checkpoint has {found}: restore the file, or format the directory again"
         )
-    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+    if found_levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
         first.append(
             ConfigRecord(
                 resource_type=BROKER_CONFIG,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,7 @@ class NodeRegistration:
             all brokers if eligible leader replicas are on.
         voter: the endpoint of this node as the only voter, if a new log gets ``kraft.version`` 1
             and therefore records its voters; None if a new log gets ``kraft.version`` 0.
+        features: the levels of the features of a new log, by name; None for the defaults.
     """
 
     endpoints: Sequence[BrokerEndpoint]
@@ -85,6 +86,7 @@ class NodeRegistration:
     rack: str | None
     min_insync_replicas: int
     voter: VotersRecordEndpoint | None
+    features: Mapping[str, int] | None = None
 
 
 class MetadataStart:
@@ -369,6 +371,7 @@ def _first_records(
             state.image,
             read_bootstrap_checkpoint(files, path, crc32c) if is_new else None,
             min_insync_replicas=registration.min_insync_replicas,
+            levels=registration.features,
             in_transaction=state.in_transaction,
         )
     except CorruptRecord as error:
