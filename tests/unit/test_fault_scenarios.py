@@ -1,4 +1,4 @@
-"""The fault scenarios of a log and its disk, by number, and the tests that prove each.
+"""The fault scenarios of logs, disks and transactions, by number, and the tests of each.
 
 Each scenario and its expected outcome are described here in one line; the tests have the details.
 This module only checks that each named test exists.
@@ -16,7 +16,27 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
+TRANSACTIONS: Final = "unit/broker/coordinator/transaction"
+
 SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
+    (9, "reply lost after an idempotent append", "duplicate, acknowledged with its offset"): (
+        "unit/broker/handlers/test_ordinary_produce.py"
+        "::test_duplicates_and_gaps_of_idempotent_producers",
+        "sim/test_producer_faults.py::test_after_a_lost_response_the_record_exists_once",
+        f"{TRANSACTIONS}/test_named_points.py::test_a_lost_reply_at_each_request_changes_nothing",
+    ),
+    (10, "the same without idempotence", "there twice, as documented"): (
+        f"{TRANSACTIONS}/test_delays_and_waits.py"
+        "::test_without_idempotence_a_repeated_batch_is_there_twice",
+    ),
+    (11, "five batches in flight, the first fails", "order kept"): (
+        "sim/test_producer_faults.py"
+        "::test_five_batches_in_flight_keep_their_order_if_the_first_fails",
+    ),
+    (12, "the sixth-oldest batch again", "45, not appended"): (
+        "unit/broker/log/test_producer_state.py"
+        "::test_duplicates_are_the_last_five_of_the_same_epoch",
+    ),
     (13, "broker restart between retries", "sequences are known from snapshot and log"): (
         "fault/test_log_faults.py::test_a_restart_between_records_loses_and_doubles_none",
         "fault/test_broker_process.py::test_a_retry_over_a_kill_is_still_recognised",
@@ -64,6 +84,34 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "::test_a_slow_sync_costs_those_who_wait_for_it_latency_and_nobody_else_anything",
         "property/test_log_disks.py::DiskMachine",
     ),
+    (29, "zombie of a transactional producer", "90, 47 for old versions"): (
+        f"{TRANSACTIONS}/test_requests.py"
+        "::test_a_new_producer_fences_the_old_one_and_aborts_its_transaction",
+    ),
+    (30, "coordinator dies between the decision and the markers", "completed by the next"): (
+        f"{TRANSACTIONS}/test_named_points.py"
+        "::test_a_kill_at_each_point_leaves_a_whole_transaction",
+        f"{TRANSACTIONS}/test_time_and_restart.py"
+        "::test_a_prepared_transaction_is_completed_after_a_restart",
+    ),
+    (31, "transaction timeout", "aborted, readers go on"): (
+        f"{TRANSACTIONS}/test_time_and_restart.py::test_a_transaction_is_aborted_at_its_timeout",
+    ),
+    (32, "EndTxn of an earlier transaction, delayed", "refused by version 2"): (
+        f"{TRANSACTIONS}/test_delays_and_waits.py"
+        "::test_a_delayed_end_of_version_2_ends_no_later_transaction",
+        f"{TRANSACTIONS}/test_delays_and_waits.py"
+        "::test_a_delayed_end_of_version_1_ends_a_later_transaction",
+        "sim/test_transactions_versions.py::test_a_late_endtxn_cannot_end_the_next_transaction",
+    ),
+    (33, "aborted records", "hidden from read_committed, visible to read_uncommitted"): (
+        f"{TRANSACTIONS}/test_requests.py"
+        "::test_committed_records_are_read_and_aborted_ones_are_named",
+    ),
+    (34, "offsets of a transaction that aborts", "unchanged; 88 meanwhile if asked"): (
+        "unit/broker/handlers/test_group_transactions.py"
+        "::test_offsets_count_when_the_transaction_commits",
+    ),
     (35, "topic deleted and made again under a reader", "by its reset policy in the new one"): (
         "sim/test_reset.py::test_a_reader_starts_in_the_recreated_topic_by_its_reset_policy",
         "sim/test_reset.py"
@@ -92,6 +140,20 @@ SCENARIOS: Final[dict[tuple[int, str, str], tuple[str, ...]]] = {
         "unit/connection/test_server.py::test_the_idle_timeout_limits_the_time_to_receive_a_request",
         "unit/connection/test_server.py::test_idle_connections_are_closed_and_busy_ones_are_not",
         "fault/test_server_faults.py::test_a_client_behind_a_bad_line_gets_its_bytes",
+    ),
+    (40, "an error N times, then success; an old version", "repeated; the older protocol"): (
+        "interop/test_mock_cluster_faults.py::test_a_produce_error_that_passes_is_retried",
+        "interop/test_mock_cluster_faults.py"
+        "::test_a_fetch_error_that_passes_loses_and_doubles_nothing",
+        "interop/test_transactions_mock_cluster.py::test_requests_are_repeated",
+        "sim/test_transactions_versions.py::test_versions_of_requests_follow_the_finalized_level",
+    ),
+    (41, "a clock that jumps an hour", "monotonic timeouts; times refused by their limits"): (
+        f"{TRANSACTIONS}/test_delays_and_waits.py"
+        "::test_a_clock_that_jumps_changes_no_timeout_of_a_transaction",
+        "unit/broker/coordinator/test_runtime.py::test_a_timer_writes_by_the_loops_clock",
+        "unit/connection/test_server.py::test_idle_and_throttle_times_use_only_the_loops_clock",
+        "unit/broker/log/test_validation.py::test_times_too_far_ahead_are_named_one_by_one",
     ),
 }
 
