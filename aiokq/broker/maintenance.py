@@ -37,11 +37,6 @@ FIRST_AFTER_MS: Final = 30_000
 LEAST_INTERVAL_MS: Final = 10
 """Minimum interval of a job: with an interval of 0, the job would keep the loop busy."""
 
-EXPIRE_PRODUCERS_MS: Final = 600_000
-"""Interval of the check for expired producers: the default of Kafka's
-``producer.id.expiration.check.interval.ms``.
-"""
-
 
 class Job(NamedTuple):
     """A periodic job.
@@ -159,7 +154,11 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
     settings = node.settings  # the intervals used here do not change while the node runs
     return [
         *(cleaners or CleanerJobs(node))(),
-        Job("expire producers", lambda: EXPIRE_PRODUCERS_MS, expire_producers),
+        Job(
+            "expire producers",
+            lambda: settings.producer_id_expiration_check_interval_ms,
+            expire_producers,
+        ),
         Job(
             "recovery point checkpoint",
             lambda: settings.log_flush_offset_checkpoint_interval_ms,

@@ -404,6 +404,9 @@ class BrokerSettings:
     producer_id_expiration_ms: int = _setting(
         86400000, "Time after which the state of an inactive producer is removed.", at_least=1
     )
+    producer_id_expiration_check_interval_ms: int = _setting(
+        600000, "Interval of the check for inactive producers.", at_least=1
+    )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         5000, "Interval at which the high watermarks are written.", kind="long", at_least=1
     )
@@ -477,7 +480,10 @@ class BrokerSettings:
         at_least=1,
     )
     offsets_topic_segment_bytes: int = _setting(
-        104857600, "Segment size of __consumer_offsets.", at_least=1
+        104857600,
+        "Segment size with which __consumer_offsets is created. With less than 1048576, the least "
+        "segment.bytes of a topic, it is not created, and no group has a coordinator, as in Kafka.",
+        at_least=1,
     )
     offsets_commit_timeout_ms: int = _setting(
         5000,
@@ -563,7 +569,10 @@ class BrokerSettings:
         at_least=1,
     )
     transaction_state_log_segment_bytes: int = _setting(
-        104857600, "Segment size of __transaction_state.", at_least=1
+        104857600,
+        "Segment size with which __transaction_state is created. With less than 1048576, the least "
+        "segment.bytes of a topic, it is not created, and no transaction begins, as in Kafka.",
+        at_least=1,
     )
     transaction_max_timeout_ms: int = _setting(
         900000, "Maximum transaction timeout that a producer may request.", at_least=1

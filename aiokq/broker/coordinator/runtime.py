@@ -10,6 +10,7 @@ Tests: ``tests/unit/broker/coordinator/test_runtime.py``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from aiokq.records.control import EndTransactionMarker
 
 __all__ = ["AppendedMarker", "CoordinatorRuntime"]
+
+logger = logging.getLogger("aiokq.broker.coordinator")
 
 S = TypeVar("S", bound="Shard")
 R = TypeVar("R")
@@ -113,6 +116,8 @@ class CoordinatorRuntime(Generic[S]):
         self._importing = False
         self._partitions = 0
         """The number of partitions when the topic was first seen; 0 until then."""
+        self._not_created = ""
+        """Why the topic could not be created, as logged last."""
         self._closed = False
         self._supervisor = Supervisor(f"coordinator of {definition.noun}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
@@ -511,7 +516,11 @@ class CoordinatorRuntime(Generic[S]):
             # The topic exists if another request has created it, or if only some of its partitions
             # are offline.
             if not self._partitions:
-                raise CoordinatorNotAvailable(f"{name} cannot be created: {error}") from error
+                reason = f"{name} cannot be created: {error}"
+                if reason != self._not_created:
+                    self._not_created = reason
+                    logger.warning("coordinator is not available: %s", reason)
+                raise CoordinatorNotAvailable(reason) from error
 
     def _topic_changed(self, topic: Topic) -> None:
         if topic.name != self._definition.topic or self._closed:

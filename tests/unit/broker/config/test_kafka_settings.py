@@ -140,3 +140,27 @@ def test_a_secret_does_not_stand_in_the_message():
     with pytest.raises(ConfigError) as caught:
         broker_settings({"delegation.token.secret.key": "hush"})
     assert "hush" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in KAFKA_SETTING_TYPES
+        if name.startswith(("transaction.", "transactional.", "producer.id.", "add.partitions."))
+    ],
+)
+def test_settings_of_transactions_have_an_effect_or_are_named_as_without_one(name):
+    """Timeouts need no check at intervals here, a log is read in parts of one size, and a batch
+    that waits for markers is woken by them."""
+    without = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.state.log.load.buffer.size",
+        "transaction.two.phase.commit.enable",
+        "add.partitions.to.txn.retry.backoff.ms",
+    }
+    value = "false" if name == "transaction.two.phase.commit.enable" else "1"
+    if name == "transaction.partition.verification.enable":
+        value = "false"
+    assert broker_settings({name: value}).without_effect == ((name,) if name in without else ())
+    assert (name in SETTINGS) != (name in without)

@@ -347,3 +347,21 @@ async def test_add_offsets_adds_the_partition_of_the_group(version):
         assert response.error_code == 0
         [topic] = (await client.describe()).topics
         assert (topic.topic, topic.partitions) == ("__consumer_offsets", [0])
+
+
+@pytest.mark.parametrize("key_type", ["offsets_topic", "transaction_state_log"])
+async def test_segments_smaller_than_topics_may_have_leave_the_coordinator_unavailable(
+    key_type, caplog
+):
+    """As in Apache Kafka 4.2, where the topic is not created either; the reason is logged once."""
+    async with world(**{f"{key_type}_segment_bytes": 1_048_575}) as broker:
+        for _ in range(3):
+            lookup = wire.FindCoordinatorRequest(
+                key_type=int(key_type != "offsets_topic"), coordinator_keys=["t"]
+            )
+            [found] = (await broker.ask(lookup, 4)).coordinators
+            assert (found.error_code, found.node_id) == (15, -1)
+    [line] = [each for each in caplog.messages if "segment.bytes" in each]
+    assert "cannot be created" in line
+    async with world(**{f"{key_type}_segment_bytes": 1_048_576}) as broker:
+        assert (await broker.ask(lookup, 4)).coordinators[0].error_code == 0
