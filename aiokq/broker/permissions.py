@@ -145,7 +145,8 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A follower needs CLUSTER_ACTION, which covers all topics. Without it, each topic needs
     # DESCRIBE.
     23: (_FOLLOW, _DESCRIBE_TOPIC),
-    24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC),
+    # From version 4 on, for brokers, CLUSTER_ACTION instead of the others.
+    24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC, _CLUSTER_ACTION),
     25: (_WRITE_TRANSACTIONAL, _READ_GROUP),
     26: (_WRITE_TRANSACTIONAL,),
     # A coordinator needs CLUSTER_ACTION, an administrator ALTER.

@@ -68,7 +68,7 @@ APIS: Final = {
         Api(21, "DeleteRecords", 0, 2, "h21_delete_records"),
         Api(22, "InitProducerId", 0, 5, "h22_init_producer_id"),
         Api(23, "OffsetForLeaderEpoch", 2, 4, "h23_offset_for_leader_epoch"),
-        Api(24, "AddPartitionsToTxn", 0, 3, "h24_add_partitions_to_txn"),
+        Api(24, "AddPartitionsToTxn", 0, 5, "h24_add_partitions_to_txn"),
         Api(25, "AddOffsetsToTxn", 0, 4, "h25_add_offsets_to_txn"),
         Api(26, "EndTxn", 0, 5, "h26_end_txn"),
         Api(27, "WriteTxnMarkers", 1, 2, "h27_write_txn_markers"),

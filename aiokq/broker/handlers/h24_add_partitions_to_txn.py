@@ -1,17 +1,24 @@
-"""AddPartitionsToTxn (24), versions 0-3: add partitions to a transaction, all or none.
+"""AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction, all or none.
 
 The first partitions begin the transaction. From ``transaction.version`` 2 on, clients need not
-send the request: Produce adds the partitions. Versions 4 and 5, which brokers send to each other,
-are not advertised, because this node asks its own coordinator.
+send the request: Produce adds the partitions. Versions 4 and 5 are for brokers, which ask the
+coordinator of a batch's transaction: they have several transactions, need CLUSTER_ACTION, add
+partitions of internal topics, too, and may only verify that partitions are in a transaction. This
+node calls its own coordinator instead.
+
+Errors of versions 4 and 5 as a whole: CLUSTER_AUTHORIZATION_FAILED.
 
 Errors of a partition: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being
 written), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,
 INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, OPERATION_NOT_ATTEMPTED (another
 partition was refused), PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
 TOPIC_AUTHORIZATION_FAILED (also for internal topics), TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+TRANSACTION_ABORTABLE (the partition is not in the transaction, which was to be verified),
 UNKNOWN_TOPIC_OR_PARTITION.
 
-v2  PRODUCER_FENCED    v3  flexible
+v2  PRODUCER_FENCED    v3  flexible    v4  for brokers: several transactions, verification
+
+Source: Kafka ``KafkaApis.handleAddPartitionsToTxnRequest``.
 """
 
 from __future__ import annotations
@@ -34,7 +41,9 @@ from aiokq.wire.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 
 if TYPE_CHECKING:
@@ -44,12 +53,17 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.call import Call
 
 FIRST_WITH_PRODUCER_FENCED: Final = 2
+FIRST_BETWEEN_BROKERS: Final = 4
+VERSION_OF_BROKERS: Final = 2
+"""The ``transaction.version`` that a request of a broker implies."""
 
 
 async def handle(
     topics: Topics, transactions: Transactions, request: AddPartitionsToTxnRequest, call: Call
 ) -> AddPartitionsToTxnResponse:
     """Add the partitions to the transaction."""
+    if call.version >= FIRST_BETWEEN_BROKERS:
+        return await _between_brokers(topics, transactions, request, call)
     transactional_id = request.v3_and_below_transactional_id
     wanted = {
         TopicPartition(topic.name, index): 0
@@ -92,7 +106,56 @@ async def handle(
     return _response(wanted)
 
 
+async def _between_brokers(
+    topics: Topics, transactions: Transactions, request: AddPartitionsToTxnRequest, call: Call
+) -> AddPartitionsToTxnResponse:
+    """Add or verify the partitions of several transactions, each for itself."""
+    try:
+        call.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    except BrokerError as error:
+        return AddPartitionsToTxnResponse(error_code=error.code)
+    results = []
+    for transaction in request.transactions:
+        codes = await _of_transaction(topics, transactions, transaction)
+        results.append(
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_topic_results(codes)
+            )
+        )
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+async def _of_transaction(
+    topics: Topics, transactions: Transactions, transaction: AddPartitionsToTxnTransaction
+) -> dict[TopicPartition, int]:
+    """Add or verify the partitions of one transaction; return their error codes."""
+    wanted = [
+        TopicPartition(topic.name, index)
+        for topic in transaction.topics
+        for index in topic.partitions
+    ]
+    missing = {tp for tp in wanted if topics.partition(tp.topic, tp.partition) is None}
+    if missing:
+        unknown, other = UnknownTopicOrPartition.code, OperationNotAttempted.code
+        return {tp: unknown if tp in missing else other for tp in wanted}
+    producer = TransactionalProducer(transaction.producer_id, transaction.producer_epoch)
+    try:
+        if transaction.verify_only:
+            found = transactions.verify(transaction.transactional_id, producer, wanted)
+            return {tp: 0 if error is None else error.code for tp, error in found.items()}
+        await transactions.add_partitions(
+            transaction.transactional_id, producer, wanted, client_version=VERSION_OF_BROKERS
+        )
+    except BrokerError as error:
+        return dict.fromkeys(wanted, error.code)
+    return dict.fromkeys(wanted, 0)
+
+
 def _response(codes: Mapping[TopicPartition, int]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
+
+
+def _topic_results(codes: Mapping[TopicPartition, int]) -> list[AddPartitionsToTxnTopicResult]:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for tp, code in codes.items():
         topic = topics.setdefault(tp.topic, AddPartitionsToTxnTopicResult(name=tp.topic))
@@ -101,4 +164,4 @@ def _response(codes: Mapping[TopicPartition, int]) -> AddPartitionsToTxnResponse
                 partition_index=tp.partition, partition_error_code=code
             )
         )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=list(topics.values()))
+    return list(topics.values())

@@ -249,6 +249,24 @@ def _init_producer_id(version, topics, topic_id, group):
 
 
 def _add_partitions_to_txn(version, topics, topic_id, group):
+    if version >= 4:
+        return [
+            wire.AddPartitionsToTxnRequest(
+                transactions=[
+                    wire.AddPartitionsToTxnTransaction(
+                        transactional_id="t",
+                        producer_id=1,
+                        producer_epoch=0,
+                        verify_only=verify_only,
+                        topics=[
+                            wire.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                            for name in topics
+                        ],
+                    )
+                ]
+            )
+            for verify_only in (True, False)
+        ]
     return [
         wire.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="t",

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiokq import wire
+from aiokq.broker.permissions import Operation
 from aiokq.core.errors import (
     ConcurrentTransactions,
     InvalidPidMapping,
@@ -23,6 +24,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 from tests.unit.broker.harness import Broker, until
+from tests.unit.broker.test_gate import Denying
 from tests.unit.broker.transactional_client import TransactionalClient, read_committed, world
 
 FENCED, OLD_FENCED = ProducerFenced.code, InvalidProducerEpoch.code
@@ -365,3 +367,87 @@ async def test_segments_smaller_than_topics_may_have_leave_the_coordinator_unava
     assert "cannot be created" in line
     async with world(**{f"{key_type}_segment_bytes": 1_048_576}) as broker:
         assert (await broker.ask(lookup, 4)).coordinators[0].error_code == 0
+
+
+async def between_brokers(broker, version, *transactions):
+    """Ask as a broker does; return the error code, and those of the partitions by id."""
+    response = await broker.ask(
+        wire.AddPartitionsToTxnRequest(
+            transactions=[
+                wire.AddPartitionsToTxnTransaction(
+                    transactional_id=client.transactional_id,
+                    producer_id=client.producer_id,
+                    producer_epoch=client.epoch,
+                    verify_only=verify_only,
+                    topics=[wire.AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
+                )
+                for client, verify_only, partitions in transactions
+            ]
+        ),
+        version,
+    )
+    return response.error_code, {
+        each.transactional_id: {
+            result.partition_index: result.partition_error_code
+            for topic in each.topic_results
+            for result in topic.results_by_partition
+        }
+        for each in response.results_by_transaction
+    }
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_brokers_ask_about_several_transactions_at_once(version):
+    """Each transaction has its own result: added, verified, or refused."""
+    async with world() as broker:
+        await broker.create("t", 3, min_insync_replicas=2)
+        one, two = [await initialized(broker, name) for name in ("one", "two")]
+        code, found = await between_brokers(broker, version, (one, True, [0]), (two, False, [0, 2]))
+        assert (code, found) == (0, {"one": {0: 120}, "two": {0: 0, 2: 0}})
+        assert (await one.describe()).transaction_state == "Empty"
+        assert (await two.describe()).transaction_state == "Ongoing"
+        _, found = await between_brokers(broker, version, (two, True, [0, 1, 2]))
+        assert found == {"two": {0: 0, 1: 120, 2: 0}}
+        _, found = await between_brokers(broker, version, (two, False, [1, 3]), (one, False, [1]))
+        assert found == {"two": {1: 55, 3: 3}, "one": {1: 0}}  # all or none
+        release = hold_markers(broker)
+        ended = two.producer
+        assert await two.end() == 0
+        two.producer_id, two.epoch = ended[0], ended[1] + 1
+        for verify_only in (True, False):  # while markers are missing
+            _, found = await between_brokers(broker, version, (two, verify_only, [0]))
+            assert found == {"two": {0: 51}}
+        release()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("verify_only", [True, False])
+async def test_brokers_get_the_errors_of_the_coordinator(version, verify_only):
+    """49 for another producer id or an unknown transactional id, 90 for another epoch."""
+    async with world() as broker:
+        await broker.create("t", 2)
+        client = await initialized(broker)
+        unknown = TransactionalClient(broker, "unknown")
+        client.epoch += 1
+        _, found = await between_brokers(
+            broker, version, (client, verify_only, [0, 1]), (unknown, verify_only, [0])
+        )
+        assert found == {"t": {0: 90, 1: 90}, "unknown": {0: 49}}
+        client.epoch -= 1
+        client.producer_id += 1
+        _, found = await between_brokers(broker, version, (client, verify_only, [0]))
+        assert found == {"t": {0: 49}}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_only_brokers_may_ask_about_several_transactions(version):
+    """They need CLUSTER_ACTION, and no permission for the ids and topics."""
+    async with world() as broker:
+        await broker.create("t")
+        client = await initialized(broker)
+        denying = broker.node.gate.authorizer = Denying(
+            lambda operation, kind, name: operation is Operation.CLUSTER_ACTION
+        )
+        assert await between_brokers(broker, version, (client, False, [0])) == (31, {})
+        denying.denied = lambda operation, kind, name: operation is not Operation.CLUSTER_ACTION
+        assert await between_brokers(broker, version, (client, False, [0])) == (0, {"t": {0: 0}})
