@@ -470,3 +470,25 @@ def test_a_commit_that_was_sent_is_not_forbidden_any_more() -> None:
         assert kafka.committed("orders") == [b"a", b"b"]
 
     simulate(body)
+
+
+def test_the_records_of_a_finished_producer_are_reported_once() -> None:
+    """Its transaction says why it ended: closing the producer does not report them again."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, linger_ms=0) as p:
+            kafka.faults.append(times(1, Delay(0.5, Close())))
+            kafka.script(
+                wire.TxnOffsetCommitRequest, lambda request, call: offsets_answer(request, 90)
+            )
+            with pytest.raises(ProducerFenced):
+                async with p.transaction() as txn:
+                    delivery = p.send_nowait("orders", b"a")
+                    await asyncio.sleep(0.1)
+                    await txn.send_offsets({("in", 0): 1}, "g")
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            assert delivery.done()
+            with pytest.raises(ProducerFenced):
+                await p.begin_transaction()
+
+    simulate(body)

@@ -253,7 +253,7 @@ class Transactions:
         if transaction is None:
             wanted.ended_by_call = True
         if ending is None:
-            ending = self._begin_end(wanted, committed)
+            ending = self._begin_end(committed)
         try:
             await asyncio.shield(ending)
         except KafkaError as error:
@@ -487,18 +487,15 @@ class Transactions:
 
     # -- the end of a transaction
 
-    def _begin_end(self, transaction: Transaction, committed: bool) -> asyncio.Future[None]:
-        if self.phase is Phase.FINISHED:
-            assert self._cause is not None
-            transaction.outcome_now = TransactionOutcome.ABORTED
-            raise refusals.finished(self._cause, self.transactional_id)
-        if self.phase is Phase.UNKNOWN and committed:
-            self._cause = None  # it was that nobody answered
+    def _begin_end(self, committed: bool) -> asyncio.Future[None]:
         self._commits = committed
-        # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
-        commit = committed and self.phase is not Phase.FAILED
-        self._move(Phase.COMMITTING if commit else Phase.ABORTING)
-        self.delivery.accept(refusals.being_ended(commits=committed))
+        if self.phase is not Phase.FINISHED:  # else only the batches in flight are waited for
+            if self.phase is Phase.UNKNOWN and committed:
+                self._cause = None  # it was that nobody answered
+            # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
+            commit = committed and self.phase is not Phase.FAILED
+            self._move(Phase.COMMITTING if commit else Phase.ABORTING)
+            self.delivery.accept(refusals.being_ended(commits=committed))
         ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending = ending
         try:
