@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
-from aiokq.core.named_tuple import NamedTuple
 from aiokq.testing.history import Operation
 
 __all__ = ["Anomaly", "AnomalyKind"]

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TypeAlias
-
-from aiokq.core.named_tuple import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 __all__ = [
     "Assign",
