@@ -11,7 +11,7 @@ import pytest
 from aiokq.producer.transactions.transaction import TransactionOutcome
 from tests.sim.transaction_system import run_once
 
-SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "10"))
+SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "12"))
 """Seeds of the short run."""
 
 LONG_RUN = int(os.environ.get("AIOKQ_SYSTEM_SEEDS", "2000"))

@@ -37,13 +37,16 @@ RECORDS = 250
 
 LONG_RUN = int(os.environ.get("AIOKQ_SYSTEM_SEEDS", "2000"))
 
+FEW_LOGS = {"transaction.state.log.num.partitions": "2"}
+"""A broker that is started several times in a test opens two logs of this topic, not fifty."""
+
 
 class Broker:
     """A node on its own machine, which can crash and be restarted on its disk."""
 
     def __init__(self, world: Simulation, settings: dict[str, str]) -> None:
         self.world = world
-        self.settings = settings
+        self.settings = FEW_LOGS | settings
         self.node: BrokerNode | None = None
         self._dead: list[asyncio.Task[None]] = []
 

@@ -1,18 +1,22 @@
 """Producers with transactions, a broker and a `read_committed` consumer in one simulated world.
 
 `run_once(seed)` lets several producers commit, abort, cancel and fence each other while connections
-and the broker fail and the level of `transaction.version` changes. Then it checks: no record of an
-aborted transaction is visible, a committed one is visible once and whole, offsets are those of the
-last committed transaction, and no transaction hangs.
+and the broker fail, the power is cut and the level of `transaction.version` changes. Faults happen
+at random times and between any two iterations of the loop, so at every await of coordinator,
+producer and consumer. Then it checks: no record of an aborted transaction is visible, a committed
+one is visible once and whole, offsets are those of the last committed transaction, no transaction
+hangs, and the checker of aiokq.testing condemns nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random as random_module
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
 
 from aiokq.admin.client import Admin
 from aiokq.admin.features import FeatureUpdate
@@ -20,18 +24,50 @@ from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.errors import KafkaError
 from aiokq.core.types import TopicPartition
+from aiokq.fastpath.produce import Delivery
 from aiokq.producer.producer import Producer
 from aiokq.producer.transactions.transaction import Transaction, TransactionOutcome
+from aiokq.testing import (
+    EndTransaction,
+    Final,
+    Isolation,
+    LastStable,
+    ObservedOffsets,
+    Offset,
+    Offsets,
+    Operation,
+    Poll,
+    Polled,
+    Send,
+)
+from aiokq.testing import Outcome as Known
+from aiokq.testing import check as check_history
 from tests.sim.harness.simulation import Outcome, Simulation, run
-from tests.sim.test_whole_system import READER, SERVERS, WRITER, Broker, trouble
+from tests.sim.test_whole_system import BROKER, READER, SERVERS, WRITER, Broker
 
 TOPIC = "orders"
 GROUP = "copiers"
 PARTITIONS = 3
-TRANSACTIONS = 8
+TRANSACTIONS = 4
 """Transactions of each producer."""
 
 TIMEOUT_MS = 8000
+STEPS = 300
+"""The mean number of iterations of the loop between two faults that are counted so."""
+
+
+class Power(Enum):
+    """Whether the power of the broker is cut, and what its disk keeps then."""
+
+    KEPT = "the broker is stopped and killed only"
+    SYNCED = "cut; what is acknowledged was written to the disk before"
+    LOST = "cut; the ends of logs are lost, each by another length"
+
+
+POWER = (Power.KEPT, Power.SYNCED, Power.LOST, Power.KEPT)
+"""By the seed, so that a few seeds have each."""
+
+SYNCED = {"log.flush.interval.messages": "1"}
 
 
 class Whim(Exception):
@@ -39,26 +75,125 @@ class Whim(Exception):
 
 
 @dataclass
+class Sent:
+    """A record that may have been accepted."""
+
+    partition: int
+    value: bytes
+    start: float
+    end: float
+    offset: int | None = None
+    delivery: Delivery | None = None
+
+    @property
+    def acknowledged(self) -> int | None:
+        """The offset, if the broker acknowledged the record."""
+        delivery = self.delivery
+        if delivery is not None and delivery.done() and delivery.exception() is None:
+            return delivery.result().offset
+        return self.offset
+
+
+@dataclass
 class Written:
     """One transaction as its producer knows it."""
 
     label: str
-    values: list[tuple[int, bytes]] = field(default_factory=list)
-    """Partition and value of each accepted record."""
+    process: str
+    sent: list[Sent] = field(default_factory=list)
     offset: int | None = None
     """The offset that it committed for the producer's partition of the input."""
+    offsets_sent: tuple[float, float] = (0, 0)
+    ended: float = 0
+    """When commit or abort was called."""
+    commit: bool = False
+    """Whether it was a commit."""
     outcome: TransactionOutcome | None = None
+
+    @property
+    def values(self) -> list[tuple[int, bytes]]:
+        """Partition and value of each record."""
+        return [(sent.partition, sent.value) for sent in self.sent]
+
+    def operations(self, now: float) -> Iterator[Operation]:
+        """Yield the transaction as the operations of a history."""
+        for sent in self.sent:
+            offset = sent.acknowledged
+            yield Send(
+                self.process,
+                TOPIC,
+                sent.value.decode(),
+                Known.UNKNOWN if offset is None else Known.OK,
+                sent.partition,
+                offset,
+                self.label,
+                sent.start,
+                sent.end,
+            )
+        if self.offset is not None:
+            position = Offset("in", int(self.label.partition(".")[0]), self.offset)
+            yield Offsets(
+                self.process, GROUP, (position,), Known.OK, self.label, *self.offsets_sent
+            )
+        unknown = self.outcome is TransactionOutcome.UNKNOWN
+        yield EndTransaction(
+            self.process,
+            self.label,
+            self.commit if unknown else self.outcome is TransactionOutcome.COMMITTED,
+            Known.UNKNOWN if unknown else Known.OK,
+            self.ended,
+            now,
+        )
 
 
 @dataclass
 class Account:
     """What producers wrote, and what the consumer read."""
 
+    power: Power
     transactions: list[Written] = field(default_factory=list)
     read: list[tuple[int, bytes]] = field(default_factory=list)
+    history: list[Operation] = field(default_factory=list)
+    last_cut: float = 0
+    """When the power was cut for the last time."""
 
     def of(self, outcome: TransactionOutcome) -> list[Written]:
-        return [txn for txn in self.transactions if txn.outcome is outcome]
+        """Return the transactions that ended so, as far as the disk had to keep them."""
+        return [
+            txn
+            for txn in self.transactions
+            if txn.outcome is outcome
+            and (self.power is not Power.LOST or self.began(txn) > self.last_cut)
+        ]
+
+    @staticmethod
+    def began(txn: Written) -> float:
+        """Return when the first record was sent."""
+        return txn.sent[0].start if txn.sent else 0
+
+
+@contextlib.asynccontextmanager
+async def cancelled_after(world: Simulation, steps: int | None) -> AsyncIterator[None]:
+    """Cancel the block after that many iterations of the loop, as TimeoutError."""
+    loop = world.loop
+    async with asyncio.timeout(None) as scope:
+        over = False
+
+        def expire() -> None:
+            if not over and not scope.expired():
+                scope.reschedule(loop.time())
+
+        if steps is not None:
+            loop.at_step(steps, expire)
+        try:
+            yield
+        finally:
+            over = True
+
+
+def some_steps(random: random_module.Random) -> int:
+    """Return a number of iterations until the next fault."""
+    return int(random.expovariate(1 / STEPS))
 
 
 class Writer:
@@ -71,10 +206,13 @@ class Writer:
         self._number = number
         self._random = world.random_for(f"writer {number}")
         self._count = 0
+        self._lives = 0
 
-    async def run(self) -> None:
+    async def run(self, transactions: int = TRANSACTIONS) -> None:
+        """Write until there are so many transactions."""
         random = self._random
-        while self._count < TRANSACTIONS:
+        while self._count < transactions:
+            self._lives += 1
             try:
                 async with self._producer() as producer:
                     for _ in range(random.randint(1, 6)):
@@ -100,15 +238,24 @@ class Writer:
         )
 
     async def _transaction(self, producer: Producer) -> None:
-        random = self._random
+        random, loop = self._random, self._world.loop
         self._count += 1
-        written = Written(f"{self._number}.{self._count}")
+        written = Written(f"{self._number}.{self._count}", f"{self._number}/{self._lives}")
         transaction = producer.transaction()
         patience = random.choice([None, None, None, random.expovariate(1)])
+        steps = random.choice([None, None, None, some_steps(random)])
         try:
-            async with asyncio.timeout(patience), transaction:
+            async with (
+                asyncio.timeout(patience),
+                cancelled_after(self._world, steps),
+                transaction,
+            ):
                 self._account.transactions.append(written)
-                await self._body(producer, transaction, written)
+                try:
+                    await self._body(producer, transaction, written)
+                    written.commit = True
+                finally:
+                    written.ended = loop.time()
         except (Whim, TimeoutError, KafkaError):
             pass
         if not transaction.has_begun:
@@ -121,31 +268,37 @@ class Writer:
                     await producer.commit_transaction()
             before, written.outcome = written.outcome, await transaction.outcome()
             assert written.outcome is not TransactionOutcome.ABORTED, before
+        self._account.history.extend(written.operations(loop.time()))
 
     async def _body(self, producer: Producer, transaction: Transaction, written: Written) -> None:
-        random = self._random
+        random, loop = self._random, self._world.loop
         for n in range(random.choice([0, 1, 3, 8])):
             partition = random.randrange(PARTITIONS)
             value = b"%s.%d" % (written.label.encode(), n)
-            written.values.append((partition, value))
+            sent = Sent(partition, value, loop.time(), loop.time())
+            written.sent.append(sent)
             match random.randrange(4):
                 case 0:
-                    await producer.send(TOPIC, value, partition=partition)
+                    sent.offset = (await producer.send(TOPIC, value, partition=partition)).offset
                 case 1:
-                    await producer.send_many(TOPIC, [(None, value)], partition)
+                    sent.delivery = (await producer.send_many(TOPIC, [(None, value)], partition))[0]
                 case _:
-                    await producer.enqueue(TOPIC, value, partition=partition)
+                    sent.delivery = await producer.enqueue(TOPIC, value, partition=partition)
+            sent.end = loop.time()
             if random.random() < 0.2:
                 await asyncio.sleep(random.expovariate(4))
         if random.random() < 0.5:
+            start = loop.time()
             await transaction.send_offsets({("in", self._number): self._count}, GROUP)
             written.offset = self._count
+            written.offsets_sent = start, loop.time()
         if random.random() < 0.15:
             raise Whim
 
 
-async def consume(world: Simulation, account: Account) -> None:
-    """Read committed records until cancelled."""
+async def consume(world: Simulation, account: Account, process: str = "reader") -> None:
+    """Read committed records until cancelled; waits are cancelled at random awaits."""
+    random = world.random_for(process)
     async with Consumer(
         TOPIC,
         bootstrap_servers=SERVERS,
@@ -155,9 +308,21 @@ async def consume(world: Simulation, account: Account) -> None:
         bootstrap_timeout_ms=60_000,
         _environment=world.environment(READER),
     ) as consumer:
-        async for record in consumer:
-            assert isinstance(record.value, bytes)
-            account.read.append((record.partition, record.value))
+        start = world.loop.time()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with cancelled_after(world, some_steps(random)):
+                    async for record in consumer:
+                        assert isinstance(record.value, bytes)
+                        account.read.append((record.partition, record.value))
+                        polled = Polled(
+                            TOPIC, record.partition, record.offset, record.value.decode()
+                        )
+                        now = world.loop.time()
+                        account.history.append(
+                            Poll(process, (polled,), Isolation.READ_COMMITTED, start=start, end=now)
+                        )
+                        start = now
 
 
 async def change_levels(world: Simulation, over: asyncio.Event) -> None:
@@ -176,15 +341,66 @@ async def change_levels(world: Simulation, over: asyncio.Event) -> None:
                 await admin.update_features({"transaction.version": update}, timeout=5)
 
 
+async def trouble(world: Simulation, broker: Broker, account: Account, over: asyncio.Event) -> None:
+    """Cause faults until `over` is set; each fault ends, and leaves the broker running."""
+    random = world.random_for("trouble")
+    network = world.network
+    while not over.is_set():
+        await moment(world, random)
+        match random.randrange(6 if account.power is Power.KEPT else 8):
+            case 0:
+                for connection in network.connections(BROKER):
+                    if random.random() < 0.5:
+                        connection.cut()
+            case 1:
+                for connection in network.connections(BROKER):
+                    if random.random() < 0.3:
+                        connection.drop()
+            case 2:
+                network.delay_host(BROKER, random.choice([0.01, 0.3, 2.0]))
+                await asyncio.sleep(random.uniform(0, 3))
+                network.heal()
+            case 3:
+                network.partition(random.choice([WRITER, READER, BROKER]))
+                await asyncio.sleep(random.uniform(0, 6))
+                network.heal()
+            case 4:
+                await broker.stop()
+                await asyncio.sleep(random.expovariate(1))
+                await broker.start()
+            case 5:
+                random.choice([broker.kill, broker.fall_silent])()
+                await asyncio.sleep(random.expovariate(1))
+                await broker.start()
+            case _:
+                broker.power_cut()
+                account.last_cut = world.loop.time()
+                await asyncio.sleep(random.expovariate(1))
+                await broker.start()
+
+
+async def moment(world: Simulation, random: random_module.Random) -> None:
+    """Wait for a random time, or for a random number of iterations of the loop."""
+    if random.random() < 0.5:
+        await asyncio.sleep(random.expovariate(2))
+        return
+    reached = asyncio.Event()
+    world.loop.at_step(some_steps(random), reached.set)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            await reached.wait()
+
+
 async def system(world: Simulation) -> Account:
     """Run the world once, and wait until nothing changes any more."""
-    broker = Broker(world, {})
-    account = Account()
+    account = Account(POWER[world.seed % len(POWER)])
+    broker = Broker(world, SYNCED if account.power is Power.SYNCED else {})
     await broker.start()
     async with Admin(SERVERS, _environment=world.environment(READER)) as admin:
         await admin.create_topics([TOPIC, "in"], num_partitions=PARTITIONS, raise_errors=True)
     loop = asyncio.get_running_loop()
-    consuming = loop.create_task(consume(world, account))
+    lost = account.power is Power.LOST
+    consuming = [] if lost else [loop.create_task(consume(world, account))]
     over = asyncio.Event()
     writers = [Writer(world, account, name, n) for n, name in enumerate(["a", "b", "b"])]
 
@@ -195,36 +411,49 @@ async def system(world: Simulation) -> Account:
             over.set()
 
     try:
-        tasks = [write(), trouble(world, broker, over)]
-        if world.random.random() < 0.5:
+        tasks = [write(), trouble(world, broker, account, over)]
+        if not lost and world.random.random() < 0.5:
             tasks.append(change_levels(world, over))
         await asyncio.gather(*tasks)
-        await nothing_hangs(world)
+        if lost:
+            # Records that consumers had read are gone, and what is written now is kept.
+            await writers[0].run(TRANSACTIONS + 3)
+            consuming.append(loop.create_task(consume(world, account)))
+        await nothing_hangs(world, account)
         await until_read(account)
         await check_offsets(world, account)
     finally:
-        consuming.cancel()
-        await asyncio.gather(consuming, return_exceptions=True)
+        for task in consuming:
+            task.cancel()
+        await asyncio.gather(*consuming, return_exceptions=True)
         await broker.end()
     return account
 
 
-async def nothing_hangs(world: Simulation) -> None:
+async def nothing_hangs(world: Simulation, account: Account) -> None:
     """Wait until the last stable offset of each partition is its end; fail if one stays behind."""
     places = [(TOPIC, n) for n in range(PARTITIONS)]
     async with Cluster(
         SERVERS, _environment=world.environment(READER), bootstrap_timeout_ms=60_000
     ) as cluster:
-        left: dict[Any, tuple[int, int]] = {}
+        left: dict[tuple[str, int], tuple[int, int]] = {}
         for _ in range(60):
             left = {}
-            for place in places:
-                stable = await cluster.offsets(place, "latest", isolation_level="read_committed")
-                end = await cluster.offsets(place, "latest")
+            for topic, n in places:
+                start = world.loop.time()
+                stable = await cluster.offsets(
+                    (topic, n), "latest", isolation_level="read_committed"
+                )
+                end = await cluster.offsets((topic, n), "latest")
                 assert stable is not None
                 assert end is not None
-                if stable != end:
-                    left[place] = (stable.offset, end.offset)
+                now = world.loop.time()
+                account.history.append(LastStable(topic, n, stable.offset, start, now))
+                if stable.offset != end.offset:
+                    left[topic, n] = (stable.offset, end.offset)
+                else:
+                    final = Final(topic, n, 0, stable.offset, end.offset, start, now)
+                    account.history.append(final)
             if not left:
                 return
             await asyncio.sleep(1)
@@ -246,9 +475,11 @@ async def check_offsets(world: Simulation, account: Account) -> None:
     async with Admin(
         SERVERS, _environment=world.environment(READER), bootstrap_timeout_ms=60_000
     ) as admin:
+        start = world.loop.time()
         results = await admin.list_group_offsets(GROUP, require_stable=True, raise_errors=True)
     found = results[GROUP]
     assert not isinstance(found, KafkaError)
+    offsets: list[Offset] = []
     for number in range(3):
         mine = [
             txn
@@ -259,23 +490,27 @@ async def check_offsets(world: Simulation, account: Account) -> None:
         maybe = [t.offset for t in mine if t.outcome is TransactionOutcome.UNKNOWN]
         committed = found.offsets.get(TopicPartition("in", number))
         offset = None if committed is None else committed.offset
+        offsets.append(Offset("in", number, -1 if offset is None else offset))
         last = max((o for o in sure if o is not None), default=None)
         allowed = {last, *(o for o in maybe if o is not None and o > (last or 0))}
+        if account.power is Power.LOST:
+            allowed |= {None, *sure, *maybe}
         assert offset in allowed, f"writer {number}: {offset} is none of {allowed}"
+    account.history.append(ObservedOffsets(GROUP, tuple(offsets), start, world.loop.time()))
 
 
 def check(account: Account) -> None:
     """Condemn what transactions forbid."""
     read = Counter(account.read)
     assert all(count == 1 for count in read.values()), "a record was read twice"
+    for txn in account.of(TransactionOutcome.COMMITTED):
+        assert all(place in read for place in txn.values), f"lost: {txn}"
     for txn in account.transactions:
-        assert txn.outcome is not None
         seen = [place in read for place in txn.values]
-        if txn.outcome is TransactionOutcome.COMMITTED:
-            assert all(seen), f"lost: {txn}"
-        elif txn.outcome is TransactionOutcome.ABORTED:
+        if txn.outcome is TransactionOutcome.ABORTED:
             assert not any(seen), f"aborted, but visible: {txn}"
-        else:
+        elif account.power is not Power.LOST:
+            assert txn.outcome is not None
             assert all(seen) or not any(seen), f"torn: {txn}"
     written = {place for txn in account.transactions for place in txn.values}
     assert set(read) <= written
@@ -284,10 +519,17 @@ def check(account: Account) -> None:
         writer, count, n = value.split(b".")
         order[partition, writer].append((int(count), int(n)))
     assert all(seen == sorted(seen) for seen in order.values()), "records changed their order"
+    if account.power is not Power.LOST:
+        report = check_history(account.history)
+        assert report.ok, str(report)
 
 
 def run_once(seed: int) -> Outcome[Account]:
     """Run and check the world of a seed."""
     outcome = run(seed, system)
-    check(outcome.value)
+    try:
+        check(outcome.value)
+    except AssertionError as error:
+        error.add_note(f"seed {seed}")
+        raise
     return outcome
