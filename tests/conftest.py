@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from aiokq.core.background import FAIL_ON_BUGS
+from tests.thinning import mark_cases_of_the_long_run
 
 settings.register_profile(
     "default",
@@ -28,32 +29,70 @@ os.environ.setdefault(FAIL_ON_BUGS, "1")
 
 HERE = Path(__file__).resolve().parent
 BUILD_INDEPENDENT = (
-    "unit/assign",
-    "unit/broker/log/test_descriptors",
-    "unit/broker/test_cancellation",
-    "unit/connection",
-    "unit/core",
-    "unit/spark/exporting",
-    "unit/spark/loading",
-    "unit/spark/test_exports",
-    "unit/spark/test_planning",
-    "unit/wire",
-    "unit/test_architecture",
-    "unit/test_design_document",
     "property/connection",
     "property/core",
     "property/test_assignors",
     "property/test_columns_parity",
+    "property/test_core_parity",
+    "property/test_group_shard",
+    "property/test_log_directory",
+    "property/test_metadata",
+    "property/test_registration",
     "property/test_stickiness",
     "property/wire",
+    "sim/test_gate",
+    "sim/test_group",
+    "sim/test_harness",
+    "sim/test_listeners",
+    "sim/test_numbers",
+    "sim/test_outage_log",
+    "sim/test_process_rebalances",
+    "sim/test_registry",
+    "sim/test_reset",
+    "sim/test_retention",
+    "unit/admin",
+    "unit/assign",
+    "unit/broker/config",
+    "unit/broker/coordinator",
+    "unit/broker/inspection",
+    "unit/broker/log/test_cleaner",
+    "unit/broker/log/test_descriptors",
+    "unit/broker/metadata",
+    "unit/broker/test_",
+    "unit/cli",
+    "unit/client",
+    "unit/cluster",
+    "unit/connection",
+    "unit/core",
+    "unit/fastpath/test_build",
+    "unit/group",
+    "unit/spark/exporting",
+    "unit/spark/loading",
+    "unit/spark/test_exports",
+    "unit/spark/test_planning",
+    "unit/testing",
+    "unit/test_annotations",
+    "unit/test_architecture",
+    "unit/test_design_document",
+    "unit/test_documentation",
+    "unit/test_fault_scenarios",
+    "unit/test_metrics",
+    "unit/wire",
 )
+"""What tests no part of aiokq.fastpath, or both builds of it in one process.
+
+Many of these tests run through the core, because records do; but producers, consumers, logs, the
+handlers of the broker and the tests of fastpath itself show what the build changes.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is not about the compiled core: the second build need not run it again."""
-    for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(BUILD_INDEPENDENT):
+    """Marks what the second build and what a short run leave out."""
+    named = [(item.path.relative_to(HERE).as_posix(), item) for item in items]
+    for path, item in named:
+        if path.startswith(BUILD_INDEPENDENT):
             item.add_marker(pytest.mark.build_independent)
+    mark_cases_of_the_long_run([(f"{path}::{item.name}", item) for path, item in named])
 
 
 def pytest_collection_finish() -> None:

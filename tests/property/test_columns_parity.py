@@ -24,7 +24,7 @@ from tests import cores
 pa = pytest.importorskip("pyarrow")
 compiled, pure = cores.core("compiled"), cores.core("pure")
 CODECS = RecordCodecs()
-thorough = settings(max_examples=5 * settings.default.max_examples)
+thorough = settings(max_examples=2 * settings.default.max_examples)
 
 EDGES = [-(2**63), -(2**31), -2, -1, 0, 1, 7, 2**31 - 1, 2**62, 2**63 - 5, 2**63 - 1]
 FIELDS = {

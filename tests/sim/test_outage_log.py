@@ -88,7 +88,7 @@ async def clients(world: Any, **settings: Any) -> AsyncIterator[list[asyncio.Tas
 
 
 @pytest.mark.parametrize("way", ["refuses", "is silent", "is cut off"])
-def test_ten_minutes_without_a_broker_are_a_dozen_lines(
+def test_four_minutes_without_a_broker_are_half_a_dozen_lines(
     way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """There were three lines per attempt: for the node, for the metadata and for each client."""
@@ -104,9 +104,9 @@ def test_ten_minutes_without_a_broker_are_a_dozen_lines(
                     world.broker.fall_silent()
                 case _:
                     world.network.partition(BROKER)
-            await asyncio.sleep(10 * MINUTE)
+            await asyncio.sleep(4 * MINUTE)
             during = lines(caplog, logging.INFO)
-            assert 9 <= stages(during).count("still") <= 10, "\n".join(during)
+            assert 3 <= stages(during).count("still") <= 4, "\n".join(during)
             assert len(during) == 1 + stages(during).count("still"), "\n".join(during)
             world.network.heal()
             if way != "is cut off":
@@ -154,13 +154,13 @@ def test_a_client_that_never_reached_its_cluster_logs_it_once_a_minute(
 def test_a_flapping_broker_is_four_lines_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The broker flaps a hundred times in ten minutes; omitted lines are counted."""
+    """The broker flaps thirty times in three minutes; omitted lines are counted."""
 
     async def body(world: Any) -> None:
         await world.topic("orders", 1)
         async with clients(world):
             caplog.clear()
-            for _ in range(100):
+            for _ in range(30):
                 world.network.refuse(BROKER)
                 for wire_ in world.network.connections(BROKER):
                     wire_.cut()
@@ -170,7 +170,7 @@ def test_a_flapping_broker_is_four_lines_a_minute(
             await asyncio.sleep(2)
             found = lines(caplog)
             nodes = [line for line in found if "node unreachable" in line]
-            assert 10 <= len(nodes) <= 44, "\n".join(nodes)
+            assert 4 <= len(nodes) <= 14, "\n".join(nodes)
             assert stages(nodes)[:2] == ["began", "over"]
             assert len(found) - len(nodes) < 20, "\n".join(found)
 

@@ -51,7 +51,10 @@ class Denying:
 
 def world(*, legacy=True):
     return Broker(
-        legacy=legacy, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
+        legacy=legacy,
+        offsets_topic_num_partitions=1,
+        transaction_state_log_num_partitions=1,
+        group_initial_rebalance_delay_ms=0,
     )
 
 
@@ -245,7 +248,11 @@ async def test_each_row_of_the_table_is_asked_by_its_handler():
             {transactional_id},
             {transactional_id, ResourceType.GROUP},
         ):
-            for version in range(api.min_version, api.max_version + 1):
+            if not denies_all_but <= {kind for _, kind in rows}:
+                continue  # the API uses no such resource
+            for version in range(api.max_version, api.min_version - 1, -1):
+                if version < api.max_version and asked == rows:
+                    break  # older versions are tried only for rows that no newer one asks
                 async with world(legacy=False) as broker:
                     ids = await populate(broker, SECRET)
                     authorizer = Denying(

@@ -123,13 +123,11 @@ def on_disk(log: CleanedLog) -> frozenset[tuple[str, bytes]]:
 @pytest.mark.parametrize(
     ("groups", "end"),
     [
-        (1, "kill"),
         (1, "power"),
-        (3, "kill"),
         (3, "names"),
         *(
             pytest.param(g, e, marks=pytest.mark.torture)
-            for g, e in [(1, "pages"), (3, "pages"), (3, "power")]
+            for g, e in [(1, "kill"), (1, "pages"), (3, "kill"), (3, "pages"), (3, "power")]
         ),
     ],
 )
