@@ -22,7 +22,7 @@ from aiokq.admin.client import Admin
 from aiokq.admin.features import FeatureUpdate
 from aiokq.client.cluster import Cluster
 from aiokq.consumer.consumer import Consumer
-from aiokq.core.errors import KafkaError
+from aiokq.core.errors import BootstrapFailed, KafkaError
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.produce import Delivery
 from aiokq.producer.producer import Producer
@@ -296,8 +296,17 @@ class Writer:
             raise Whim
 
 
-async def consume(world: Simulation, account: Account, process: str = "reader") -> None:
-    """Read committed records until cancelled; waits are cancelled at random awaits."""
+async def consume(world: Simulation, account: Account) -> None:
+    """Read committed records until cancelled."""
+    while True:
+        try:
+            await read(world, account)
+        except BootstrapFailed:  # the broker was stopped during the first handshake
+            await asyncio.sleep(0.1)
+
+
+async def read(world: Simulation, account: Account, process: str = "reader") -> None:
+    """Read with one consumer; its waits are cancelled at random awaits."""
     random = world.random_for(process)
     async with Consumer(
         TOPIC,
