@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
 
@@ -51,6 +52,7 @@ def frozen(cls: type[T]) -> type[T]:
         __match_args__=tuple({**_defaults(cls), **own}),
         __dataclass_fields__=_Fields(),
         __init__=_first_init,
+        __signature__=_Signature(),
         __repr__=_first_repr,
         __eq__=_first_eq,
         __hash__=_first_hash,
@@ -74,6 +76,16 @@ class _Fields:
             if cls.__dict__.get("__dataclass_fields__") is self:
                 _complete(cls)
         return owner.__dataclass_fields__
+
+
+class _Signature:
+    """Descriptor for `__signature__`, which `inspect` and `help()` read."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        if owner.__init__ is not _first_init:
+            raise AttributeError("__signature__")  # that of __init__ itself counts
+        cls = next(base for base in owner.__mro__ if "__frozen_fields__" in base.__dict__)
+        return inspect.signature(_pattern(cls, repr=False, eq=False))
 
 
 def _first_init(self: object, *args: object, **kwargs: object) -> None:

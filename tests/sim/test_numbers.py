@@ -413,6 +413,10 @@ TABLE: dict[str, tuple[Kind, Call]] = {
         Kind((1,), (0, -1, 2, *HUGE)),
         lambda w, v: EmbeddedCluster(brokers=v),
     ),
+    "EmbeddedCluster.__init__(features)": (
+        Kind((0, 2), (-1, 3, 2**31, *HUGE)),
+        lambda w, v: EmbeddedCluster(features={"transaction.version": v}),
+    ),
     "EmbeddedCluster.__init__(port)": (PORT, lambda w, v: EmbeddedCluster(port=v)),
     "EmbeddedCluster.create_topic(partitions)": (
         _ints(1, INT32_MAX),
@@ -490,6 +494,18 @@ TABLE: dict[str, tuple[Kind, Call]] = {
     ),
     "EventStream.__init__(limit)": (COUNT, lambda w, v: EventStream(ObservableMap(), limit=v)),
     "Transaction.send_offsets(offsets)": (OFFSET, _transaction_offsets),
+    "AbortTransactionSpec.__init__(producer_id)": (
+        OFFSET,
+        lambda w, v: AbortTransactionSpec(TP, v, 0),
+    ),
+    "AbortTransactionSpec.__init__(producer_epoch)": (
+        LEVEL,
+        lambda w, v: AbortTransactionSpec(TP, 0, v),
+    ),
+    "AbortTransactionSpec.__init__(coordinator_epoch)": (
+        NODE,
+        lambda w, v: AbortTransactionSpec(TP, 0, 0, v),
+    ),
     "TopicPartition.of(value)": (PARTITION, lambda w, v: TopicPartition.of(("t", v))),
     "ConfigChange.set(value)": (CONFIG, lambda w, v: ConfigChange.set(v)),
     "NewPartitions.__init__(total_count)": (COUNT, lambda w, v: NewPartitions(v)),
@@ -537,19 +553,20 @@ INSIDE_VALUES: dict[str, tuple[Kind, Call]] = {
 
 MADE_BY_AIOKQ = {
     "Assigned", "Assignment", "BatchInfo", "BrokerDescription", "BrokerDown", "BrokerHealth",
-    "BrokerInfo", "BrokerLogDirs", "BrokerUp", "CloseReport", "ClusterDescription",
-    "ClusterHealth", "ClusterMetadata", "ConsumerHealth", "DeliveriesFailed", "DeserializedRecord",
-    "FeatureMetadata", "FeatureUpdated", "FinalizedVersionRange", "GroupDescription",
-    "GroupHealth", "GroupLag", "GroupListing", "GroupListings", "GroupOffsetAltered",
-    "GroupOffsetDeleted", "GroupOffsetImported", "GroupOffsetReset", "GroupOffsets",
-    "LeaderChanged", "LogDirDescription", "LoopStalled", "Lost", "MemberDescription",
-    "OffsetListing", "PartitionDescription", "PartitionFailed", "PartitionHealth", "PartitionInfo",
-    "PartitionLag", "PartitionRecords", "PartitionRecovered", "PartitionsAdded",
-    "PartitionsCreated", "ProducerHealth", "QuorumInfo", "QuorumNode", "QuorumReplicaState",
-    "RaftVoterEndpoint", "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode",
-    "RegistryWatch", "ReplicaInfo", "Results", "Revoked", "Subscription", "SupportedVersionRange",
-    "Throttled", "TopicAdded", "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated",
-    "Topology", "TransactionListings",
+    "BrokerInfo", "BrokerLogDirs", "BrokerUp", "CloseReport", "ClusterDescription", "ClusterHealth",
+    "ClusterMetadata", "ConsumerHealth", "DeadLettered", "DeliveriesFailed", "DeserializedRecord",
+    "FeatureMetadata", "FeatureUpdated", "FencedProducer", "FinalizedVersionRange",
+    "GroupDescription", "GroupHealth", "GroupLag", "GroupListing", "GroupListings",
+    "GroupOffsetAltered", "GroupOffsetDeleted", "GroupOffsetImported", "GroupOffsetReset",
+    "GroupOffsets", "LeaderChanged", "LogDirDescription", "LoopStalled", "Lost",
+    "MemberDescription", "OffsetListing", "PartitionDescription", "PartitionFailed",
+    "PartitionHealth", "PartitionInfo", "PartitionLag", "PartitionRecords", "PartitionRecovered",
+    "PartitionsAdded", "PartitionsCreated", "ProcessAborted", "ProcessReport", "ProducerHealth",
+    "ProducerState", "QuorumInfo", "QuorumNode", "QuorumReplicaState", "RaftVoterEndpoint",
+    "Reassignment", "RecordBatch", "RecordsDeleted", "RegistryNode", "RegistryWatch", "ReplicaInfo",
+    "Results", "Revoked", "Subscription", "SupportedVersionRange", "Throttled", "TopicAdded",
+    "TopicCreated", "TopicInfo", "TopicListing", "TopicRecreated", "Topology",
+    "TransactionDescription", "TransactionListing", "TransactionListings",
 }  # fmt: skip
 """Results, events and similar classes, whose numbers come from a broker."""
 
@@ -561,15 +578,17 @@ CHECKED_WHERE_USED = {
     "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "Outgoing",
     "ProducerRecord",
 }
 """Values that users and aiokq create; they are checked when they are used."""
 
 NOT_SENT = {
     "Consumer.ack(item)",
+    "TopicPartition.__init__(partition)",
     "TopicPartition.of(cls)",
 }
-"""Arguments that are only compared with existing objects and never sent."""
+"""Arguments that are only compared with existing objects, or checked where they are used."""
 
 NUMERIC = re.compile(
     r"\b(int|float|OffsetSpec|ResetToLike|ManyRecord|NodeLike|GroupsLike|ChangeLike|PartitionLike)\b"
@@ -605,7 +624,8 @@ def _arguments() -> set[str]:
             if method.startswith("_") and method != "__init__":
                 continue
             try:
-                parameters = inspect.signature(call).parameters.values()
+                made = owner if method == "__init__" else call
+                parameters = inspect.signature(made).parameters.values()
             except ValueError:
                 continue
             for parameter in parameters:
@@ -626,7 +646,8 @@ def _takes_none(name: str) -> bool:
     elif owner in NATIVE or name.startswith("Producer.send_nowait("):
         return True  # the core's own tests cover None
     else:
-        call = getattr(getattr(aiokq, owner, None) or globals()[owner], method)
+        kind = getattr(aiokq, owner, None) or globals()[owner]
+        call = kind if method == "__init__" else getattr(kind, method)
     annotation = inspect.signature(call).parameters[argument].annotation
     return "None" in annotation or not re.fullmatch(r"int|float", annotation)
 

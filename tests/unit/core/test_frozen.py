@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from abc import ABC, abstractmethod
 from threading import Barrier, Thread
@@ -252,3 +253,23 @@ def test_objects_compare_by_value_at_each_step_of_the_compilation() -> None:
     for _ in range(OBJECTS_WITHOUT_CONSTRUCTOR + 1):
         assert Point(1) == Point(1)
     assert {"__init__", "__eq__", "__hash__"} <= set(steps)
+
+
+def test_the_signature_names_the_fields_before_the_constructor_is_compiled() -> None:
+    """`help(NewTopic)` showed `*args` and `**kwargs`, and tools that list arguments found none."""
+
+    @frozen
+    class Span:
+        start: int
+        end: int = 9
+
+    class Named(Span):
+        def __init__(self, name: str) -> None:
+            super().__init__(len(name))
+
+    expected = "(start: 'int', end: 'int' = 9) -> None"
+    assert str(inspect.signature(Span)) == expected
+    for n in range(OBJECTS_WITHOUT_CONSTRUCTOR + 1):
+        assert Span(n).end == 9
+    assert str(inspect.signature(Span)) == expected
+    assert list(inspect.signature(Named).parameters) == ["name"]
