@@ -44,6 +44,7 @@ WRITE: Final = (
     "topic",
     "includeHeaders",
     "exactlyOnce",
+    "ledgerTopic",
     # Spark's own options, which Spark passes to the sink as well.
     "checkpointLocation",
     "queryName",

@@ -65,7 +65,6 @@ NO_EFFECT: Final = frozenset(
         "ssl.protocol",
         "ssl.secure.random.implementation",
         "ssl.trustmanager.algorithm",
-        "transaction.timeout.ms",
         "value.deserializer",
         "value.serializer",
     }

@@ -1,8 +1,9 @@
 """Writers of format("aiokq"); a task ends when all of its rows are acknowledged.
 
 Delivery is at least once, as in Spark's own connector: Spark repeats a failed task, and the rows
-that the failed attempt had written stay in the log. write_rows.py turns rows into records, and
-write_options.py checks the options.
+that the failed attempt had written stay in the log. With the option exactlyOnce a task of a stream
+is a transaction (exactly_once.py). write_rows.py turns rows into records, and write_options.py
+checks the options.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aiokq.errors import ConfigError, DeliveryFailed
+from aiokq.spark.checksums import batch_checksum
+from aiokq.spark.exactly_once import TaskContent, TaskId, note_batch, task_transaction
 from aiokq.spark.producer_pool import lent_producer
 from aiokq.spark.security import named_as_options
 from aiokq.spark.write_options import WriteColumns, WriteOptions
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from aiokq import Delivery, Producer
+    from aiokq.spark.worker import WorkerClient
 
 __all__ = ["KafkaBatchWriter", "KafkaStreamWriter", "Written", "batch_writer", "stream_writer"]
 
@@ -50,9 +54,11 @@ class Written(WriterCommitMessage):
 
     Attributes:
         rows: number of rows.
+        content: the rows as the ledger has them; None if they are written at least once.
     """
 
     rows: int
+    content: TaskContent | None = None
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,13 @@ class Target:
     columns: WriteColumns
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType) -> Target:
+    def of(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool) -> Target:
         """Return the checked options and columns.
 
         Raises:
             ConfigError: an option or a column is refused.
         """
-        parsed = WriteOptions.parse(options)
+        parsed = WriteOptions.parse(options, streaming=streaming)
         return cls(parsed, WriteColumns.of(schema, parsed.topic))
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -82,28 +88,71 @@ class Target:
             ValueError: a row has no topic, or a partition below 0.
             TypeError: a header has no name.
         """
-        rows = 0
         kafka = self.options.kafka
         with named_as_options(kafka), lent_producer(kafka) as (client, producer):
-            feed = _Feed(producer)
-            accepting: Future[None] | None = None
-            try:
-                for batch in batches:
-                    made = chunks(batch, self.columns, self.options.topic)
-                    # Spark computes this batch while the previous one waits for buffer memory or is
-                    # sent.
-                    if accepting is not None:
-                        accepting.result()
-                    accepting = client.submit(feed.accept(made))
-                    rows += batch.num_rows
-                if accepting is not None:
-                    accepting.result()
-            finally:
-                if accepting is not None:
-                    accepting.cancel()
+            rows = self._send(client, producer, batches)
             with _without_deliveries():
                 client.run(producer.flush())
         return Written(rows)
+
+    def write_once(self, batches: Iterator[pa.RecordBatch], ledger: str) -> Written:
+        """Commit all rows as one transaction, or find them committed by an earlier attempt.
+
+        Args:
+            ledger: topic of the ledger.
+
+        Raises:
+            ConfigError: this batch cannot be repeated; the error says what to do.
+            KafkaError: the rows are not committed.
+            ValueError, TypeError: as for `write`.
+        """
+        kafka, id_ = self.options.kafka, TaskId.current()
+        counted = _Counted(batches, self.columns)
+        with named_as_options(kafka), task_transaction(kafka, ledger, id_) as task:
+            if task.is_new:
+                self._send(task.client, task.producer, counted.batches())
+            else:
+                deque(counted.batches(), maxlen=0)
+            content = task.client.run(task.finish(counted.rows, counted.checksum))
+        return Written(content.rows, content)
+
+    def _send(
+        self, client: WorkerClient, producer: Producer, batches: Iterator[pa.RecordBatch]
+    ) -> int:
+        """Pass all rows to a producer; return their number."""
+        rows = 0
+        feed = _Feed(producer)
+        accepting: Future[None] | None = None
+        try:
+            for batch in batches:
+                made = chunks(batch, self.columns, self.options.topic)
+                # Spark computes this batch while the previous one waits for buffer memory or is
+                # sent.
+                if accepting is not None:
+                    accepting.result()
+                accepting = client.submit(feed.accept(made))
+                rows += batch.num_rows
+            if accepting is not None:
+                accepting.result()
+        finally:
+            if accepting is not None:
+                accepting.cancel()
+        return rows
+
+
+class _Counted:
+    """Batches with the number and the checksum of the rows that were taken."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> None:
+        self.rows = self.checksum = 0
+        self._batches = batches
+        self._columns = columns
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            self.checksum += batch_checksum(batch, self._columns)
+            yield batch
 
 
 class _Feed:
@@ -191,11 +240,25 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task of a batch; see `Target.write`."""
+        """Write the rows of one task of a batch; see `Target.write` and `Target.write_once`."""
+        ledger = self._target.options.ledger
+        if ledger is not None:
+            return self._target.write_once(iterator, ledger)
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the number of rows; all of them are in the topic already."""
+        """Log the number of rows; all of them are in the topic already.
+
+        Raises:
+            ConfigError: with the option exactlyOnce, the batch has another number of tasks than the
+                first.
+        """
+        options = self._target.options
+        if options.ledger is not None:
+            contents = [each.content for each in messages if isinstance(each, Written)]
+            found = [content for content in contents if content is not None]
+            with named_as_options(options.kafka):
+                note_batch(options.kafka, options.ledger, batchId, found)
         logger.debug("batch %s: wrote %s rows", batchId, _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -220,7 +283,7 @@ def batch_writer(
     """
     if overwrite:
         raise ConfigError(OVERWRITE)
-    return KafkaBatchWriter(Target.of(options, schema))
+    return KafkaBatchWriter(Target.of(options, schema, streaming=False))
 
 
 def stream_writer(
@@ -235,4 +298,4 @@ def stream_writer(
     Raises:
         ConfigError: an option or a column is refused.
     """
-    return KafkaStreamWriter(Target.of(options, schema))
+    return KafkaStreamWriter(Target.of(options, schema, streaming=True))

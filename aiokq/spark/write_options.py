@@ -23,9 +23,11 @@ REFUSED: Final[Mapping[str, str]] = {
     "transactional.id": "option kafka.transactional.id: transactions are not opened under an id "
     "of the job, because tasks that run at the same time would fence each other; leave it out",
 }
-EXACTLY_ONCE: Final = (
-    "option exactlyOnce: it needs transactions, which are not supported yet; without the option "
-    "each row is written at least once, as by Spark's own connector"
+LEDGER_TOPIC: Final = "aiokq-spark-ledger"
+NO_QUERY: Final = (
+    "option exactlyOnce: a batch write has no query id and no batch number, by which a repeated "
+    "task could find what an earlier attempt has committed: use writeStream, which with "
+    "trigger(availableNow=True) ends by itself, or leave the option out"
 )
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("string",),
@@ -48,17 +50,20 @@ class WriteOptions:
     Attributes:
         topic: topic of all rows; None if each row has its own.
         kafka: settings of the client, by Kafka's names.
+        ledger: topic of the ledger; None if rows are written at least once.
     """
 
     topic: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
+    ledger: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         """Return the checked options.
 
         Args:
             options: as Spark passes them; names in any case.
+            streaming: whether the writer is that of a stream.
 
         Raises:
             ConfigError: an option is missing, unknown, refused or malformed.
@@ -70,8 +75,13 @@ class WriteOptions:
             raise ConfigError(
                 f'option exactlyOnce: For input string: "{exactly_once}" (expected true or false)'
             )
+        ledger = None
         if exactly_once == "true":
-            raise ConfigError(EXACTLY_ONCE)
+            if not streaming:
+                raise ConfigError(NO_QUERY)
+            ledger = given.get("ledgertopic", LEDGER_TOPIC)
+            if not ledger or ledger == given.get("topic"):
+                raise ConfigError("option ledgerTopic: it must name a topic of its own")
         kafka = kafka_options(options)
         for name in kafka:
             # The client also takes the names of its own settings, such as transactional_id.
@@ -84,8 +94,9 @@ class WriteOptions:
         # Checked in the driver: otherwise a misspelt option would fail only after four task
         # attempts.
         cluster_settings(kafka)
-        producer_settings(kafka)
-        return cls(given.get("topic"), kafka)
+        transactional = {} if ledger is None else {"transactional.id": "of each task"}
+        producer_settings({**kafka, **transactional})
+        return cls(given.get("topic"), kafka, ledger)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,15 +25,9 @@ from aiokq.spark.exporting.unjournaled_rows import Place
 if TYPE_CHECKING:
     from aiokq import RecordMetadata
 
-__all__ = ["Acknowledged", "Destination", "Journal", "checksum"]
+__all__ = ["Acknowledged", "Destination", "Journal"]
 
 VERSION: Final = 1
-
-
-def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of a record; that of several records is the sum of their checksums."""
-    sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
-    return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 
 
 @dataclass(frozen=True)

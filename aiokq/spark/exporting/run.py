@@ -26,10 +26,11 @@ from aiokq.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
+from aiokq.spark.checksums import checksum
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.exporting.failures import ExportFailed
 from aiokq.spark.exporting.files import ParquetFiles, Piece
-from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal, checksum
+from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal
 from aiokq.spark.exporting.records import Row, rows
 from aiokq.spark.exporting.unjournaled_rows import Place, UnjournaledRows, producer_of
 from aiokq.spark.exporting.verify import Checked, check

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiokq import Cluster, TopicPartition
-from aiokq.spark.exporting.journal import Acknowledged, Destination, checksum
+from aiokq.spark.checksums import checksum
+from aiokq.spark.exporting.journal import Acknowledged, Destination
 
 __all__ = ["Checked", "check"]
 

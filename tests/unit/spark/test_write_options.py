@@ -36,7 +36,7 @@ def columns(schema: str, topic: str | None = None) -> WriteColumns:
 
 def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
     """Spark lower-cases the names for some callers, and pickles the writer."""
-    options = WriteOptions.parse({"TOPIC": "t", "KAFKA.Linger.MS": "7", **SERVERS})
+    options = WriteOptions.parse({"TOPIC": "t", "KAFKA.Linger.MS": "7", **SERVERS}, streaming=True)
 
     assert options.topic == "t"
     assert options.kafka == {"linger.ms": "7", "bootstrap.servers": "broker:9092"}
@@ -55,7 +55,9 @@ def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
         ({"kafka.compression.type": "rar"}, "rar"),
         ({"kafka.partitioner.class": "x"}, "partitioner.class"),
         ({"kafka.lingerms": "1"}, "did you mean kafka.linger.ms"),
-        ({"exactlyOnce": "true"}, "option exactlyOnce: it needs transactions"),
+        ({"exactlyOnce": "true", "kafka.acks": "1"}, "kafka.transactional.id conflicts with"),
+        ({"exactlyOnce": "true", "ledgerTopic": "t", "topic": "t"}, "option ledgerTopic: it must"),
+        ({"exactlyOnce": "true", "ledgerTopic": ""}, "option ledgerTopic: it must name a topic"),
         ({"exactlyOnce": "yes"}, "option exactlyOnce"),
         ({"topik": "x"}, "there is no option 'topik': did you mean topic"),
     ],
@@ -63,18 +65,29 @@ def test_names_are_taken_in_any_case_and_go_to_tasks() -> None:
 def test_what_is_refused_is_named(given: dict[str, str], text: str) -> None:
     """In the driver: a task would fail four times, with a page of traceback each."""
     with pytest.raises(ConfigError, match=text):
-        WriteOptions.parse({**SERVERS, **given})
+        WriteOptions.parse({**SERVERS, **given}, streaming=True)
 
 
 def test_servers_are_needed() -> None:
     """Otherwise the first failing task would report it."""
     with pytest.raises(ConfigError, match=r"Option 'kafka\.bootstrap\.servers' must be specified"):
-        WriteOptions.parse({"topic": "t"})
+        WriteOptions.parse({"topic": "t"}, streaming=False)
 
 
 def test_exactly_once_may_be_refused_by_the_job_too() -> None:
     """False is the same as the default."""
-    assert WriteOptions.parse({"exactlyOnce": "false", **SERVERS}).topic is None
+    options = WriteOptions.parse({"exactlyOnce": "false", **SERVERS}, streaming=False)
+
+    assert options == WriteOptions.parse(SERVERS, streaming=True)
+
+
+def test_a_batch_write_is_not_written_exactly_once() -> None:
+    """Spark gives it no query id: a job that is run again could not be told from another one."""
+    given = {"exactlyOnce": "TRUE", "topic": "t", **SERVERS}
+
+    assert WriteOptions.parse(given, streaming=True).ledger == "aiokq-spark-ledger"
+    with pytest.raises(ConfigError, match=r"a batch write has no query id.*use writeStream"):
+        WriteOptions.parse(given, streaming=False)
 
 
 def test_columns_are_found_where_they_are_and_others_are_not_written() -> None:

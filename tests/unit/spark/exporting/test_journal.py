@@ -13,9 +13,10 @@ from pyarrow import parquet
 
 from aiokq import RecordMetadata
 from aiokq.errors import ConfigError
+from aiokq.spark.checksums import checksum
 from aiokq.spark.exporting.columns import ExportColumns
 from aiokq.spark.exporting.files import ParquetFiles
-from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal, checksum
+from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal
 from tests.forking import LivingChild, needs_fork
 
 HERE = Destination("cluster", "orders", UUID(int=1), {0: 5})

@@ -1,0 +1,58 @@
+"""Checksums of records and of rows, which do not depend on their order.
+
+They tell whether something that is repeated has the same content, and are no protection against
+forgery.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aiokq.spark.write_options import WriteColumns
+
+__all__ = ["batch_checksum", "checksum"]
+
+
+def checksum(key: bytes | None, value: bytes | None) -> int:
+    """Return the checksum of a record; that of several records is the sum of their checksums."""
+    sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
+    return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
+
+
+def batch_checksum(batch: pa.RecordBatch, columns: WriteColumns) -> int:
+    """Return the sum of the checksums of all rows of a batch, by the columns that are written."""
+    nothing = [None] * batch.num_rows
+    keys = nothing if columns.key < 0 else _bytes(batch.column(columns.key))
+    values = _bytes(batch.column(columns.value))
+    others = [
+        batch.column(place)
+        for place in (columns.topic, columns.partition, columns.timestamp, columns.headers)
+        if place >= 0
+    ]
+    total = sum(map(checksum, keys, values))
+    if not others:
+        return total
+    # The parts of a row are bound together, so that two rows cannot exchange them unnoticed.
+    for key, value, *rest in zip(keys, values, *map(_plain, others), strict=True):
+        total += zlib.crc32(repr(rest).encode(), checksum(key, value))
+    return total
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    import pyarrow as pa
+
+    found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return found
+
+
+def _plain(column: pa.Array) -> list[object]:
+    import pyarrow as pa
+
+    # Numbers in place of datetimes, which have a narrower range and are slow to make.
+    timed = pa.types.is_timestamp(column.type)
+    found: list[object] = (column.cast(pa.int64()) if timed else column).to_pylist()
+    return found

@@ -1,0 +1,322 @@
+"""TaskTransaction: the rows and the ledger entry of one task of a stream, as one transaction.
+
+sink.py sends the rows, ledger.py keeps the entries. What is atomic is a task, not a batch (ADR 17).
+
+A batch that is repeated must not write a row that its first attempt has committed, although Spark
+tells a task neither how many tasks there are nor whether the batch is repeated. So
+
+- a task that finds its batch in the ledger writes nothing, and compares its rows;
+- a task that does not find it waits until each other task that has committed rows of the batch in
+  an earlier run has compared them in this run. The rows of those tasks are then the same as before,
+  so its own rows are not among them, whatever the number of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiokq.errors import ConfigError, KafkaError
+from aiokq.spark.ledger import PARTITION, BatchNote, Ledger, TaskEntry, ledger_of
+from aiokq.spark.producer_pool import lent_producer
+from aiokq.spark.security import producer_settings
+from aiokq.spark.worker import WorkerClient, worker_client
+
+if TYPE_CHECKING:
+    from aiokq import Producer
+
+__all__ = ["TaskContent", "TaskId", "TaskTransaction", "note_batch", "task_transaction"]
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""Local properties of Spark's streaming jobs.
+
+Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``; a run of a
+query is the group of its jobs.
+"""
+
+MARGIN: Final = 30.0
+"""Seconds within which a coordinator ends a transaction whose timeout is over."""
+
+POLL_INTERVAL: Final = 0.1
+ABORT_TIMEOUT: Final = 5.0
+"""Seconds for the abort of a failed task; the next attempt aborts what is still open."""
+
+SAME_PLAN: Final = (
+    "Restart the query with the plan, the options and the number of tasks of that attempt. A plan "
+    "whose tasks differ when a batch is repeated (rand(), current_timestamp() of the task, "
+    "unordered limits) cannot be written exactly once"
+)
+
+
+@dataclass(frozen=True)
+class TaskId:
+    """A task of a batch of a streaming query.
+
+    Attributes:
+        query: id of the query, which its checkpoint keeps.
+        run: id of this run of the query.
+        batch: number of the batch.
+        task: number of the task in the batch.
+    """
+
+    query: str
+    run: str
+    batch: int
+    task: int
+
+    @classmethod
+    def current(cls) -> TaskId:
+        """Return the id of the task that this process runs.
+
+        Raises:
+            ConfigError: it is not a task of a streaming query.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        found = [
+            None if context is None else context.getLocalProperty(name)
+            for name in (QUERY_ID, RUN_ID, BATCH_ID)
+        ]
+        query, run, batch = found
+        if context is None or query is None or run is None or batch is None:
+            raise ConfigError(
+                "option exactlyOnce: Spark tells this task no query id and no batch number, so it "
+                "is not written exactly once; leave the option out"
+            )
+        return cls(query, run, int(batch), context.partitionId())
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id, the same for each attempt and each batch."""
+        return f"{self.query}-{self.task}"
+
+
+@dataclass(frozen=True)
+class TaskContent:
+    """The rows of a task.
+
+    Attributes:
+        query: id of the query.
+        rows: number of rows.
+        checksum: sum of the checksums of the rows.
+    """
+
+    query: str
+    rows: int
+    checksum: int
+
+
+class TaskTransaction:
+    """What one attempt of a task has to do; `task_transaction` makes it.
+
+    Attributes:
+        client: the client of this process.
+        producer: producer of the task, inside of a transaction if `is_new`.
+        is_new: whether the rows have to be written.
+    """
+
+    def __init__(
+        self, client: WorkerClient, producer: Producer, ledger: Ledger, id_: TaskId
+    ) -> None:
+        self.client = client
+        self.producer = producer
+        self.is_new = False
+        self._is_open = False
+        self._ledger = ledger
+        self._id = id_
+        self._timeout = producer.settings.transaction_timeout_ms / 1000
+
+    async def begin(self) -> None:
+        """Find out whether the rows have to be written; begin the transaction if they have.
+
+        Raises:
+            ConfigError: the ledger is ahead of the checkpoint, or the tasks of the first attempt
+                do not repeat what they have committed.
+            KafkaError: the ledger cannot be read.
+        """
+        await self._refresh()
+        last = self._ledger.tasks.get(self._id.task)
+        newest = max((each.batch for each in (last, self._ledger.note) if each), default=-1)
+        if newest > self._id.batch:
+            raise ConfigError(
+                f"option exactlyOnce: the ledger has batch {newest} of this query, and the "
+                f"checkpoint continues with batch {self._id.batch}, so it is an old copy: continue "
+                "with the newest checkpoint, or begin a new one, which writes all rows again"
+            )
+        if newest == self._id.batch:
+            return
+        await self._wait_for_others()
+        await self._begin()
+        self.is_new = True
+
+    async def _begin(self) -> None:
+        await self.producer.begin_transaction()
+        self._is_open = True
+
+    async def _refresh(self) -> None:
+        await self._ledger.refresh(self.client.cluster, self._timeout + MARGIN)
+
+    def _others(self) -> dict[int, TaskEntry]:
+        """Return the entries with rows of this batch that this run has not compared."""
+        return {
+            task: entry
+            for task, entry in self._ledger.tasks.items()
+            if entry.batch == self._id.batch and entry.run != self._id.run and entry.rows
+        }
+
+    async def _wait_for_others(self) -> None:
+        others = self._others()
+        deadline = time.monotonic() + self._timeout
+        while others:
+            await asyncio.sleep(POLL_INTERVAL)
+            await self._refresh()
+            before, others = others, self._others()
+            if others != before:
+                deadline = time.monotonic() + self._timeout
+            elif time.monotonic() > deadline:
+                tasks = ", ".join(str(task) for task in sorted(others))
+                raise ConfigError(
+                    f"option exactlyOnce: an earlier run has committed the rows of task {tasks} of "
+                    f"batch {self._id.batch}, and no such task has repeated them within "
+                    f"{self._timeout:g} s, so this task does not know that its rows are others. "
+                    f"{SAME_PLAN}. If there are fewer cores than tasks now, add some: the tasks "
+                    "wait for each other"
+                )
+
+    async def finish(self, rows: int, checksum: int) -> TaskContent:
+        """Commit the rows with their entry, or compare them with those of an earlier attempt.
+
+        Raises:
+            ConfigError: the rows are others than before.
+            TransactionAborted: the rows could not be committed; nothing of them is visible.
+            CommitOutcomeUnknown: nobody answered whether they were; the next attempt finds out.
+            ProducerFenced: another attempt of this task was started.
+            KafkaError: the cluster refused a request.
+        """
+        id_ = self._id
+        content = TaskContent(id_.query, rows, checksum)
+        if not self.is_new:
+            note, found = self._ledger.note, self._ledger.tasks.get(id_.task)
+            if found is None or (note is not None and note.batch == id_.batch):
+                # The driver has noted the batch as complete, perhaps with another number of tasks;
+                # `note_batch` compares all rows.
+                return content
+            if (found.rows, found.checksum) != (rows, checksum):
+                before = f"{found.rows} rows" if found.rows != rows else "other rows"
+                raise ConfigError(
+                    f"option exactlyOnce: task {id_.task} of batch {id_.batch} has {rows} rows, "
+                    f"and an earlier attempt has committed {before} for it. Nothing was written "
+                    f"now. {SAME_PLAN}"
+                )
+            if found.run == id_.run:
+                return content
+            # Other tasks wait until this run has compared the rows.
+            await self._begin()
+        entry = TaskEntry(id_.batch, rows, checksum, id_.run)
+        key, value = self._ledger.record_of(id_.task, entry)
+        # The commit waits for its delivery, as for that of all rows.
+        await self.producer.enqueue(self._ledger.topic, value, key=key, partition=PARTITION)
+        # From here on the coordinator decides; an attempt with an unknown outcome aborts nothing.
+        self._is_open = False
+        await self.producer.commit_transaction()
+        return content
+
+    async def abort(self) -> None:
+        """Abort the transaction, if one is open."""
+        if self._is_open:
+            await self.producer.abort_transaction()
+
+
+@contextmanager
+def task_transaction(
+    kafka: Mapping[str, str], ledger_topic: str, id_: TaskId
+) -> Iterator[TaskTransaction]:
+    """Yield the transaction of one attempt of a task, begun if its rows have to be written.
+
+    If the block raises, the transaction is aborted. Starting the producer fences earlier attempts
+    of the task, and ends what they have left open, before the ledger is read.
+
+    Args:
+        kafka: ``kafka.*`` options by Kafka's names.
+
+    Raises:
+        ConfigError: an option is refused, or the batch cannot be repeated.
+        KafkaError: the cluster cannot be reached, or refuses a request.
+    """
+    client = worker_client(kafka)
+    ledger = ledger_of(client, ledger_topic, id_.query)
+    producer = client.run(_started(client, kafka, id_.transactional_id))
+    task = TaskTransaction(client, producer, ledger, id_)
+    try:
+        client.run(task.begin())
+        yield task
+    except BaseException as error:
+        try:
+            client.run(task.abort(), ABORT_TIMEOUT)
+        except (KafkaError, TimeoutError) as failure:
+            error.add_note(f"the transaction could not be aborted: {failure!r}")
+        raise
+    finally:
+        client.run(producer.close(timeout=0))
+
+
+async def _started(
+    client: WorkerClient, kafka: Mapping[str, str], transactional_id: str
+) -> Producer:
+    settings = {**producer_settings(kafka), "transactional_id": transactional_id}
+    producer = client.cluster.producer(**settings)  # type: ignore[arg-type]
+    await producer.start()
+    return producer
+
+
+def note_batch(
+    kafka: Mapping[str, str], ledger_topic: str, batch: int, tasks: Sequence[TaskContent]
+) -> None:
+    """Check the number of tasks of a complete batch, and note that of the first batch.
+
+    A complete batch with another number is noted as well, so that it is not written again when the
+    query continues with the right number.
+
+    Args:
+        kafka: ``kafka.*`` options by Kafka's names.
+        tasks: what its tasks have committed, or found committed.
+
+    Raises:
+        ConfigError: the batch has another number of tasks than the first, or other rows than when
+            it was noted.
+        KafkaError: the cluster cannot be reached, or refuses a request.
+    """
+    if not tasks:
+        return
+    client = worker_client(kafka)
+    ledger = ledger_of(client, ledger_topic, tasks[0].query)
+    rows, checksum = sum(each.rows for each in tasks), sum(each.checksum for each in tasks)
+    with lent_producer(kafka) as (_, producer):
+        timeout = producer.settings.transaction_timeout_ms / 1000 + MARGIN
+        client.run(ledger.refresh(client.cluster, timeout))
+        noted = ledger.note
+        wanted = len(tasks) if noted is None else noted.tasks
+        if noted is not None and noted.batch == batch:
+            if (noted.rows, noted.checksum) != (rows, checksum):
+                raise ConfigError(
+                    f"option exactlyOnce: batch {batch} has {rows} rows, and an earlier attempt "
+                    f"has committed {noted.rows} for it, or others. Nothing was written now. "
+                    f"{SAME_PLAN}"
+                )
+        elif noted is None or len(tasks) != wanted:
+            key, value = ledger.record_of_note(BatchNote(batch, wanted, rows, checksum))
+            client.run(producer.send(ledger.topic, value, key=key, partition=PARTITION))
+    if len(tasks) != wanted:
+        raise ConfigError(
+            f"option exactlyOnce: batch {batch} has {len(tasks)} tasks, and the first batch of the "
+            f"query had {wanted}: a repeated batch is written once only if its tasks are the same. "
+            f"Put .repartition({wanted}) before writeStream, which gives each batch {wanted} "
+            "tasks, and restart the query; it continues without writing this batch again"
+        )
