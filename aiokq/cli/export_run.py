@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from aiokq import Cluster, NewTopic, ProducerSettings
     from aiokq.spark.exporting.columns import ExportColumns
-    from aiokq.spark.exporting.run import Exported, ExportProgress
+    from aiokq.spark.exporting.run import Exported
+    from aiokq.spark.exporting.sending import ExportProgress
+    from aiokq.spark.exporting.transactions import ExportTransactions
 
 __all__ = ["ExportRun"]
 
@@ -50,7 +52,13 @@ class ExportRun:
         self._progress: ExportProgress | None = None
 
     def run(
-        self, session: Session, *, create: NewTopic | None, resume: Path | None, verify: bool
+        self,
+        session: Session,
+        *,
+        create: NewTopic | None,
+        resume: Path | None,
+        verify: bool,
+        transactions: ExportTransactions | None,
     ) -> None:
         """Run the export and set the exit code of the output.
 
@@ -63,7 +71,7 @@ class ExportRun:
         started = perf_counter()
         try:
             with self._shown() as report:
-                done = session.run(self._export(report, create, resume, verify))
+                done = session.run(self._export(report, create, resume, verify, transactions))
         except (KeyboardInterrupt, Terminated):
             self._interrupted(resume)
             raise
@@ -84,6 +92,7 @@ class ExportRun:
         create: NewTopic | None,
         resume: Path | None,
         verify: bool,
+        transactions: ExportTransactions | None,
     ) -> Exported:
         from aiokq import ClusterSettings
         from aiokq.spark.exporting.run import export
@@ -104,6 +113,7 @@ class ExportRun:
                 create=create,
                 resume=resume,
                 verify=verify,
+                transactions=transactions,
                 told=report,
             )
 

@@ -31,6 +31,7 @@ spark.command(
         "aiokq spark export lake/orders --to orders-copy --create --partitions 6 --verify",
         "aiokq spark export flights.parquet --to flights --key-column tailnum "
         "--resume flights.done",
+        "aiokq spark export lake/orders --to orders --transactional --resume orders.done",
         "aiokq spark export 'lake/**/*.parquet' --to amounts --key-column id --value-columns "
         "id,amount -z zstd",
     )

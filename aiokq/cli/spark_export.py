@@ -16,11 +16,13 @@ from aiokq.spark.exporting.columns import ExportColumns
 
 if TYPE_CHECKING:
     from aiokq import NewTopic
+    from aiokq.spark.exporting.transactions import ExportTransactions
 
 __all__ = ["export"]
 
 TOPIC = "Topic"
 RUN = "Run"
+TRANSACTIONS = "Transactions"
 
 Sources = Annotated[
     list[str],
@@ -92,6 +94,69 @@ Verify = Annotated[
     ),
 ]
 
+Transactional = Annotated[
+    bool,
+    typer.Option(
+        "--transactional",
+        help="Write in transactions: readers with read_committed see the rows of a transaction "
+        "together, and with --resume each row once, also after a kill.",
+        rich_help_panel=TRANSACTIONS,
+    ),
+]
+Atomic = Annotated[
+    bool,
+    typer.Option(
+        "--atomic",
+        help="Write all rows in one transaction. Refused if they may take longer than "
+        "transaction.max.timeout.ms of the brokers.",
+        rich_help_panel=TRANSACTIONS,
+    ),
+]
+TransactionRows = Annotated[
+    int | None,
+    typer.Option(
+        "--transaction-rows",
+        min=1,
+        metavar="N",
+        help="Rows of a transaction at most. Default: 100000.",
+        rich_help_panel=TRANSACTIONS,
+        show_default=False,
+    ),
+]
+TransactionBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--transaction-bytes",
+        min=1,
+        metavar="N",
+        help="Bytes of keys and values of a transaction at most. Default: 67108864.",
+        rich_help_panel=TRANSACTIONS,
+        show_default=False,
+    ),
+]
+TransactionSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--transaction-seconds",
+        min=0.001,
+        metavar="SECONDS",
+        help="Time after which a transaction is committed. Default: 10.",
+        rich_help_panel=TRANSACTIONS,
+        show_default=False,
+    ),
+]
+LedgerTopic = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger-topic",
+        metavar="TOPIC",
+        help="The compacted topic to which transactions write the progress of --resume; created "
+        "if it does not exist. Default: aiokq-spark-ledger.",
+        rich_help_panel=TRANSACTIONS,
+        show_default=False,
+    ),
+]
+
 
 @with_models
 def export(
@@ -106,6 +171,12 @@ def export(
     compression_type: CompressionType = None,
     resume: Resume = None,
     verify: Verify = False,
+    transactional: Transactional = False,
+    atomic: Atomic = False,
+    transaction_rows: TransactionRows = None,
+    transaction_bytes: TransactionBytes = None,
+    transaction_seconds: TransactionSeconds = None,
+    ledger_topic: LedgerTopic = None,
     as_json: AsJson = False,
     bootstrap_servers: BootstrapServers = None,
     config: ConfigFile = None,
@@ -119,7 +190,8 @@ def export(
     rows that are not in the log. After a kill at most the first 10,000 rows of a run, and the rows
     in flight, may be in the log twice; up to 80,000 if the producer is not idempotent (acks=1), if
     it got another producer id after an error, or if the resumed run is also killed before it has
-    sent 80,000 rows. No Java and no Spark are needed.
+    sent 80,000 rows. With --transactional and --resume, readers with read_committed see each row
+    once. No Java and no Spark are needed.
     """
     from aiokq.cli.export_run import ExportRun
     from aiokq.cli.settings import client_settings
@@ -130,6 +202,14 @@ def export(
         raise typer.BadParameter("--value-column and --value-columns exclude each other")
     columns = given.build(
         fields=_listed(given["fields"]), header_columns=_headers(given["header_columns"])
+    )
+    transactions = _transactions(
+        transactional,
+        atomic,
+        rows=transaction_rows,
+        size=transaction_bytes,
+        seconds=transaction_seconds,
+        ledger_topic=ledger_topic,
     )
     new = _new_topic(to, create, partitions, replication_factor, assignments)
     session: Session = ctx.obj
@@ -145,8 +225,27 @@ def export(
     cluster = session.cluster(client_settings(ClusterSettings, bootstrap_servers, config))
     out = Output(as_json=as_json)
     exporting = ExportRun(cluster, settings, sources, to, columns, out)
-    exporting.run(session, create=new, resume=resume, verify=verify)
+    exporting.run(session, create=new, resume=resume, verify=verify, transactions=transactions)
     raise typer.Exit(out.exit_code)
+
+
+def _transactions(
+    transactional: bool, atomic: bool, **given: int | float | str | None
+) -> ExportTransactions | None:
+    """Return how to write in transactions; None for at least once."""
+    from aiokq.spark.exporting.transactions import ExportTransactions
+
+    values = {name: value for name, value in given.items() if value is not None}
+    named = {"size": "--transaction-bytes", "ledger_topic": "--ledger-topic"}
+    for name in values:
+        option = named.get(name, f"--transaction-{name}")
+        if not transactional and not atomic:
+            raise typer.BadParameter(f"{option} applies only to transactions: give --transactional")
+        if atomic and name != "ledger_topic":
+            raise typer.BadParameter(f"{option} and --atomic exclude each other")
+    if not transactional and not atomic:
+        return None
+    return ExportTransactions(atomic=atomic, **values)  # type: ignore[arg-type]
 
 
 def _new_topic(

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from aiokq.spark import bridge
     from aiokq.spark.exporting.columns import ExportColumns
     from aiokq.spark.exporting.failures import ExportFailed
-    from aiokq.spark.exporting.run import Exported, ExportProgress, export
+    from aiokq.spark.exporting.run import Exported, export
+    from aiokq.spark.exporting.sending import ExportProgress
+    from aiokq.spark.exporting.transactions import ExportTransactions
     from aiokq.spark.exporting.verify import Checked
     from aiokq.spark.listener import AiokqProgressListener
     from aiokq.spark.loading.failures import LoadFailed
@@ -34,6 +36,7 @@ __all__ = [
     "ExportColumns",
     "ExportFailed",
     "ExportProgress",
+    "ExportTransactions",
     "Exported",
     "LoadFailed",
     "LoadOptions",
@@ -57,7 +60,8 @@ _HOMES = {
     "Checked": "aiokq.spark.exporting.verify",
     "ExportColumns": "aiokq.spark.exporting.columns",
     "ExportFailed": "aiokq.spark.exporting.failures",
-    "ExportProgress": "aiokq.spark.exporting.run",
+    "ExportProgress": "aiokq.spark.exporting.sending",
+    "ExportTransactions": "aiokq.spark.exporting.transactions",
     "Exported": "aiokq.spark.exporting.run",
     "LoadFailed": "aiokq.spark.loading.failures",
     "LoadOptions": "aiokq.spark.loading.options",

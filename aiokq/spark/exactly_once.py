@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq.errors import ConfigError, KafkaError
-from aiokq.spark.ledger import PARTITION, BatchNote, Ledger, TaskEntry, ledger_of
+from aiokq.spark.ledger import BatchNote, Ledger, TaskEntry, ledger_of
+from aiokq.spark.ledger_topic import PARTITION
 from aiokq.spark.producer_pool import lent_producer
 from aiokq.spark.security import producer_settings
 from aiokq.spark.worker import WorkerClient, worker_client

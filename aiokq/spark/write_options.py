@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from aiokq.errors import ConfigError
+from aiokq.spark.ledger_topic import LEDGER_TOPIC
 from aiokq.spark.option_names import check_names, kafka_options
 from aiokq.spark.security import cluster_settings, producer_settings
 
@@ -23,7 +24,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "transactional.id": "option kafka.transactional.id: transactions are not opened under an id "
     "of the job, because tasks that run at the same time would fence each other; leave it out",
 }
-LEDGER_TOPIC: Final = "aiokq-spark-ledger"
 NO_QUERY: Final = (
     "option exactlyOnce: a batch write has no query id and no batch number, by which a repeated "
     "task could find what an earlier attempt has committed: use writeStream, which with "

@@ -119,9 +119,7 @@ def test_a_plan_that_gives_other_rows_ends_the_query_with_the_way_out(query: Que
     query.task(0, 0, [b"a", b"b"])
     query.run = "run 2"
 
-    with pytest.raises(
-        ConfigError, match=r"task 0 of batch 0 has 1 rows, and an earlier .* 2 rows"
-    ):
+    with pytest.raises(ConfigError, match=r"task 0 of batch 0 has 1 rows, and .* committed 2 rows"):
         query.task(0, 0, [b"a"])
     with pytest.raises(ConfigError, match=r"committed other rows.*Restart the query with the plan"):
         query.task(0, 0, [b"a", b"x"])
@@ -151,9 +149,7 @@ def test_a_complete_batch_that_is_repeated_with_other_rows_ends_the_query(query:
     query.writer.commit([query.task(0, 0, [b"a"])], 0)
     query.run = "run 2"
 
-    with pytest.raises(
-        ConfigError, match=r"batch 0 has 2 rows, and an earlier attempt .* 1 for it"
-    ):
+    with pytest.raises(ConfigError, match=r"batch 0 has 2 rows, and an earlier .* 1 for it"):
         query.writer.commit([query.task(0, 0, [b"a", b"b"])], 0)
     assert query.visible() == Counter([b"a"])
 

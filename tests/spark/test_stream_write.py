@@ -124,8 +124,8 @@ def test_a_stream_is_refused_as_a_batch_is(
     topics.create(topic)
     topics.send(topic, [b"v"])
 
-    with pytest.raises(PySparkException, match="option exactlyOnce: it needs transactions"):
-        finish(copying(spark, topics.bootstrap_servers, topic, topic, tmp_path, exactlyOnce="true"))
+    with pytest.raises(PySparkException, match="option exactlyOnce: For input string"):
+        finish(copying(spark, topics.bootstrap_servers, topic, topic, tmp_path, exactlyOnce="yes"))
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from aiokq.spark.exporting.columns import ExportColumns
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-__all__ = ["ParquetFiles", "Piece"]
+__all__ = ["PIECE_BYTES", "PIECE_ROWS", "ParquetFiles", "Piece"]
 
 Constants: TypeAlias = "dict[str, str | None]"
 """Values of the columns in a file's path, by column name; None for null."""
@@ -40,6 +40,7 @@ class ParquetFile:
     Attributes:
         rows: number of rows, from the footer.
         size: size of the file in bytes.
+        content: size of its columns in bytes, not compressed.
         constants: columns whose value is in the path (``date=2026-01-31/part-0.parquet``).
         names: columns of the file, followed by those of the path.
     """
@@ -48,6 +49,7 @@ class ParquetFile:
     rows: int
     size: int
     names: tuple[str, ...]
+    content: int = 0
     constants: Constants = field(default_factory=dict)
 
 
@@ -115,19 +117,28 @@ class ParquetFiles:
         """Number of rows of all files."""
         return sum(file.rows for file in self.files)
 
-    def pieces(self, begin: tuple[int, int] = (0, 0)) -> Iterator[Piece]:
+    @property
+    def content(self) -> int:
+        """Bytes of the columns of all files, not compressed."""
+        return sum(file.content for file in self.files)
+
+    def pieces(
+        self, begin: tuple[int, int] = (0, 0), rows: int = PIECE_ROWS, size: int = PIECE_BYTES
+    ) -> Iterator[Piece]:
         """Yield the rows in pieces, from a given row on.
 
         Args:
             begin: number of the file, and of the row in it.
+            rows: maximum number of rows of a piece.
+            size: number of bytes at which a piece ends.
 
         Raises:
             ConfigError: a file has changed, or is damaged.
         """
         for number in range(begin[0], len(self.files)):
-            yield from self._of(number, begin[1] if number == begin[0] else 0)
+            yield from self._of(number, begin[1] if number == begin[0] else 0, rows, size)
 
-    def _of(self, number: int, skip: int) -> Iterator[Piece]:
+    def _of(self, number: int, skip: int, rows: int, size: int) -> Iterator[Piece]:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -137,14 +148,14 @@ class ParquetFiles:
             with parquet.ParquetFile(file.path) as opened:
                 row = 0
                 for group in range(opened.metadata.num_row_groups):
-                    size = opened.metadata.row_group(group).num_rows
-                    if row + size <= skip:
-                        row += size
+                    group_rows = opened.metadata.row_group(group).num_rows
+                    if row + group_rows <= skip:
+                        row += group_rows
                         continue
                     for batch in opened.iter_batches(
-                        PIECE_ROWS, row_groups=[group], columns=wanted, use_threads=False
+                        rows, row_groups=[group], columns=wanted, use_threads=False
                     ):
-                        for piece in _cut(batch, max(0, skip - row)):
+                        for piece in _cut(batch, max(0, skip - row), size):
                             first = row + piece[0]
                             yield Piece(number, first, _with_constants(piece[1], file.constants))
                         row += batch.num_rows
@@ -152,9 +163,9 @@ class ParquetFiles:
             raise ConfigError(f"{file.path}: cannot be read: {error}") from error
 
 
-def _cut(batch: pa.RecordBatch, skip: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield slices of about `PIECE_BYTES` from row `skip` on, each with its first row's number."""
-    rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+def _cut(batch: pa.RecordBatch, skip: int, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield slices of about `size` bytes from row `skip` on, each with its first row's number."""
+    rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     for start in range(skip, batch.num_rows, rows):
         yield start, batch.slice(start, rows)
 
@@ -232,7 +243,11 @@ def _look(path: Path, constants: Constants) -> ParquetFile:
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path}: cannot be read as Parquet: {error}") from error
     path_columns = {name: value for name, value in constants.items() if name not in names}
-    return ParquetFile(path, metadata.num_rows, size, (*names, *path_columns), path_columns)
+    groups = range(metadata.num_row_groups)
+    content = sum(metadata.row_group(number).total_byte_size for number in groups)
+    return ParquetFile(
+        path, metadata.num_rows, size, (*names, *path_columns), content, path_columns
+    )
 
 
 def _schema(path: Path) -> pa.Schema:

@@ -2,7 +2,8 @@
 
 The file has one JSON document per line: first the source and destination of the export, then a line
 per piece, in the order of the rows, and a line per run with the id of its producer. A line that a
-kill has cut off is ignored: its rows are sent again.
+kill has cut off is ignored: its rows are sent again. With transactions there is a line for each
+committed one, which the transaction itself has noted in the cluster (transactions.py).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from aiokq.core.forks import Descriptor
@@ -94,10 +96,14 @@ class Journal:
         position: number of the file and of the row at which to continue.
         destination: the destination as the first run found it.
         producer_id: producer id of the last earlier run that recorded one; -1 if none did.
+        export_id: id of a transactional export, the same in each run; None for other exports.
+        transactions: number of its transactions that are noted.
     """
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, *, transactional: bool = False) -> None:
         self.destination = destination
+        self.export_id = uuid.uuid4().hex if transactional else None
+        self.transactions = 0
         self.done = Acknowledged()
         self.before = 0
         self.position = (0, 0)
@@ -105,18 +111,26 @@ class Journal:
         self._file: IO[bytes] | None = None
 
     @classmethod
-    def open(cls, path: Path | None, files: ParquetFiles, destination: Destination) -> Journal:
+    def open(
+        cls,
+        path: Path | None,
+        files: ParquetFiles,
+        destination: Destination,
+        *,
+        transactional: bool = False,
+    ) -> Journal:
         """Start a journal, or continue the one in a file.
 
         Args:
             path: path of the file; None to keep the journal in memory only.
+            transactional: whether the rows are written in transactions.
 
         Raises:
             ConfigError: the file is that of another export, is in use, is not a journal, or cannot
                 be opened.
             OSError: the file cannot be written.
         """
-        journal = cls(destination)
+        journal = cls(destination, transactional=transactional)
         if path is not None:
             try:
                 journal._file = open(path, "a+b")  # noqa: SIM115  closed by close()
@@ -141,6 +155,35 @@ class Journal:
         self._note(file, until, acknowledged)
         self._write({"file": file, "until": until, **asdict(acknowledged)})
 
+    def line(self, file: int, until: int, acknowledged: Acknowledged) -> dict[str, object]:
+        """Return the line of the next transaction.
+
+        Args:
+            file: number of the file of its last row.
+            until: number of the row after the last.
+        """
+        number = self.transactions + 1
+        return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}
+
+    def add_line(self, line: Mapping[str, object]) -> None:
+        """Note a committed transaction by its line; one that is noted already is ignored.
+
+        Raises:
+            ConfigError: a transaction before it is missing.
+            OSError: the file cannot be written.
+        """
+        number = line["transaction"]
+        if number == self.transactions:
+            return
+        if number != self.transactions + 1:
+            raise ConfigError(
+                f"the progress has {self.transactions} transactions, and the cluster has committed "
+                f"{number}: it is an old copy of the file; give the newest one"
+            )
+        self._take(line)
+        self._write(line)
+        self._sync()
+
     @property
     def is_kept(self) -> bool:
         """Whether the journal is kept in a file."""
@@ -163,11 +206,21 @@ class Journal:
         """Sync and close the file."""
         if self._file is not None:
             try:
-                self._file.flush()
-                os.fsync(self._file.fileno())
+                self._sync()
             finally:
                 self._file.close()
                 self._file = None
+
+    def _sync(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        offsets = {int(p): ranges for p, ranges in line["offsets"].items()}
+        acknowledged = Acknowledged(line["rows"], line["checksum"], offsets)
+        self._note(line["file"], line["until"], acknowledged)
+        self.transactions = line.get("transaction", 0)
 
     def _note(self, file: int, until: int, acknowledged: Acknowledged) -> None:
         self.done.add(acknowledged)
@@ -188,7 +241,7 @@ class Journal:
         self._file.seek(0)
         written = self._file.read()
         whole = written[: written.rfind(b"\n") + 1]
-        head = _head(files, self.destination)
+        head = _head(files, self.destination, self.export_id)
         if not whole:
             if written and not written.startswith(b'{"aiokq_export"'):
                 raise ConfigError(f"{path}: not the progress of an export")
@@ -198,14 +251,13 @@ class Journal:
         try:
             first, *lines = map(json.loads, whole.splitlines())
             self._check(path, first, head)
+            self.export_id = first.get("export_id")
             starts = {int(partition): offset for partition, offset in first["starts"].items()}
             for line in lines:
                 if "producer_id" in line:
                     self.producer_id = line["producer_id"]
                     continue
-                offsets = {int(p): ranges for p, ranges in line["offsets"].items()}
-                acknowledged = Acknowledged(line["rows"], line["checksum"], offsets)
-                self._note(line["file"], line["until"], acknowledged)
+                self._take(line)
         except ConfigError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -226,6 +278,12 @@ class Journal:
             "columns": "of an export of other columns",
             "files": "of other files, or the files have changed",
         }
+        if (found.get("export_id") is None) != (self.export_id is None):
+            how = "without" if self.export_id is not None else "with"
+            raise ConfigError(
+                f"{path}: the progress is of an export {how} transactions; export as before, or "
+                "give another file to export all rows again"
+            )
         for name, reason in reasons.items():
             if found.get(name) != head[name]:
                 raise ConfigError(
@@ -234,7 +292,9 @@ class Journal:
                 )
 
 
-def _head(files: ParquetFiles, destination: Destination) -> dict[str, object]:
+def _head(
+    files: ParquetFiles, destination: Destination, export_id: str | None
+) -> dict[str, object]:
     each: Sequence[list[object]] = [[str(f.path), f.rows, f.size] for f in files.files]
     columns = json.loads(json.dumps(asdict(files.columns)))
     return {
@@ -245,4 +305,5 @@ def _head(files: ParquetFiles, destination: Destination) -> dict[str, object]:
         "starts": {str(p): offset for p, offset in destination.starts.items()},
         "columns": columns,
         "files": list(each),
+        **({} if export_id is None else {"export_id": export_id}),
     }

@@ -1,62 +1,37 @@
-"""The export: reads pieces of files in order, sends them, and notes acknowledged pieces."""
+"""The export: finds the files, the topic and the journal, and has sending.py send the rows."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Final
 
 from aiokq import (
     Cluster,
-    Deliveries,
     NewTopic,
-    Producer,
-    RecordMetadata,
     TopicPartition,
 )
 from aiokq.errors import (
     ConfigError,
-    DeliveryFailed,
-    KafkaError,
-    RecordTooLarge,
     UnknownTopicOrPartition,
 )
-from aiokq.spark.checksums import checksum
 from aiokq.spark.exporting.columns import ExportColumns
-from aiokq.spark.exporting.failures import ExportFailed
-from aiokq.spark.exporting.files import ParquetFiles, Piece
-from aiokq.spark.exporting.journal import Acknowledged, Destination, Journal
-from aiokq.spark.exporting.records import Row, rows
-from aiokq.spark.exporting.unjournaled_rows import Place, UnjournaledRows, producer_of
+from aiokq.spark.exporting.files import ParquetFiles
+from aiokq.spark.exporting.journal import Destination, Journal
+from aiokq.spark.exporting.sending import ExportProgress, Sending
+from aiokq.spark.exporting.transactions import (
+    ExportTransactions,
+    OpenTransaction,
+    catch_up,
+    producer_settings,
+    timeout_of,
+)
+from aiokq.spark.exporting.unjournaled_rows import UnjournaledRows
 from aiokq.spark.exporting.verify import Checked, check
 
 __all__ = ["ExportProgress", "Exported", "export"]
-
-PIECES: Final = 8
-"""Maximum number of pieces in flight."""
-
-DRAIN: Final = 10.0
-"""Seconds for accepted records to be acknowledged when an export is interrupted or fails."""
-
-
-@dataclass(frozen=True)
-class ExportProgress:
-    """Progress of an export.
-
-    Attributes:
-        total: number of rows of all files.
-        done: number of acknowledged rows, including those of earlier runs.
-        columns: text that says which column becomes which part of a record.
-    """
-
-    total: int
-    done: int
-    columns: str
 
 
 @dataclass(frozen=True)
@@ -88,23 +63,6 @@ class Exported:
         return None if found is None else found.rows == self.rows and found.intact is True
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """A piece in flight.
-
-    Attributes:
-        rows: rows that this run sends, with their numbers in the piece.
-        found: positions of the other rows, which an earlier run had sent.
-        checksum: sum of the checksums of all rows.
-    """
-
-    piece: Piece
-    rows: list[tuple[int, Row]]
-    found: list[Place]
-    deliveries: list[Deliveries]
-    checksum: int
-
-
 async def export(
     cluster: Cluster,
     sources: str | Path | Sequence[str | Path],
@@ -115,11 +73,15 @@ async def export(
     create: NewTopic | None = None,
     resume: Path | None = None,
     verify: bool = False,
+    transactions: ExportTransactions | None = None,
     told: Callable[[ExportProgress], None] | None = None,
 ) -> Exported:
     """Write the rows of Parquet files to a topic.
 
-    Rows are written at least once, in their order, by an idempotent producer. If a run is killed,
+    With `transactions`, rows become visible to ``read_committed`` consumers transaction by
+    transaction. Each one also commits the position after its rows, so that with `resume` no row is
+    lost and none is visible twice, whenever a run was killed. Without `transactions`, rows are
+    written at least once, in their order, by an idempotent producer. If a run is killed,
     the next run writes all rows again, unless `resume` is given. With `resume`, the next run
     continues after the last piece (up to 10,000 rows or 4 MiB) that was noted as acknowledged. Up
     to eight later pieces may have been in flight; of these, the next run sends only the rows that
@@ -144,19 +106,22 @@ async def export(
         create: how to create the topic if it does not exist; its name is ignored.
         resume: file to keep the journal in.
         verify: read the topic back and compare it with the rows.
-        told: function that is called with the progress at the start and after each piece.
+        transactions: write in transactions, with these limits.
+        told: function that is called with the progress at the start and after each piece, or after
+            each transaction.
 
     Raises:
         ConfigError: there is no file, a column is missing or of a wrong type, ``acks`` is 0,
-            another setting of the producer is refused, or `resume` belongs to another export.
+            another setting of the producer is refused, `resume` belongs to another export, or a
+            transaction would last longer than the producer or the brokers allow.
         UnknownTopicOrPartition: the topic does not exist, and `create` was not given.
         ExportFailed: a row was not accepted or not delivered; the error names file and row.
         KafkaError: the cluster cannot be reached, or refuses a request.
         OSError: the file of `resume` cannot be written.
     """
     given = [sources] if isinstance(sources, str | Path) else list(sources)
-    sender = cluster.producer(**(producer or {}))  # type: ignore[arg-type]
-    if sender.settings.acks == 0:
+    settings = dict(producer or {})
+    if cluster.producer(**settings).settings.acks == 0:  # type: ignore[arg-type]
         raise ConfigError(
             "acks=0 is not possible, because an export needs acknowledgements; use all or 1"
         )
@@ -165,17 +130,40 @@ async def export(
         files = await loop.run_in_executor(
             reader, ParquetFiles.find, given, columns or ExportColumns()
         )
+        timeout_ms = 0
+        if transactions is not None:
+            wanted = settings.get("transaction_timeout_ms")
+            timeout_ms = await timeout_of(
+                cluster, transactions, files, None if wanted is None else int(str(wanted))
+            )
         destination, created = await _destination(cluster, topic, create)
-        journal = Journal.open(resume, files, destination)
+        journal = Journal.open(resume, files, destination, transactional=transactions is not None)
         try:
-            arrived = await _arrived(cluster, journal, files)
-            sending = _Sending(cluster, files, topic, journal, arrived, told)
+            if transactions is not None:
+                settings = producer_settings(settings, journal, timeout_ms)
+            sender = cluster.producer(**settings)  # type: ignore[arg-type]
+            arrived = UnjournaledRows()
             if journal.done.rows < files.rows:
+                if transactions is None:
+                    arrived = await _arrived(cluster, journal)
                 await sender.start()
-                await sending.run(sender, reader)
+            sending = Sending(cluster, files, topic, journal, arrived, told)
+            try:
+                if transactions is not None and journal.done.rows < files.rows:
+                    if journal.is_kept:
+                        await catch_up(cluster, journal, transactions, timeout_ms)
+                    sending.use(OpenTransaction(sender, journal, transactions), transactions)
+                if journal.done.rows < files.rows:
+                    await sending.run(sender, reader)
+            finally:
+                await sender.close(0)
         finally:
             journal.close()
     done = journal.done
+    checked = None
+    if verify:
+        committed = transactions is not None
+        checked = await check(cluster, journal.destination, done, committed=committed)
     return Exported(
         files=len(files.files),
         rows=done.rows,
@@ -186,7 +174,7 @@ async def export(
             for partition, ranges in sorted(done.offsets.items())
         },
         created=created,
-        checked=await check(cluster, journal.destination, done) if verify else None,
+        checked=checked,
     )
 
 
@@ -222,182 +210,9 @@ async def _destination(
     return Destination(cluster_id, topic, described.topic_id, starts), created
 
 
-async def _arrived(cluster: Cluster, journal: Journal, files: ParquetFiles) -> UnjournaledRows:
+async def _arrived(cluster: Cluster, journal: Journal) -> UnjournaledRows:
     """Return the rows that the previous run had in flight and that are in the log."""
-    if journal.producer_id < 0 or journal.done.rows == files.rows:
+    if journal.producer_id < 0:
         return UnjournaledRows()
     topic, id_ = journal.destination.topic, journal.producer_id
     return await UnjournaledRows.find(cluster, topic, id_, journal.ends())
-
-
-class _Sending:
-    """The pieces in flight, which are read in a thread, sent on the loop, and noted in order."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        files: ParquetFiles,
-        topic: str,
-        journal: Journal,
-        arrived: UnjournaledRows,
-        on_progress: Callable[[ExportProgress], None] | None,
-    ) -> None:
-        self.size = 0
-        self.found = 0
-        self._cluster = cluster
-        self._arrived = arrived
-        # Until the producer id of this run is noted, only one piece is in flight.
-        self._unknown = journal.is_kept
-        self._files = files
-        self._topic = topic
-        self._journal = journal
-        self._on_progress = on_progress
-        self._words = files.columns.describe()
-        self._sent: deque[_Sent] = deque()
-
-    async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:
-        """Send rows until all are acknowledged.
-
-        Raises:
-            ExportFailed: a row was not accepted or not delivered.
-            ConfigError: a file has changed, or is damaged.
-            OSError: the journal cannot be written.
-        """
-        loop = asyncio.get_running_loop()
-        pieces = self._files.pieces(self._journal.position)
-        self._report_progress()
-        following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
-        try:
-            while (made := await following) is not None:
-                # The next piece is read while this one waits for buffer memory or is sent.
-                following = loop.run_in_executor(reader, _next, pieces, self._files.columns)
-                await self._accept(producer, *made)
-                while self._is_to_wait():
-                    await self._settle()
-            while self._sent:
-                await self._settle()
-        finally:
-            following.cancel()
-            # Accepted records get some time to be acknowledged, and the acknowledged pieces are
-            # noted.
-            await producer.close(DRAIN)
-            while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
-                await self._settle()
-
-    def _is_to_wait(self) -> bool:
-        if not self._sent:
-            return False
-        return self._unknown or len(self._sent) == PIECES or _done(self._sent[0])
-
-    async def _accept(self, producer: Producer, piece: Piece, made: list[Row], total: int) -> None:
-        deliveries: list[Deliveries] = []
-        places = [self._arrived.take(row) for row in made]
-        missing = [n for n, place in enumerate(places) if place is None]
-        # Consecutive rows with the same partition go in one call.
-        for partition, group in groupby(missing, key=lambda n: made[n].partition):
-            numbers = list(group)
-            records = [made[n].record for n in numbers]
-            try:
-                if partition is not None and partition < 0:
-                    raise ConfigError("a partition number cannot be negative")
-                deliveries.append(await producer.send_many(self._topic, records, partition))
-            except (KafkaError, ValueError) as error:
-                if isinstance(error, RecordTooLarge):
-                    # The producer refused the whole call, because at least the largest of its
-                    # records is too large.
-                    at = max(numbers, key=lambda n: _size(made[n]))
-                    limit = producer.settings.max_request_size
-                    words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"
-                    raise self._failed(self._where(piece, at, at + 1), words) from error
-                where = self._where(piece, numbers[0], numbers[-1] + 1, partition)
-                raise self._failed(where, _words(error)) from error
-        found = [place for place in places if place is not None]
-        rows_ = [(n, made[n]) for n in missing]
-        self._sent.append(_Sent(piece, rows_, found, deliveries, total))
-
-    async def _settle(self) -> None:
-        """Wait for the oldest piece to be acknowledged, and note it."""
-        sent = self._sent[0]
-        delivered: list[RecordMetadata] = []
-        for deliveries in sent.deliveries:
-            try:
-                delivered += await deliveries
-            except DeliveryFailed as failed:
-                number = next(
-                    number for number, error in enumerate(failed.errors) if error is not None
-                )
-                error = failed.errors[number]
-                at, row = sent.rows[len(delivered) + number]
-                words = _words(error)
-                if isinstance(error, RecordTooLarge):
-                    words = f"a record of {_size(row):,} bytes: {words}"
-                raise self._failed(
-                    self._where(sent.piece, at, at + 1, row.partition), words
-                ) from error
-        self._sent.popleft()
-        piece = sent.piece
-        acknowledged = Acknowledged.of([*delivered, *sent.found], sent.checksum)
-        self._journal.add(piece.file, piece.until, acknowledged)
-        self.size += sum(_size(row) for _, row in sent.rows)
-        self.found += len(sent.found)
-        self._report_progress()
-        if self._unknown and delivered:
-            await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
-
-    async def _note_producer(self, place: Place) -> None:
-        """Note the producer id of this run, once."""
-        self._unknown = False
-        id_ = await producer_of(self._cluster, self._topic, place)
-        if id_ >= 0:
-            self._journal.note_producer(id_)
-
-    def _report_progress(self) -> None:
-        if self._on_progress is not None:
-            done = self._journal.done.rows
-            self._on_progress(ExportProgress(self._files.rows, done, self._words))
-
-    def _where(self, piece: Piece, begin: int, end: int, partition: int | None = None) -> str:
-        """Return the path and the numbers of some rows, for an error message.
-
-        The first row of a file is row 1.
-        """
-        path = self._files.files[piece.file].path
-        first, last = piece.first + begin + 1, piece.first + end
-        rows_ = f"row {first}" if first == last else f"rows {first} to {last}"
-        return f"{path}, {rows_}" + ("" if partition is None else f", partition {partition}")
-
-    def _failed(self, where: str, words: str) -> ExportFailed:
-        done, total = self._journal.done.rows, self._files.rows
-        return ExportFailed(f"{where}: {words}; {done:,} of {total:,} rows are acknowledged")
-
-
-def _words(error: BaseException | None) -> str:
-    message = error.message if isinstance(error, KafkaError) else str(error)
-    return message or repr(error)
-
-
-def _size(row: Row) -> int:
-    """Return the size of key and value together, in bytes."""
-    key, value = row.record[:2]
-    return len(key or b"") + len(value or b"")
-
-
-def _next(pieces: Iterator[Piece], columns: ExportColumns) -> tuple[Piece, list[Row], int] | None:
-    """Return the next piece, its records, and the sum of their checksums; None at the end."""
-    piece = next(pieces, None)
-    if piece is None:
-        return None
-    made = list(rows(piece.batch, columns))
-    return piece, made, sum(checksum(*row.record[:2]) for row in made)
-
-
-def _done(sent: _Sent) -> bool:
-    return all(deliveries.done() for deliveries in sent.deliveries)
-
-
-def _failure(sent: _Sent) -> bool:
-    return any(
-        delivery.exception() is not None
-        for deliveries in sent.deliveries
-        for delivery in deliveries[:]
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from aiokq import Cluster, TopicPartition
 from aiokq.spark.checksums import checksum
@@ -28,13 +29,24 @@ class Checked:
     others: int
 
 
-async def check(cluster: Cluster, destination: Destination, acknowledged: Acknowledged) -> Checked:
+async def check(
+    cluster: Cluster,
+    destination: Destination,
+    acknowledged: Acknowledged,
+    *,
+    committed: bool = False,
+) -> Checked:
     """Compare the records that were appended since the export began with the acknowledged rows.
+
+    Args:
+        committed: whether the rows were written in transactions, so that records of aborted
+            transactions do not count.
 
     Raises:
         KafkaError: the topic cannot be read.
     """
     rows = total = others = 0
+    level: Final = "read_committed" if committed else "read_uncommitted"
     topic = destination.topic
     partitions = {*destination.starts, *acknowledged.offsets}
     places = [TopicPartition(topic, partition) for partition in sorted(partitions)]
@@ -46,7 +58,7 @@ async def check(cluster: Cluster, destination: Destination, acknowledged: Acknow
         start = max(destination.starts.get(place.partition, 0), first[place].offset)
         ranges = iter(_merged(acknowledged.offsets.get(place.partition, [])))
         low, high = next(ranges, (-1, -1))
-        async for batch in cluster.read(place, start, last[place].offset):
+        async for batch in cluster.read(place, start, last[place].offset, isolation_level=level):
             for record in batch:
                 while high < record.offset and high >= 0:
                     low, high = next(ranges, (-1, -1))

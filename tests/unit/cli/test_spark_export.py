@@ -14,6 +14,12 @@ from tests.unit.cli.harness import CommandLine
         (["-z", "lzo"], "--compression-type: unknown compression type 'lzo'"),
         (["--value-column", "a", "--value-columns", "b"], "exclude each other"),
         (["--partitions", "3"], "--partitions applies only to a new topic: give --create"),
+        (
+            ["--transaction-rows", "3"],
+            "--transaction-rows applies only to transactions: give --tra",
+        ),
+        (["--ledger-topic", "l"], "--ledger-topic applies only to transactions: give --transact"),
+        (["--atomic", "--transaction-bytes", "3"], "--transaction-bytes and --atomic exclude each"),
         (["-H", "a"], "--header-column needs NAME=COLUMN, not 'a'"),
     ],
 )

@@ -1,0 +1,303 @@
+"""Sending: the rows of an export on their way to the topic, and in the journal when acknowledged.
+
+Pieces are read in a thread, sent on the event loop, and noted in order; with transactions they are
+noted when they are committed. run.py prepares and ends an export.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from aiokq import Cluster, Deliveries, Producer, RecordMetadata
+from aiokq.errors import ConfigError, DeliveryFailed, KafkaError, RecordTooLarge
+from aiokq.spark.checksums import checksum
+from aiokq.spark.exporting.columns import ExportColumns
+from aiokq.spark.exporting.failures import ExportFailed
+from aiokq.spark.exporting.files import PIECE_BYTES, PIECE_ROWS, ParquetFiles, Piece
+from aiokq.spark.exporting.journal import Acknowledged, Journal
+from aiokq.spark.exporting.records import Row, rows
+from aiokq.spark.exporting.transactions import ExportTransactions, OpenTransaction
+from aiokq.spark.exporting.unjournaled_rows import Place, UnjournaledRows, producer_of
+
+__all__ = ["ExportProgress", "Sending"]
+
+PIECES: Final = 8
+"""Maximum number of pieces in flight."""
+
+DRAIN: Final = 10.0
+"""Seconds for accepted records to be acknowledged when an export is interrupted or fails."""
+
+
+@dataclass(frozen=True)
+class ExportProgress:
+    """Progress of an export.
+
+    Attributes:
+        total: number of rows of all files.
+        done: number of acknowledged rows, including those of earlier runs.
+        columns: text that says which column becomes which part of a record.
+    """
+
+    total: int
+    done: int
+    columns: str
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A piece in flight.
+
+    Attributes:
+        rows: rows that this run sends, with their numbers in the piece.
+        found: positions of the other rows, which an earlier run had sent.
+        checksum: sum of the checksums of all rows.
+    """
+
+    piece: Piece
+    rows: list[tuple[int, Row]]
+    found: list[Place]
+    deliveries: list[Deliveries]
+    checksum: int
+
+
+class Sending:
+    """The pieces in flight, which are read in a thread, sent on the loop, and noted in order."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        files: ParquetFiles,
+        topic: str,
+        journal: Journal,
+        arrived: UnjournaledRows,
+        on_progress: Callable[[ExportProgress], None] | None,
+    ) -> None:
+        self.size = 0
+        self.found = 0
+        self._cluster = cluster
+        self._arrived = arrived
+        # Until the producer id of this run is noted, only one piece is in flight.
+        self._unknown = journal.is_kept
+        self._files = files
+        self._topic = topic
+        self._journal = journal
+        self._on_progress = on_progress
+        self._words = files.columns.describe()
+        self._sent: deque[_Sent] = deque()
+        self._transaction: OpenTransaction | None = None
+        self._piece = (PIECE_ROWS, PIECE_BYTES)
+
+    def use(self, transaction: OpenTransaction, given: ExportTransactions) -> None:
+        """Write in transactions."""
+        self._transaction = transaction
+        self._piece = given.piece
+        # Rows of a killed run are found by its transactions, not by its producer id.
+        self._unknown = False
+
+    async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:
+        """Send rows until all are acknowledged.
+
+        Raises:
+            ExportFailed: a row was not accepted or not delivered.
+            ConfigError: a file has changed, or is damaged.
+            OSError: the journal cannot be written.
+        """
+        loop = asyncio.get_running_loop()
+        pieces = _made(
+            self._files.pieces(self._journal.position, *self._piece),
+            self._files.columns,
+            None if self._transaction is None else self._piece[1],
+        )
+        self._report_progress()
+        following = loop.run_in_executor(reader, next, pieces, None)
+        try:
+            while (made := await following) is not None:
+                # The next piece is read while this one waits for buffer memory or is sent.
+                following = loop.run_in_executor(reader, next, pieces, None)
+                await self._make_room(made[1])
+                await self._accept(producer, *made)
+                while self._is_to_wait():
+                    await self._settle()
+            await self._settle_all()
+        except BaseException as error:
+            await self._abort(error)
+            raise
+        finally:
+            following.cancel()
+            # Accepted records get some time to be acknowledged, and the acknowledged pieces are
+            # noted.
+            await producer.close(DRAIN)
+            while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
+                await self._settle()
+
+    async def _settle_all(self) -> None:
+        """Wait for all pieces to be acknowledged, and commit them if there is a transaction."""
+        while self._sent:
+            await self._settle()
+        if self._transaction is not None:
+            await self._transaction.commit()
+            self._report_progress()
+
+    async def _make_room(self, rows_: Sequence[Row]) -> None:
+        """Begin a transaction for the next rows if they do not fit in the open one."""
+        if self._transaction is None:
+            return
+        rows, size = len(rows_), sum(map(_size, rows_))
+        if not self._transaction.has_room(rows, size):
+            await self._settle_all()
+        await self._transaction.begin(rows, size)
+
+    async def _abort(self, error: BaseException) -> None:
+        if self._transaction is None:
+            return
+        # Its pieces are not in the journal, and do not get there.
+        self._sent.clear()
+        try:
+            await self._transaction.abort()
+        except KafkaError as failure:
+            error.add_note(f"the transaction could not be aborted: {failure!r}")
+
+    def _is_to_wait(self) -> bool:
+        if not self._sent:
+            return False
+        return self._unknown or len(self._sent) == PIECES or _done(self._sent[0])
+
+    async def _accept(self, producer: Producer, piece: Piece, made: list[Row], total: int) -> None:
+        deliveries: list[Deliveries] = []
+        places = [self._arrived.take(row) for row in made]
+        missing = [n for n, place in enumerate(places) if place is None]
+        # Consecutive rows with the same partition go in one call.
+        for partition, group in groupby(missing, key=lambda n: made[n].partition):
+            numbers = list(group)
+            records = [made[n].record for n in numbers]
+            try:
+                if partition is not None and partition < 0:
+                    raise ConfigError("a partition number cannot be negative")
+                deliveries.append(await producer.send_many(self._topic, records, partition))
+            except (KafkaError, ValueError) as error:
+                if isinstance(error, RecordTooLarge):
+                    # The producer refused the whole call, because at least the largest of its
+                    # records is too large.
+                    at = max(numbers, key=lambda n: _size(made[n]))
+                    limit = producer.settings.max_request_size
+                    words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"
+                    raise self._failed(self._where(piece, at, at + 1), words) from error
+                where = self._where(piece, numbers[0], numbers[-1] + 1, partition)
+                raise self._failed(where, _words(error)) from error
+        found = [place for place in places if place is not None]
+        rows_ = [(n, made[n]) for n in missing]
+        self._sent.append(_Sent(piece, rows_, found, deliveries, total))
+
+    async def _settle(self) -> None:
+        """Wait for the oldest piece to be acknowledged, and note it."""
+        sent = self._sent[0]
+        delivered: list[RecordMetadata] = []
+        for deliveries in sent.deliveries:
+            try:
+                delivered += await deliveries
+            except DeliveryFailed as failed:
+                number = next(
+                    number for number, error in enumerate(failed.errors) if error is not None
+                )
+                error = failed.errors[number]
+                at, row = sent.rows[len(delivered) + number]
+                words = _words(error)
+                if isinstance(error, RecordTooLarge):
+                    words = f"a record of {_size(row):,} bytes: {words}"
+                raise self._failed(
+                    self._where(sent.piece, at, at + 1, row.partition), words
+                ) from error
+        self._sent.popleft()
+        piece = sent.piece
+        acknowledged = Acknowledged.of([*delivered, *sent.found], sent.checksum)
+        self.size += sum(_size(row) for _, row in sent.rows)
+        if self._transaction is not None:
+            self._transaction.add(piece.file, piece.until, acknowledged)
+            return
+        self._journal.add(piece.file, piece.until, acknowledged)
+        self.found += len(sent.found)
+        self._report_progress()
+        if self._unknown and delivered:
+            await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
+
+    async def _note_producer(self, place: Place) -> None:
+        """Note the producer id of this run, once."""
+        self._unknown = False
+        id_ = await producer_of(self._cluster, self._topic, place)
+        if id_ >= 0:
+            self._journal.note_producer(id_)
+
+    def _report_progress(self) -> None:
+        if self._on_progress is not None:
+            done = self._journal.done.rows
+            self._on_progress(ExportProgress(self._files.rows, done, self._words))
+
+    def _where(self, piece: Piece, begin: int, end: int, partition: int | None = None) -> str:
+        """Return the path and the numbers of some rows, for an error message.
+
+        The first row of a file is row 1.
+        """
+        path = self._files.files[piece.file].path
+        first, last = piece.first + begin + 1, piece.first + end
+        rows_ = f"row {first}" if first == last else f"rows {first} to {last}"
+        return f"{path}, {rows_}" + ("" if partition is None else f", partition {partition}")
+
+    def _failed(self, where: str, words: str) -> ExportFailed:
+        done, total = self._journal.done.rows, self._files.rows
+        how = "acknowledged" if self._transaction is None else "committed"
+        return ExportFailed(f"{where}: {words}; {done:,} of {total:,} rows are {how}")
+
+
+def _words(error: BaseException | None) -> str:
+    message = error.message if isinstance(error, KafkaError) else str(error)
+    return message or repr(error)
+
+
+def _size(row: Row) -> int:
+    """Return the size of key and value together, in bytes."""
+    key, value = row.record[:2]
+    return len(key or b"") + len(value or b"")
+
+
+def _made(
+    pieces: Iterator[Piece], columns: ExportColumns, limit: int | None
+) -> Iterator[tuple[Piece, list[Row], int]]:
+    """Yield pieces with their records, and the sum of their checksums.
+
+    Args:
+        limit: maximum bytes of the keys and values of a piece, unless it is a single row.
+    """
+    for piece in pieces:
+        made = list(rows(piece.batch, columns))
+        for first, part in _parts(made, limit):
+            found = Piece(piece.file, piece.first + first, piece.batch.slice(first, len(part)))
+            yield found, part, sum(checksum(*row.record[:2]) for row in part)
+
+
+def _parts(made: list[Row], limit: int | None) -> Iterator[tuple[int, list[Row]]]:
+    """Yield the rows in parts of limited size, each with the number of its first row."""
+    first = size = 0
+    for number, row in enumerate(made if limit is not None else ()):
+        if limit is not None and number > first and size + _size(row) > limit:
+            yield first, made[first:number]
+            first, size = number, 0
+        size += _size(row)
+    yield first, made[first:]
+
+
+def _done(sent: _Sent) -> bool:
+    return all(deliveries.done() for deliveries in sent.deliveries)
+
+
+def _failure(sent: _Sent) -> bool:
+    return any(
+        delivery.exception() is not None
+        for deliveries in sent.deliveries
+        for delivery in deliveries[:]
+    )

@@ -1,0 +1,123 @@
+"""LedgerTopic: the compacted topic in which transactions note what they have written.
+
+It creates the topic and reads what is committed; ledger.py and exporting/transactions.py decide
+what the records mean. All records are in partition 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiokq import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
+from aiokq.errors import (
+    ClusterAuthorization,
+    ConfigError,
+    RequestTimeout,
+    TopicAuthorization,
+    TopicExists,
+)
+
+if TYPE_CHECKING:
+    from aiokq import Cluster
+
+__all__ = ["LEDGER_TOPIC", "PARTITION", "LedgerTopic"]
+
+LEDGER_TOPIC: Final = "aiokq-spark-ledger"
+"""Name of the topic if no other one is given."""
+
+PARTITION: Final = 0
+"""The partition of all records, because a reader needs the records of several transactions."""
+
+CONFIGS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    # A cleaner leaves the active segment alone, and each new process reads the whole topic.
+    "segment.bytes": str(4 << 20),
+}
+
+
+class LedgerTopic:
+    """A reader of the topic, which reads each record once; used on the event loop only.
+
+    Args:
+        option: name of the option that names the topic, for messages.
+
+    Attributes:
+        name: name of the topic.
+    """
+
+    def __init__(self, name: str, option: str) -> None:
+        self.name = name
+        self._option = option
+        self._position: int | None = None
+
+    async def added(
+        self, cluster: Cluster, timeout: float
+    ) -> AsyncIterator[tuple[bytes | None, bytes | None]]:
+        """Yield keys and values that were committed since the last call.
+
+        The first call creates the topic if it does not exist.
+
+        Args:
+            timeout: seconds to wait for the end of transactions that are open in the topic.
+
+        Raises:
+            ConfigError: the topic is not compacted, or was deleted and created again.
+            RequestTimeout: a transaction stayed open.
+            KafkaError: the topic cannot be read or created.
+        """
+        place = TopicPartition(self.name, PARTITION)
+        if self._position is None:
+            await self._prepare(cluster)
+            beginning = await cluster.offsets(place, "earliest")
+            self._position = 0 if beginning is None else beginning.offset
+        # The end of the log, not the last stable offset: committed records may lie behind an open
+        # transaction of another task, and must be known.
+        end = await cluster.offsets(place, "latest")
+        assert end is not None
+        if end.offset < self._position:
+            self._position = None
+            raise ConfigError(
+                f"topic {self.name} was deleted and created again during the work: what it had "
+                "noted is lost, and what is repeated may be written twice"
+            )
+        if end.offset == self._position:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                async for batch in cluster.read(
+                    place, self._position, end.offset, isolation_level="read_committed"
+                ):
+                    for record in batch:
+                        yield record.key, record.value
+                    self._position = batch.next_offset
+        except TimeoutError:
+            raise RequestTimeout(
+                f"a transaction in topic {self.name} is still open after {timeout:g} s: "
+                "`aiokq transactions find-hanging` shows it"
+            ) from None
+
+    async def _prepare(self, cluster: Cluster) -> None:
+        """Create the topic, or check that it keeps the last record of each key."""
+        async with cluster.admin() as admin:
+            try:
+                await admin.create_topics(
+                    NewTopic(self.name, 1, configs=CONFIGS), raise_errors=True
+                )
+                return
+            except (TopicExists, TopicAuthorization, ClusterAuthorization):
+                # Without the permission to create topics, the topic must have been created before.
+                pass
+            resource = ConfigResource(ConfigResourceType.TOPIC, self.name)
+            try:
+                found = await admin.describe_configs([resource], raise_errors=True)
+            except (TopicAuthorization, ClusterAuthorization):
+                return
+            policy = found[resource].entries["cleanup.policy"].value
+        if policy != "compact":
+            raise ConfigError(
+                f"topic {self.name} has cleanup.policy={policy}, so the ledger would be deleted by "
+                f"its age: set it to compact, or name another topic by {self._option}"
+            )
