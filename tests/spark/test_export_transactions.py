@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -277,3 +278,14 @@ def test_the_command_writes_in_transactions(
         assert done.code == 0, done.err
         assert (done.json["sent"], done.json["in_log"], done.json["others"]) == (sent, ROWS, 0)
     assert is_exact(topics, topic)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"rows": 0}, {"rows": 1.0}, {"rows": True}, {"size": -1}, {"seconds": -1}, {"seconds": "1"},
+     {"seconds": float("nan")}, {"seconds": float("inf")}],
+)  # fmt: skip
+def test_limits_that_are_not_numbers_or_out_of_range_are_refused(limits: dict[str, Any]) -> None:
+    """A limit of 0 rows would end no transaction, or each one before its first row."""
+    with pytest.raises(ConfigError, match=next(iter(limits))):
+        ExportTransactions(**limits)

@@ -34,6 +34,8 @@ async def test_the_guide_runs_as_it_stands(
     text = (GUIDES / "spark.md").read_text()
     codes = [code for name, code in BLOCK.findall(text) if name == "py"]
     codes = [code.replace(ADDRESS, broker.bootstrap_servers) for code in codes]
+    # Spark runs in a process of its own, which was started in another directory.
+    codes = [code.replace('"checkpoints/', f'"{tmp_path}/checkpoints/') for code in codes]
     async with asyncio.timeout(PATIENCE):
         await run_python(codes, spark=spark)
 

@@ -7,13 +7,13 @@ export. So after a kill the next run finds what was committed, although the file
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiokq import Cluster, ConfigResource, ConfigResourceType, Producer
-from aiokq.core import limits
 from aiokq.errors import ClusterAuthorization, ConfigError
 from aiokq.spark.exporting.files import PIECE_BYTES, PIECE_ROWS, ParquetFiles
 from aiokq.spark.exporting.journal import Acknowledged, Journal
@@ -50,7 +50,7 @@ class ExportTransactions:
             journal; created if it does not exist.
 
     Raises:
-        TypeError, ValueError: a limit is not a number, or out of range.
+        ConfigError: a limit is not a number, or out of range.
     """
 
     rows: int = 100_000
@@ -60,9 +60,11 @@ class ExportTransactions:
     ledger_topic: str = LEDGER_TOPIC
 
     def __post_init__(self) -> None:
-        limits.count(self.rows, "rows")
-        limits.count(self.size, "size")
-        limits.seconds(self.seconds)
+        for name, number in (("rows", self.rows), ("size", self.size)):
+            if type(number) is not int or number < 1:
+                raise ConfigError(f"{name} must be a whole number from 1, not {number!r}")
+        if type(self.seconds) not in (int, float) or not 0 <= self.seconds < math.inf:
+            raise ConfigError(f"seconds must be a finite number from 0, not {self.seconds!r}")
 
     @property
     def piece(self) -> tuple[int, int]:
