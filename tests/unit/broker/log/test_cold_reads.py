@@ -9,7 +9,6 @@ import struct
 import pytest
 
 from aiokq import wire
-from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
 from aiokq.broker.coordinator.shard_log import ShardLog
 from aiokq.broker.log import file_names
 from aiokq.broker.log.batch_reading import walk_headers
@@ -19,6 +18,7 @@ from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.maintenance import jobs
 from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
+from tests.unit.broker.coordinator.counter import CounterInstance
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until, watch_offload
 
 RECORDS = 3000
@@ -528,7 +528,7 @@ async def test_a_slow_disk_leaves_threads_to_others():
             await asyncio.gather(*readers)
 
 
-async def test_groups_are_loaded_off_the_loop():
+async def test_shards_are_loaded_off_the_loop():
     """The log of a shard may be gigabytes outside the page cache."""
     async with Broker() as broker:
         await broker.create("t", index_interval_bytes=1000)
@@ -540,5 +540,6 @@ async def test_groups_are_loaded_off_the_loop():
         log_of(broker).delete_records(3)
         chilled(broker)
         partition = broker.node.topics.partition("t", 0)
-        log = ShardLog(partition, GroupShardFactory, broker.node.cold_reads, 0, commit_timeout=5)
-        assert await log.replay(None) == 100
+        counters = CounterInstance(1, {})
+        log = ShardLog(partition, counters, broker.node.cold_reads, 0, commit_timeout=5)
+        assert await log.replay(counters.new_shard(None, 0)) == 100
