@@ -221,7 +221,7 @@ def test_other_save_modes_are_refused(
         (
             "value",
             {"topic": "t", "exactlyOnce": "true"},
-            "option exactlyOnce: it needs transactions",
+            "option exactlyOnce: a batch write has no query id",
         ),
         ("value as key", {"topic": "t"}, "Required attribute 'value' not found"),
         *(

@@ -273,15 +273,3 @@ def test_a_query_with_another_number_of_tasks_ends_and_goes_on_with_the_first(co
 
     assert not copy.run()
     assert sum(copy.copied().values()) == 160
-
-
-@pytest.mark.full
-def test_a_batch_write_is_refused(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """Before a row is written."""
-    topics.create(topic)
-    writer = spark.range(1).selectExpr("string(id) AS value").write.format("aiokq")
-    options = {"kafka.bootstrap.servers": topics.bootstrap_servers, "topic": topic}
-
-    with pytest.raises(PySparkException, match="a batch write has no query id"):
-        writer.options(**options, exactlyOnce="true").mode("append").save()
-    assert places(topics, topic) == []
