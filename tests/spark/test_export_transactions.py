@@ -111,7 +111,7 @@ def test_a_run_that_ends_at_a_commit_is_gone_on_with_once(
         if point == "before the line":
             await commit(producer)
         if commits == 3:
-            # What SIGKILL leaves: the file of this moment, and a transaction that nobody aborts.
+            # A kill would leave this file as it is now, and a transaction that nobody aborts.
             shutil.copy(progress, killed)
             raise RuntimeError("killed")
         if point == "before the commit":

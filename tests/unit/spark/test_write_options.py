@@ -82,7 +82,7 @@ def test_exactly_once_may_be_refused_by_the_job_too() -> None:
 
 
 def test_a_batch_write_is_not_written_exactly_once() -> None:
-    """Spark gives it no query id: a job that is run again could not be told from another one."""
+    """A batch write has no query id, so the sink could not recognise a job that is run again."""
     given = {"exactlyOnce": "TRUE", "topic": "t", **SERVERS}
 
     assert WriteOptions.parse(given, streaming=True).ledger == "aiokq-spark-ledger"

@@ -292,7 +292,7 @@ def test_an_epoch_that_goes_back_is_refused(files: MemoryFiles) -> None:
 
 @pytest.mark.parametrize("lacks", [False, True])
 def test_a_snapshot_of_more_partitions_than_65536(lacks: bool) -> None:
-    """Kafka writes partition 65537 before 65536, which must come after it."""
+    """In Kafka's snapshots partition 65537 comes before 65536; partitions are kept by number."""
     first, topic_id = 1 << 16, uuid.UUID(int=77)
     numbers = [*range(first), first + 1, *([] if lacks else [first])]
     records = [

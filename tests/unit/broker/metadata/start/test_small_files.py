@@ -159,7 +159,7 @@ SMALL_FILES: dict[str, str] = {
     CLUSTER + "leader-epoch-checkpoint": "",
     "/data/t-0/partition.metadata": "",
 }
-"""The small files, and the error with which a start may be refused."""
+"""For each small file, the error with which a broker may refuse to start; empty if it may not."""
 
 
 @pytest.mark.parametrize("path", SMALL_FILES)
