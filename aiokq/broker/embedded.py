@@ -347,7 +347,9 @@ class EmbeddedCluster:
             directory = self._data_dir
         elif self._given_environment is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="aiokq-")
-            environment = dataclasses.replace(environment, files=EphemeralFiles())
+            environment = dataclasses.replace(
+                environment, files=EphemeralFiles(), is_ephemeral=True
+            )
         else:
             directory = self._temporary = "/aiokq-ephemeral"
         self._environment = environment

@@ -146,6 +146,8 @@ class Environment:
     Attributes:
         watchdog: detects a blocked event loop; None in a simulation, whose clock stops while the
             loop is blocked.
+        is_ephemeral: whether `files` never sync, because nobody needs them after a power failure.
+            Work that otherwise waits for a sync is then short.
     """
 
     clock: Clock
@@ -154,3 +156,4 @@ class Environment:
     files: Files
     offload: Offload
     watchdog: type[Watchdog] | None = None
+    is_ephemeral: bool = False

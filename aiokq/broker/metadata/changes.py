@@ -48,6 +48,8 @@ class MetadataChanges:
 
     Args:
         recorded: called after each append to the metadata log.
+        records_on_loop: changes of fewer records are appended on the loop; 0 where each append
+            waits for a sync.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class MetadataChanges:
         offload: Offload,
         *,
         recorded: Callable[[], None] = lambda: None,
+        records_on_loop: int = 0,
     ) -> None:
+        self._records_on_loop = records_on_loop
         self._recorded = recorded
         self._controller = controller
         self._metadata = metadata
@@ -363,7 +367,9 @@ class MetadataChanges:
             except BrokerError as error:
                 refusal = error
             if records:
-                end_offset = await self._offload.run(self._metadata.append, *records)
+                end_offset = await self._offload.run_sized(
+                    len(records), self._records_on_loop, self._metadata.append, *records
+                )
                 self._recorded()
                 delta = MetadataDelta.of(records, self._metadata.image, end_offset=end_offset)
                 if delta.is_empty:

@@ -137,6 +137,20 @@ async def test_a_disk_that_refuses_leaves_all_as_it_was():
         assert broker.node.topics.get("t") is not None
 
 
+async def test_an_ephemeral_cluster_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is synced, and a hand-over to a thread takes as long as the rest of a reset."""
+    loop = asyncio.get_running_loop()
+    threads: list[object] = []
+    async with EmbeddedCluster() as kafka:
+        monkeypatch.setattr(loop, "run_in_executor", lambda _, work, *rest: threads.append(work))
+        for topic in ("a", "b"):
+            await kafka.create_topic(topic)
+        await kafka.reset()
+        monkeypatch.undo()
+        assert not list(kafka.node.topics)
+    assert threads == []
+
+
 def test_data_that_somebody_keeps_is_not_thrown_away():
     """A fixture with the path of a valuable directory must not empty it."""
 

@@ -413,6 +413,8 @@ class MetadataPublisher:
         for topic in deleted:
             self.topics.notify(topic)
             failure = await self._let_go(topic, changed) or failure
+        if self._environment.is_ephemeral:
+            return failure
         # One sync per directory, in an executor: one per partition would take milliseconds each.
         for directory in self._directories.online:
             if directory in changed:
