@@ -28,7 +28,6 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     chosen = options.suites or SUITES
-    sections: list[report.Section] = []
     with console.status("measuring") as status:
         for suite in chosen:
             match suite:
@@ -54,10 +53,9 @@ def main() -> None:
                     made = micro.micro(status.update)
             for section in made:
                 section.suite, section.when = suite, time.strftime("%Y-%m-%d")
-            sections += made
-    for section in sections:
-        report.show(console, section)
-    report.write(sections, options.output, SUITES)
+                report.show(console, section)
+            # After each suite: a later one that fails, or Ctrl-C, does not lose the measured ones.
+            report.write(made, options.output, SUITES)
     console.print(f"Written to {options.output}/README.md and beside it.")
 
 
