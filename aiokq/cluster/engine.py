@@ -91,7 +91,9 @@ class ClusterEngine:
         self.environment = system_environment() if environment is None else environment
         self.counters = ClientCounters(settings.client_id)
         self.supervisor = Supervisor(
-            f"cluster {settings.client_id}", on_failure=self._on_internal_failure
+            f"cluster {settings.client_id}",
+            on_failure=self._on_internal_failure,
+            on_cancelled=self._on_cancelled,
         )
         self._binding = LoopBinding("this Cluster")
         self.store = ClusterStateStore(
@@ -297,6 +299,11 @@ class ClusterEngine:
         failure = Closed(f"the cluster failed: {error!r}")
         failure.__cause__ = error
         self._fail_waiters(failure)
+
+    def _on_cancelled(self) -> None:
+        self._fail_waiters(
+            Closed("the tasks of the cluster were cancelled: is the event loop being shut down?")
+        )
 
     def _fail_waiters(self, error: KafkaError) -> None:
         self.refresher.fail_waiters(error)

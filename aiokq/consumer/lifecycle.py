@@ -61,7 +61,9 @@ class ConsumerLifecycle:
         self.engine = engine or ClusterEngine(settings, environment)
         self.binding = LoopBinding("this Consumer")
         self._supervisor = Supervisor(
-            f"consumer {settings.client_id}", on_failure=self._on_internal_failure
+            f"consumer {settings.client_id}",
+            on_failure=self._on_internal_failure,
+            on_cancelled=self._on_cancelled,
         )
         self.group: ConsumerCoordinator | None = None
         if settings.group_id is not None:
@@ -189,6 +191,11 @@ class ConsumerLifecycle:
         if self.group is not None and self.started:
             group = self.group.health()
         return self.pipeline.health(works=works, group=group)
+
+    def _on_cancelled(self) -> None:
+        self._on_internal_failure(
+            Closed("the tasks of the consumer were cancelled: is the event loop being shut down?")
+        )
 
     def _on_internal_failure(self, error: BaseException) -> None:
         if isinstance(error, Closed):

@@ -53,14 +53,22 @@ class Supervisor:
         name: name of the owner, for task names and logs.
         on_failure: called once, on the loop, in the failing child; must not block. The owner fails
             its waiters there.
+        on_cancelled: called once, on the loop, if the tasks are cancelled otherwise than by
+            `close`, as when the loop is shut down; must neither block nor raise. The owner fails
+            its waiters there, because nothing goes on in the background.
     """
 
     def __init__(
-        self, name: str, *, on_failure: Callable[[BaseException], None] | None = None
+        self,
+        name: str,
+        *,
+        on_failure: Callable[[BaseException], None] | None = None,
+        on_cancelled: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self._pid = os.getpid()
         self._on_failure = on_failure
+        self._on_cancelled = on_cancelled
         self._state = State.NEW
         self._failed: BaseException | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -169,7 +177,16 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._root_entered()
-                await asyncio.get_running_loop().create_future()  # until cancelled
+                try:
+                    await asyncio.get_running_loop().create_future()  # until cancelled
+                except asyncio.CancelledError:
+                    if self._state is State.OPEN:
+                        # Not by close() or a failure. New children are refused from now on: the
+                        # group would cancel them before their first step, or raise RuntimeError.
+                        self._state = State.CLOSED
+                        if self._on_cancelled is not None:
+                            self._on_cancelled()
+                    raise
         except asyncio.CancelledError:
             pass  # close(), or the end of the loop: the children have been cancelled and are done
         except BaseExceptionGroup as failures:

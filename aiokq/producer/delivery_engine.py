@@ -77,7 +77,9 @@ class DeliveryEngine:
             guard=guard,
         )
         self.supervisor = Supervisor(
-            f"producer {settings.client_id}", on_failure=self._on_internal_failure
+            f"producer {settings.client_id}",
+            on_failure=self._on_internal_failure,
+            on_cancelled=self._on_cancelled,
         )
         interceptors = Interceptors(settings.interceptors)
         self._internal_errors = InternalErrors()
@@ -300,6 +302,13 @@ class DeliveryEngine:
         self.appender.close(_unsent_error(error, written=False))
         self._fail_unsent()
 
+    def _on_cancelled(self) -> None:
+        """Fail all records and the end of a transaction, because all tasks were cancelled."""
+        self.appender.close(_cancelled())
+        if self.transactions is not None:
+            self.transactions.abandon()
+        self._fail_unsent()
+
     def _producer_id_source(self) -> ProducerIdSource:
         settings = self._settings
         backoff = Backoff(
@@ -326,6 +335,10 @@ class DeliveryEngine:
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self.supervisor.spawn(coro, name=name)
+
+
+def _cancelled() -> Closed:
+    return Closed("the tasks of the producer were cancelled: is the event loop being shut down?")
 
 
 def _unsent_error(cause: BaseException | None, written: bool) -> KafkaError:

@@ -13,7 +13,8 @@ from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.client.cluster import Cluster
 from aiokq.core.errors import CommitOutcomeUnknown
 from aiokq.producer.producer import Producer
-from tests.sim.process_world import ProcessWorld, copy, simulate
+from tests.sim.group_world import until
+from tests.sim.process_world import ProcessWorld, copy, settled, simulate
 
 
 @pytest.mark.parametrize("after", [0.0, 0.0005, 0.001])
@@ -115,6 +116,47 @@ def test_an_outage_longer_than_the_transaction_timeout_is_waited_for(level: int)
         assert report.aborts >= 1
         assert await world.copies() == list(range(30))
         assert await world.committed("in", 1) == [30]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("later", [0.0, 0.3])
+def test_a_call_ends_at_once_if_all_tasks_of_its_loop_are_cancelled(
+    later: float, reverse: bool, concurrency: int
+) -> None:
+    """As asyncio.run does after KeyboardInterrupt: nothing is left that could send or leave.
+
+    Regression: closing the clients took a minute, or the call never ended.
+    """
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(2)
+        await world.produce("in", range(1_000), 2)
+
+        async def handler(record: Any) -> Any:
+            await asyncio.sleep(0.001)
+            return copy(record)
+
+        program = world.program(
+            handler, max_records=100, commit_interval_ms=50, concurrency=concurrency
+        )
+        await until(lambda: program.cluster.counters.process_commits or program.task.done())
+        await asyncio.sleep(later)
+        clients = ("cluster ", "consumer ", "producer ", "process: ")
+        tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith(clients)]
+        tasks = [program.task, *sorted(tasks, key=lambda task: task.get_name())]
+        before = world.world.loop.time()
+        for task in reversed(tasks) if reverse else tasks:
+            task.cancel()
+        await settled([program.task])
+        assert program.task.cancelled()
+        assert world.world.loop.time() - before < 0.1
+        second = world.program()
+        await asyncio.sleep(25)
+        await second.end()
+        assert await world.copies() == list(range(1_000))
 
     simulate(body)
 

@@ -253,6 +253,46 @@ async def test_close_gives_up_on_a_child_that_does_not_end(caplog):
     await supervisor.close()
 
 
+async def test_the_owner_is_notified_when_all_tasks_are_cancelled() -> None:
+    """As asyncio.run does after KeyboardInterrupt, while a child takes long to clean up.
+
+    Regression: a child that was started meanwhile never ran, and its owner waited for it.
+    """
+    notified: list[str] = []
+    release = asyncio.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await release.wait()
+
+    supervisor = Supervisor("s", on_cancelled=lambda: notified.append("cancelled"))
+    await supervisor.start()
+    child = supervisor.spawn(slow(), name="slow")
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0)
+    assert notified == ["cancelled"]
+    assert not child.done()
+    with pytest.raises(Closed):
+        supervisor.spawn(slow(), name="late")
+    release.set()
+    await supervisor.close()
+    assert child.cancelled()
+    assert supervisor.failed is None
+    assert notified == ["cancelled"]
+
+
+async def test_the_owner_is_not_notified_of_its_own_close() -> None:
+    """It closes for a reason that it knows."""
+    notified: list[str] = []
+    async with Supervisor("s", on_cancelled=lambda: notified.append("cancelled")) as supervisor:
+        supervisor.spawn(asyncio.sleep(3600), name="child")
+    assert notified == []
+
+
 async def test_spawn_after_close_raises_and_closes_the_coroutine():
     """A coroutine that is never awaited would cause a warning far from the mistake."""
     supervisor = Supervisor("cluster")
