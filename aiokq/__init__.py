@@ -89,7 +89,6 @@ if TYPE_CHECKING:
     from aiokq.client.cluster import Cluster
     from aiokq.client.health import ClusterHealth
     from aiokq.client.process.options import ProcessReport
-    from aiokq.client.process.outgoing import Outgoing
     from aiokq.client.registry import Registry, RegistryChange, RegistryChangeKind, RegistryWatch
     from aiokq.client.registry_tree import RegistryNode
     from aiokq.client.standalone import process
@@ -148,7 +147,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from aiokq.fastpath.consume import Record
-    from aiokq.fastpath.produce import Delivery, RecordColumns, RecordMetadata
+    from aiokq.fastpath.produce import Delivery, Outgoing, RecordColumns, RecordMetadata
     from aiokq.producer.batch_builder import BatchBuilder
     from aiokq.producer.close_report import CloseReport
     from aiokq.producer.deliveries import Deliveries
@@ -407,7 +406,6 @@ _HOMES = {
     "aiokq.client.cluster": ["Cluster"],
     "aiokq.client.health": ["ClusterHealth"],
     "aiokq.client.process.options": ["ProcessReport"],
-    "aiokq.client.process.outgoing": ["Outgoing"],
     "aiokq.client.standalone": ["process"],
     "aiokq.client.registry": ["Registry", "RegistryChange", "RegistryChangeKind", "RegistryWatch"],
     "aiokq.client.registry_tree": ["RegistryNode"],
@@ -466,7 +464,7 @@ _HOMES = {
         "TopicPartition",
     ],
     "aiokq.fastpath.consume": ["Record"],
-    "aiokq.fastpath.produce": ["Delivery", "RecordColumns", "RecordMetadata"],
+    "aiokq.fastpath.produce": ["Delivery", "Outgoing", "RecordColumns", "RecordMetadata"],
     "aiokq.producer.batch_builder": ["BatchBuilder"],
     "aiokq.producer.deliveries": ["Deliveries"],
     "aiokq.producer.health": ["ProducerHealth"],

@@ -1,7 +1,7 @@
 """The code that runs once per record, compiled or pure Python; docs/adr/0008-compiled-units.md.
 
     aiokq.fastpath              shared by all units: checksums, LoopGuard (shared.py)
-    aiokq.fastpath.produce      Accumulator, Batch, Delivery, RecordColumns
+    aiokq.fastpath.produce      Accumulator, Batch, Delivery, Outgoing, RecordColumns
     aiokq.fastpath.consume      Cursor, Record, Columns, RecordStream
     aiokq.fastpath.broker       OffsetMap, KeptBatches, read_produced
 
@@ -27,10 +27,11 @@ MISSING is None if the compiled core is in use, or if AIOKQ_PURE=1 requested the
 """
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from aiokq.core.types import Buffer
     from aiokq.fastpath.consume import Record
-    from aiokq.fastpath.produce import RecordMetadata
+    from aiokq.fastpath.produce import Outgoing, RecordMetadata
     from aiokq.fastpath.shared import (
         SOURCE_HASH,
         LoopGuard,
@@ -62,6 +63,20 @@ def restore_metadata(topic: str, partition: int, offset: int, timestamp_ms: int)
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
 
+def restore_outgoing(
+    topic: str,
+    value: object,
+    key: object,
+    headers: Sequence[tuple[str, Buffer | None]] | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> Outgoing:
+    """Unpickle an Outgoing of either core."""
+    from aiokq.fastpath.produce import Outgoing
+
+    return Outgoing(topic, value, key, headers, partition, timestamp_ms)
+
+
 def restore_record(
     topic: str,
     partition: int,
@@ -90,6 +105,7 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "restore_metadata",
+    "restore_outgoing",
     "restore_record",
     "stale",
 ]

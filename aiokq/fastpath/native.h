@@ -43,6 +43,17 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* Seconds since an arbitrary start, not that of time.monotonic() on every system: for differences. */
+static inline double aiokq_monotonic(void) {
+    struct timespec now;
+#if defined(CLOCK_MONOTONIC)
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#else
+    timespec_get(&now, TIME_UTC);
+#endif
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* This thread's hook for asynchronous generators, as a borrowed reference; NULL if there is none.
  * The event loops of asyncio and uvloop set it to one of their methods while they run. */
 static inline void *aiokq_loop_hook(void) {

@@ -18,6 +18,7 @@ cdef extern from "aiokq/fastpath/native.h":
     const char *AIOKQ_SOURCE_HASH
 
     long long aiokq_now_ms() noexcept nogil
+    double aiokq_monotonic() noexcept nogil
     void *aiokq_loop_hook() noexcept
     int aiokq_varint_size(int64_t value) noexcept nogil
     unsigned char *aiokq_put_varint(unsigned char *at, int64_t value) noexcept nogil

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 UNITS: Final[dict[str, tuple[str, ...]]] = {
     "": ("shared",),
-    "produce": ("arguments", "columns", "deliveries", "batch", "routes", "accumulator"),
+    "produce": ("arguments", "columns", "deliveries", "batch", "routes", "accumulator", "outgoing"),
     "consume": ("cursor", "columns", "stream"),
     "broker": ("compaction", "produced"),
 }

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar
 
 from aiokq.cluster.constructor_settings import standalone_settings
 from aiokq.cluster.engine import ClusterEngine
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aiokq.core.environment import Environment
+    from aiokq.fastpath.produce import HandlerResults
     from aiokq.producer.overrides import ProducerOverrides
     from aiokq.producer.settings import ProducerSettings
     from aiokq.producer.transactions.transaction import Transaction
     from aiokq.producer.transactions.transactions import Transactions
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "handler_results"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -572,3 +573,8 @@ class Producer:
 
     def _not_started(self, *args: object, **kwargs: object) -> Delivery:
         raise Closed("this producer is not started: use `async with`, or await start()")
+
+
+def handler_results(producer: Producer) -> HandlerResults[Any]:
+    """Return an empty HandlerResults, which appends to the records of a started producer."""
+    return producer._appender.handler_results()

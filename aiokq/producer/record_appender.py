@@ -15,6 +15,7 @@ from aiokq.core.errors import (
     copy_error,
 )
 from aiokq.core.types import Buffer, TopicPartition
+from aiokq.fastpath.produce import HandlerResults
 from aiokq.fastpath.produce.refusals import bad_record
 from aiokq.producer.batch_builder import record_size
 from aiokq.producer.buffer_memory_waiters import BufferMemoryWaiters
@@ -140,6 +141,10 @@ class RecordAppender:
         """The function that accepts a record without waiting; without hooks, `append`."""
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
+
+    def handler_results(self) -> HandlerResults[Any]:
+        """Return an empty HandlerResults, which leaves records with hooks to its caller."""
+        return HandlerResults(self._accumulator, self._hooks is None)
 
     def memory_freed(self) -> None:
         """Grant the memory that the accumulator has freed to waiting calls."""

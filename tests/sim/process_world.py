@@ -10,8 +10,8 @@ from aiokq.admin.client import Admin
 from aiokq.admin.features import FeatureUpdate
 from aiokq.client.cluster import Cluster
 from aiokq.client.process.options import ProcessReport
-from aiokq.client.process.outgoing import Outgoing
 from aiokq.consumer.consumer import Consumer
+from aiokq.fastpath.produce import Outgoing
 from tests.sim.group_world import FAST, World
 from tests.sim.group_world import simulate as simulate_group
 from tests.sim.harness.simulation import Outcome

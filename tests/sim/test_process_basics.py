@@ -10,9 +10,9 @@ import pytest
 
 from aiokq.admin.client import Admin
 from aiokq.client.cluster import Cluster
-from aiokq.client.process.outgoing import Outgoing
 from aiokq.core.errors import ConfigError
 from aiokq.core.types import TopicPartition
+from aiokq.fastpath.produce import Outgoing
 from aiokq.producer.producer import Producer
 from tests.sim.group_world import PROTOCOLS, until
 from tests.sim.process_world import ProcessWorld, copy, simulate

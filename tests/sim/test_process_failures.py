@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aiokq.client.process.outgoing import Outgoing
 from aiokq.cluster.events import DeadLettered, ProcessAborted
 from aiokq.core.errors import RequestTimeout
 from aiokq.errors import RecordTooLarge
+from aiokq.fastpath.produce import Outgoing
 from tests.sim.process_world import ProcessWorld, copy, simulate
 
 GUARANTEES = ("exactly_once", "at_least_once")

@@ -37,6 +37,7 @@ ENTERS_A_LOOP = {
 
 CLOCK_AND_CHANCE = {
     "aiokq/fastpath/produce/accumulator.py": {"time.time_ns", "time.monotonic"},
+    "aiokq/fastpath/produce/outgoing.py": {"time.monotonic"},
     "aiokq/connection/network.py": {"random.Random"},
 }
 """For each module outside core, the system functions that it may use.

@@ -7,7 +7,6 @@ alone.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from aiokq.core.types import TopicPartition
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.batch import RecordBatch
     from aiokq.fastpath.consume import Record
 
-__all__ = ["Backlog", "Item", "Suspect", "first_offset", "place", "record_count"]
+__all__ = ["Backlog", "Item", "ItemQueue", "Suspect", "first_offset", "place", "record_count"]
 
 Item: TypeAlias = "Record | RecordBatch[Record]"
 """What a handler takes: a record, or a batch with ``batch=True``."""
@@ -44,6 +43,45 @@ class Suspect:
         self.ready_at = ready_at
 
 
+class ItemQueue:
+    """The items of one partition, in offset order.
+
+    A list and an index, so that many items can be handled in one call and be removed together.
+
+    Attributes:
+        items: the items, behind some that were removed already.
+        at: the index of the first item.
+    """
+
+    __slots__ = ("at", "items")
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.at = 0
+
+    def __len__(self) -> int:
+        return len(self.items) - self.at
+
+    @property
+    def first(self) -> Item:
+        """The first item; there must be one."""
+        return self.items[self.at]
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """Add items at the end."""
+        del self.items[: self.at]
+        self.at = 0
+        self.items += items
+
+    def put_back(self, item: Item) -> None:
+        """Add an item in front."""
+        if self.at:
+            self.at -= 1
+            self.items[self.at] = item
+        else:
+            self.items.insert(0, item)
+
+
 class Backlog:
     """The items of each partition, in offset order.
 
@@ -55,17 +93,20 @@ class Backlog:
     """
 
     def __init__(self) -> None:
-        self.queues: dict[TopicPartition, deque[Item]] = {}
+        self.queues: dict[TopicPartition, ItemQueue] = {}
         self.suspects: dict[TopicPartition, dict[int, Suspect]] = {}
         self.taken: dict[TopicPartition, int] = {}
 
     def extend(self, tp: TopicPartition, items: Iterable[Item]) -> None:
         """Add the next items of a partition."""
-        self.queues.setdefault(tp, deque()).extend(items)
+        queue = self.queues.get(tp)
+        if queue is None:
+            queue = self.queues[tp] = ItemQueue()
+        queue.extend(items)
 
     def heads(self) -> dict[TopicPartition, int]:
         """Return the offset of the first item of each partition."""
-        return {tp: first_offset(queue[0]) for tp, queue in self.queues.items()}
+        return {tp: first_offset(queue.first) for tp, queue in self.queues.items()}
 
     def rewind(self) -> dict[TopicPartition, int]:
         """Return the offsets to read again, and drop the items behind them."""
@@ -89,7 +130,7 @@ class Backlog:
     def suspect_at_head(self, tp: TopicPartition) -> Suspect | None:
         """Return the suspect that is the first item of a partition, or in that batch."""
         known = self.suspects.get(tp)
-        return None if known is None else self.suspect_of(self.queues[tp][0])
+        return None if known is None else self.suspect_of(self.queues[tp].first)
 
     def suspect_of(self, item: Item) -> Suspect | None:
         """Return what is known of an item that failed."""
@@ -132,23 +173,37 @@ class Backlog:
 
     def take(self, tp: TopicPartition) -> Item | None:
         """Remove and return the next item of a partition; None if there is none for now."""
+        queue = self.next_items(tp)
+        if queue is None:
+            return None
+        item = queue.first
+        self.remove(tp, queue, 1)
+        return item
+
+    def next_items(self, tp: TopicPartition) -> ItemQueue | None:
+        """Return the items of a partition of which the first one is to be handled now.
+
+        The partition counts as taken from. None if no item can be handled with others for now.
+        """
         queue = self.queues.get(tp)
         if queue is None or (self.suspects and self.suspect_at_head(tp) is not None):
             return None
-        item = queue.popleft()
+        if tp not in self.taken:
+            self.taken[tp] = first_offset(queue.first)
+        return queue
+
+    def remove(self, tp: TopicPartition, queue: ItemQueue, count: int) -> None:
+        """Remove the first `count` items of a partition, which were handled."""
+        queue.at += count
         if not queue:
             del self.queues[tp]
-        if tp not in self.taken:
-            self.taken[tp] = first_offset(item)
-        return item
 
     def take_alone(self, tp: TopicPartition) -> Item:
         """Remove and return the first item of a partition, a suspect."""
         queue = self.queues[tp]
-        item = queue.popleft()
-        if not queue:
-            del self.queues[tp]
+        item = queue.first
         self.taken.setdefault(tp, first_offset(item))
+        self.remove(tp, queue, 1)
         return item
 
     def rotate(self, tp: TopicPartition) -> None:
@@ -160,7 +215,10 @@ class Backlog:
     def put_back(self, item: Item) -> None:
         """Put an item back in front of its partition."""
         tp = TopicPartition(item.topic, item.partition)
-        self.queues.setdefault(tp, deque()).appendleft(item)
+        queue = self.queues.get(tp)
+        if queue is None:
+            queue = self.queues[tp] = ItemQueue()
+        queue.put_back(item)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from aiokq.client.process.handler_calls import ItemHandler
     from aiokq.client.process.handler_limit import HandlerLimit
     from aiokq.client.process.options import ProcessOptions
-    from aiokq.client.process.outgoing import Outgoing
     from aiokq.client.process.results import Results
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.core.types import TopicPartition
+    from aiokq.fastpath.produce import Outgoing
 
 __all__ = ["Failures"]
 
@@ -152,7 +152,7 @@ class Failures:
             Exception: the error of the record, when there is nothing left to try.
         """
         backlog, commits = self._backlog, self._commits
-        item = backlog.queues[tp][0]
+        item = backlog.queues[tp].first
         letters = suspect.refused or suspect.attempts > self._options.retries
         if letters:
             outputs = self._letters(item, suspect.error)
@@ -165,7 +165,7 @@ class Failures:
             except HandlerFailed as failure:
                 self._suspect(item, failure.cause, attempts=1, refused=False)
                 return
-            if tp not in backlog.queues or backlog.queues[tp][0] is not item:
+            if tp not in backlog.queues or backlog.queues[tp].first is not item:
                 return  # the partition was lost
         await commits.begin()
         backlog.take_alone(tp)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokq.client.process.backlog import records_of
-from aiokq.client.process.outgoing import Outgoing
+from aiokq.fastpath.produce import Outgoing
 
 if TYPE_CHECKING:
     from aiokq.client.process.backlog import Item
@@ -22,7 +22,7 @@ __all__ = [
     "ItemHandler",
     "RecordHandler",
     "call",
-    "call_now",
+    "collected",
     "dead_letters",
 ]
 
@@ -51,34 +51,17 @@ class HandlerFailed(Exception):
         self.cause = cause
 
 
-def call_now(handler: ItemHandler, item: Item) -> list[Outgoing] | Awaitable[list[Outgoing]]:
-    """Return the results of an item; an awaitable if the handler is one.
-
-    Raises:
-        HandlerFailed: the handler raised.
-    """
-    # hot: benchmarks/suites/transactions.py
-    try:
-        result = handler(item)
-    except Exception as error:
-        raise HandlerFailed(item, error) from error
-    if result is None:
-        return []
-    if type(result) is Outgoing:
-        return [result]
-    if type(result) is list:
-        return result
-    return _collected(item, result)
-
-
 async def call(handler: ItemHandler, item: Item) -> list[Outgoing]:
     """Return the results of an item.
 
     Raises:
         HandlerFailed: the handler raised.
     """
-    outputs = call_now(handler, item)
-    return outputs if isinstance(outputs, list) else await outputs
+    try:
+        result = handler(item)
+    except Exception as error:
+        raise HandlerFailed(item, error) from error
+    return await collected(item, result)
 
 
 def dead_letters(topic: str, item: Item, error: Exception) -> list[Outgoing]:
@@ -100,7 +83,12 @@ def _letter(topic: str, record: Record, error: Exception) -> Outgoing:
     )
 
 
-async def _collected(item: Item, result: Any) -> list[Outgoing]:
+async def collected(item: Item, result: Any) -> list[Outgoing]:
+    """Return the results of an item as a list, from what the handler returned.
+
+    Raises:
+        HandlerFailed: the handler raised.
+    """
     try:
         if inspect.isawaitable(result):
             result = await result
@@ -108,6 +96,8 @@ async def _collected(item: Item, result: Any) -> list[Outgoing]:
             return []
         if isinstance(result, Outgoing):
             return [result]
+        if isinstance(result, list):
+            return result
         if isinstance(result, AsyncIterable):
             return [output async for output in result]
         if isinstance(result, Iterable):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.client.process.backlog import Backlog, Item, record_count
 from aiokq.client.process.commits import ABORTS, Commits
 from aiokq.client.process.failures import Failures
-from aiokq.client.process.handler_calls import HandlerFailed, call, call_now
+from aiokq.client.process.handler_calls import HandlerFailed, call, collected
 from aiokq.client.process.handler_limit import HandlerLimit
 from aiokq.client.process.lanes import Lanes
 from aiokq.client.process.options import ProcessOptions, ProcessReport
@@ -251,39 +251,51 @@ class Processor:
 
     async def _handle_in_order(self) -> None:
         # hot: benchmarks/suites/transactions.py
-        backlog, commits, accept, handler, now = (
-            self._backlog,
-            self._commits,
-            self._results.accept,
-            self._handler,
-            self._now,
-        )
-        turn = now() + TURN_SECONDS
+        backlog, commits, results = self._backlog, self._commits, self._results
+        turn = self._now() + TURN_SECONDS
         for tp in backlog.open_partitions():
-            while not self._is_due():
-                item = backlog.take(tp)
-                if item is None:
-                    break
-                commits.taken += record_count(item)
-                try:
-                    result = call_now(handler, item)
-                    outputs = result if isinstance(result, list) else await result
-                    if outputs:
-                        await accept(item, outputs)
-                except (HandlerFailed, ResultRefused) as error:
-                    self._failures.note(item, error)
-                    break
-                commits.handled += record_count(item)
-                if now() > turn:
+            while not self._is_due() and (queue := backlog.next_items(tp)) is not None:
+                most, until = self._options.max_records - commits.taken, turn
+                if self._options.batch or tp in backlog.suspects:
+                    most = 1
+                until = min(until, self._due_at())
+                done, rest, error = results.handle(
+                    self._handler, queue, most, until - self._now(), self._stop.is_set
+                )
+                if done:
+                    count = record_count(queue.first) if self._options.batch else done
+                    backlog.remove(tp, queue, done)
+                    commits.taken += count
+                    commits.handled += count
+                if rest is not None or error is not None:
+                    item = backlog.take(tp)
+                    assert item is not None
+                    if not await self._finish(item, rest, error):
+                        break
+                if self._now() > turn:
                     await asyncio.sleep(0)
-                    turn = now() + TURN_SECONDS
+                    turn = self._now() + TURN_SECONDS
             backlog.rotate(tp)
+
+    async def _finish(self, item: Item, result: object, error: Exception | None) -> bool:
+        """Accept what the handler returned for an item; return False if the item failed."""
+        self._commits.taken += record_count(item)
+        try:
+            if error is not None:
+                raise HandlerFailed(item, error) from error
+            await self._results.accept(item, await collected(item, result))
+        except (HandlerFailed, ResultRefused) as failure:
+            self._failures.note(item, failure)
+            return False
+        self._commits.handled += record_count(item)
+        return True
 
     async def _handle_one(self, item: Item) -> None:
         self._commits.taken += record_count(item)
         try:
             outputs = await call(self._handler, item)
-            await self._results.accept(item, outputs)
+            if outputs:
+                await self._results.accept(item, outputs)
         except (HandlerFailed, ResultRefused) as error:
             self._failures.note(item, error)
         else:

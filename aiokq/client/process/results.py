@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokq.client.process.outgoing import Outgoing
 from aiokq.core.errors import (
     BufferFull,
     Closed,
@@ -14,13 +13,16 @@ from aiokq.core.errors import (
     TransactionAborted,
     UnknownTopicOrPartition,
 )
+from aiokq.fastpath.produce import Outgoing
+from aiokq.producer.producer import handler_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from aiokq.client.process.backlog import Item
+    from aiokq.client.process.backlog import Item, ItemQueue
     from aiokq.client.process.current_producer import CurrentProducer
-    from aiokq.fastpath.produce import Delivery
+    from aiokq.client.process.handler_calls import ItemHandler
+    from aiokq.fastpath.produce import HandlerResults
 
 __all__ = ["ResultRefused", "Results"]
 
@@ -46,19 +48,43 @@ class Results:
 
     def __init__(self, producer: CurrentProducer) -> None:
         self._producer = producer
-        self._deliveries: list[tuple[Item, Delivery]] = []
+        self._sent: HandlerResults[Item] | None = None
+        """What was accepted since the last commit; None before the first call of the handler."""
         self.waits_for: str | None = None
 
     @property
     def count(self) -> int:
         """The number of results."""
-        return len(self._deliveries)
+        return 0 if self._sent is None else len(self._sent)
 
     def forget(self) -> None:
         """Start again with no results."""
-        self._deliveries.clear()
+        self._sent = None
 
-    async def accept(self, item: Item, outputs: Iterable[Outgoing]) -> None:
+    def handle(
+        self,
+        handler: ItemHandler,
+        queue: ItemQueue,
+        most: int,
+        seconds: float,
+        ended: Callable[[], bool],
+    ) -> tuple[int, object, Exception | None]:
+        """Call the handler for items without waiting, and accept what it returns.
+
+        Args:
+            most: the number of items at most.
+            seconds, ended: see `HandlerResults.handle`.
+
+        Returns:
+            The number of items that are done; what is left to do for the item behind them, if it is
+            not None; the error that the handler raised for it.
+        """
+        start = queue.at
+        stop = min(start + most, len(queue.items))
+        reached, rest, error = self._now.handle(handler, queue.items, start, stop, seconds, ended)
+        return reached - start, rest, error
+
+    async def accept(self, item: Item, outputs: list[Outgoing]) -> None:
         """Accept results for sending; wait for buffer memory if necessary.
 
         Raises:
@@ -66,18 +92,24 @@ class Results:
             TransactionAborted: the transaction can only be aborted.
             KafkaError: the producer cannot go on, or there was no room within max_block_ms.
         """
-        # hot: benchmarks/suites/transactions.py
-        send, note = self._producer.now.send_nowait, self._deliveries.append
-        for output in outputs:
-            if not isinstance(output, Outgoing):
-                raise ResultRefused(
-                    item,
-                    TypeError(
-                        "a handler returns None, an aiokq.Outgoing, or several in a list or an "
-                        f"async iterator, not {type(output).__name__}"
-                    ),
-                )
-            arguments = (
+        sent, done = self._now, 0
+        while (done := sent.append(item, outputs, done)) < len(outputs):
+            await self._enqueue(sent, item, outputs[done])
+            done += 1
+
+    async def _enqueue(self, sent: HandlerResults[Item], item: Item, output: Outgoing) -> None:
+        """Accept a result that has to wait, or to be serialized, or is refused."""
+        if not isinstance(output, Outgoing):
+            raise ResultRefused(
+                item,
+                TypeError(
+                    "a handler returns None, an aiokq.Outgoing, or several in a list or an "
+                    f"async iterator, not {type(output).__name__}"
+                ),
+            )
+        self.waits_for = output.topic
+        try:
+            delivery = await self._producer.now.enqueue(
                 output.topic,
                 output.value,
                 output.key,
@@ -85,19 +117,19 @@ class Results:
                 output.timestamp_ms,
                 output.headers,
             )
-            try:
-                try:
-                    delivery = send(*arguments)
-                except (BufferFull, UnknownTopicOrPartition):
-                    self.waits_for = output.topic
-                    delivery = await self._producer.now.enqueue(*arguments)
-            except (KafkaError, TypeError, ValueError) as error:
-                if isinstance(error, ENDS):
-                    raise
-                raise ResultRefused(item, error) from error
-            finally:
-                self.waits_for = None
-            note((item, delivery))
+        except (KafkaError, TypeError, ValueError) as error:
+            if isinstance(error, ENDS):
+                raise
+            raise ResultRefused(item, error) from error
+        finally:
+            self.waits_for = None
+        sent.add(item, delivery)
+
+    @property
+    def _now(self) -> HandlerResults[Item]:
+        if self._sent is None:
+            self._sent = handler_results(self._producer.now)
+        return self._sent
 
     def refusals(self) -> Iterator[tuple[Item, KafkaError]]:
         """Yield the items whose results will fail again, with the error of each."""
@@ -108,7 +140,6 @@ class Results:
 
     def failures(self) -> Iterator[tuple[Item, KafkaError]]:
         """Yield the items whose results were not delivered, with the error of each."""
-        for item, delivery in self._deliveries:
-            error = delivery.exception() if delivery.done() else None
+        for item, error in () if self._sent is None else self._sent.failures():
             if isinstance(error, KafkaError) and not isinstance(error, TransactionAborted):
                 yield item, error

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aiokq.fastpath.produce.batch import SlotOwner as SlotOwner
     from aiokq.fastpath.produce.columns import RecordColumns
     from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, RecordMetadata
+    from aiokq.fastpath.produce.outgoing import HandlerResults, Outgoing
     from aiokq.fastpath.produce.routes import Route
 else:
     globals().update(load("produce", COMPILED))
@@ -24,6 +25,8 @@ __all__ = [
     "Batch",
     "Deliveries",
     "Delivery",
+    "HandlerResults",
+    "Outgoing",
     "RecordColumns",
     "RecordMetadata",
     "Route",

@@ -1,10 +1,11 @@
-# The C types of accumulator.py.
+# The C types of accumulator.py, and the C functions of it that outgoing.py calls.
 
 # A forward declaration, because batches and routes refer to accumulators, and these to routes.
 cdef class Accumulator
 
 from aiokq.fastpath._shared cimport LoopGuard
 from aiokq.fastpath.native cimport uint64_t
+from aiokq.fastpath.produce._deliveries cimport Deliveries, Delivery
 from aiokq.fastpath.produce._routes cimport Route
 
 
@@ -32,3 +33,17 @@ cdef class Accumulator:
     cdef Py_ssize_t pool_limit
     cdef list pool
     cdef uint64_t random
+
+
+cdef long long now_ms(Accumulator accumulator) except? -1
+cdef object append_noted(
+    Accumulator accumulator,
+    object topic,
+    object value,
+    object key,
+    object partition,
+    long long timestamp,
+    object headers,
+    Deliveries many,
+)
+cdef object note_delivery(Deliveries many, Delivery delivery)

@@ -75,6 +75,7 @@ if cython.compiled:
         Delivery,
         new_deliveries,
         new_delivery,
+        settle,
     )
     from cython.cimports.aiokq.fastpath.produce._routes import Route, next_sticky
     from cython.cimports.aiokq.fastpath.produce.states import (
@@ -115,7 +116,13 @@ else:
         int64_at,
         row_headers_size,
     )
-    from aiokq.fastpath.produce.deliveries import Deliveries, Delivery, new_deliveries, new_delivery
+    from aiokq.fastpath.produce.deliveries import (
+        Deliveries,
+        Delivery,
+        new_deliveries,
+        new_delivery,
+        settle,
+    )
     from aiokq.fastpath.produce.routes import Route, next_sticky
     from aiokq.fastpath.produce.states import MIN_CHUNK, NUMBERS, OPEN, RECORD_OVERHEAD
     from aiokq.fastpath.pure import DELTA as _DELTA
@@ -355,7 +362,7 @@ class Accumulator:
             if start:
                 raise ValueError("`start` requires `into`")
             check_records(records, partition, route, route.partitions, self.max_record_bytes)
-            many = new_deliveries(total, _now_ms(self))
+            many = new_deliveries(total, now_ms(self))
         else:
             many = into
             if not 0 <= start <= total or total - start > many.capacity - many.filled:
@@ -437,7 +444,7 @@ class Accumulator:
                     f"record {rows.largest} has {rows.largest_size} bytes, more than the "
                     f"{self.max_record_bytes} that max_request_size and buffer_memory allow"
                 )
-            many = new_deliveries(rows.count, _now_ms(self))
+            many = new_deliveries(rows.count, now_ms(self))
             many.time_bits = rows.time_bits
             many.times = rows.times
         else:
@@ -662,7 +669,7 @@ class Accumulator:
 
 @cython.cfunc
 @cython.inline
-def _now_ms(accumulator: Accumulator) -> cython.longlong:
+def now_ms(accumulator: Accumulator) -> cython.longlong:
     if accumulator.clock is not None:
         return accumulator.clock.timestamp_ms()
     if cython.compiled:
@@ -735,7 +742,7 @@ def _append(
     else:
         route = _find_route(accumulator, topic)
     if timestamp_ms is None:
-        timestamp = _now_ms(accumulator)
+        timestamp = now_ms(accumulator)
     else:
         timestamp = checked_timestamp(timestamp_ms)
     batch = _place(accumulator, route, value, key, partition, timestamp, headers, -1.0, False)
@@ -1354,6 +1361,42 @@ def _open(
 
 
 # ---------------------------------------------------------------- many records
+
+
+@cython.cfunc
+def append_noted(
+    accumulator: Accumulator,
+    topic: object,
+    value: object,
+    key: object,
+    partition: object,
+    timestamp: cython.longlong,
+    headers: object,
+    many: Deliveries,
+) -> object:
+    """Append a record as append() does, with its delivery as the next one of `many`."""
+    route: Route
+    batch: Batch
+    if topic is accumulator.last_topic:
+        route = accumulator.last_route
+    else:
+        route = _find_route(accumulator, topic)
+    if not cython.compiled and partition is None:
+        batch = _put_plain(accumulator, route, value, key, timestamp, headers)
+        if batch is not None:
+            _note(many, batch, batch.count - 1)
+            return None
+    batch = _place(accumulator, route, value, key, partition, timestamp, headers, -1.0, False)
+    _note(many, batch, batch.count - 1)
+    return None
+
+
+@cython.cfunc
+def note_delivery(many: Deliveries, delivery: Delivery) -> object:
+    """Store a delivery as the next one of `many`."""
+    batch: Batch = settle(delivery)
+    _note(many, batch, delivery.index)
+    return None
 
 
 @cython.cfunc

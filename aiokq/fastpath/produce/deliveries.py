@@ -32,6 +32,7 @@ if cython.compiled:
         PyBytes_FromStringAndSize,
         PyContext_Enter,
         PyContext_Exit,
+        memcpy,
     )
     from cython.cimports.aiokq.fastpath.produce._accumulator import Accumulator
     from cython.cimports.aiokq.fastpath.produce._batch import Batch
@@ -613,13 +614,13 @@ class Deliveries:
         if not -self.filled <= index < self.filled:
             raise IndexError("index out of range of the deliveries")
         at = index
-        return _delivery_at(self, at + self.filled if at < 0 else at)
+        return delivery_at(self, at + self.filled if at < 0 else at)
 
     def done(self):
         """Return whether the outcome of every record is known."""
         n: cython.Py_ssize_t
         for n in range(self.filled):
-            if not _known(settle(_delivery_at(self, n))):
+            if not _known(settle(delivery_at(self, n))):
                 return False
         return True
 
@@ -662,12 +663,7 @@ def new_deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Del
     if cython.compiled:
         many.ordinal_block = PyBytes_FromStringAndSize(cython.NULL, 4 * length)
         many.index_block = PyBytes_FromStringAndSize(cython.NULL, 4 * length)
-        many.ordinals = cython.cast(
-            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.ordinal_block))
-        )
-        many.indexes = cython.cast(
-            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.index_block))
-        )
+        _set_blocks(many)
     else:
         many.ordinals = []
         many.indexes = []
@@ -675,7 +671,34 @@ def new_deliveries(length: cython.Py_ssize_t, timestamp: cython.longlong) -> Del
 
 
 @cython.cfunc
-def _delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
+def enlarge(many: Deliveries) -> object:
+    """Double the space of a Deliveries that is full."""
+    many.capacity *= 2
+    if cython.compiled:
+        ordinals = PyBytes_FromStringAndSize(cython.NULL, 4 * many.capacity)
+        indexes = PyBytes_FromStringAndSize(cython.NULL, 4 * many.capacity)
+        memcpy(PyBytes_AS_STRING(ordinals), many.ordinals, 4 * many.filled)
+        memcpy(PyBytes_AS_STRING(indexes), many.indexes, 4 * many.filled)
+        many.ordinal_block = ordinals
+        many.index_block = indexes
+        _set_blocks(many)
+    return None
+
+
+@cython.cfunc
+def _set_blocks(many: Deliveries) -> object:
+    if cython.compiled:
+        many.ordinals = cython.cast(
+            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.ordinal_block))
+        )
+        many.indexes = cython.cast(
+            cython.p_uint, cython.cast(cython.p_void, PyBytes_AS_STRING(many.index_block))
+        )
+    return None
+
+
+@cython.cfunc
+def delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
     timestamp: cython.longlong = many.timestamp
     if many.times is not None:
         if bit(many.time_bits, at):
@@ -699,7 +722,7 @@ def records_by_batch(many: Deliveries) -> dict:
         for n in range(many.filled):
             batch = many.batches[many.ordinals[n]]
             if batch.state == MOVED:
-                batch = settle(_delivery_at(many, n))
+                batch = settle(delivery_at(many, n))
             counts[batch] = counts.get(batch, 0) + 1
         many.counts = counts
         many.counted = many.filled
@@ -720,7 +743,7 @@ def observe_many(many: Deliveries, batch: Batch) -> object:
     delivery: Delivery
     if many.awaited > 0:
         for n in range(many.filled):
-            delivery = _delivery_at(many, n)
+            delivery = delivery_at(many, n)
             if settle(delivery) is batch:
                 observe(batch, delivery.index)
     return None
@@ -739,7 +762,7 @@ def _all_outcomes(many: Deliveries) -> list:
         if batch.state == DELIVERED and plain:
             out.append(_metadata(batch, many.indexes[n], many.timestamp))
             continue
-        delivery = _delivery_at(many, n)
+        delivery = delivery_at(many, n)
         batch = settle(delivery)
         if batch.state == FAILED:
             raise _many_failed(many)
@@ -757,7 +780,7 @@ def _many_failed(many: Deliveries) -> object:
     places: dict = {}
     failed: cython.Py_ssize_t = 0
     for n in range(many.filled):
-        delivery = _delivery_at(many, n)
+        delivery = delivery_at(many, n)
         batch = settle(delivery)
         if batch.state == DELIVERED:
             errors.append(None)
@@ -812,7 +835,7 @@ def _wait_all_step(self: _WaitAll) -> object:
     elif self.joined:
         raise RuntimeError("await was not used with this wait")
     while self.at < many.filled:
-        delivery = _delivery_at(many, self.at)
+        delivery = delivery_at(many, self.at)
         if not _known(settle(delivery)):
             self.wait = _waiter(delivery)
             self.wait.whole = True

@@ -1,0 +1,357 @@
+"""Outgoing, which handlers of `process()` return, and HandlerResults, which appends it.
+
+    records to send             Outgoing
+    results of handlers         HandlerResults: calls a handler for many items, appends the results
+
+It knows neither transactions nor consumers: an item is whatever the handler takes.
+
+Tests: tests/unit/fastpath/test_outgoing.py.
+"""
+
+# hot: benchmarks/suites/transactions.py, section transactions-process.
+
+from __future__ import annotations
+
+import time
+from types import CoroutineType
+
+from aiokq.core.errors import copy_error
+from aiokq.fastpath.produce.suspended import Suspended
+
+try:
+    from aiokq.fastpath import cython_names as cython
+except ImportError:  # never raised; the Cython compiler requires `import cython`
+    import cython
+
+if cython.compiled:
+    from cython.cimports.aiokq.fastpath._shared import require_loop
+    from cython.cimports.aiokq.fastpath.native import AIOKQ_SOURCE_HASH, aiokq_monotonic
+    from cython.cimports.aiokq.fastpath.produce._accumulator import (
+        append_noted,
+        note_delivery,
+        now_ms,
+    )
+    from cython.cimports.aiokq.fastpath.produce._arguments import checked_timestamp
+    from cython.cimports.aiokq.fastpath.produce._batch import Batch
+    from cython.cimports.aiokq.fastpath.produce._deliveries import (
+        Deliveries,
+        Delivery,
+        delivery_at,
+        enlarge,
+        new_deliveries,
+        observe,
+        settle,
+    )
+    from cython.cimports.aiokq.fastpath.produce.coroutines import aiokq_first_step
+    from cython.cimports.aiokq.fastpath.produce.states import FAILED, MOVED
+else:
+    from aiokq.fastpath.produce.accumulator import append_noted, note_delivery, now_ms
+    from aiokq.fastpath.produce.arguments import checked_timestamp
+    from aiokq.fastpath.produce.deliveries import (
+        delivery_at,
+        enlarge,
+        new_deliveries,
+        observe,
+        settle,
+    )
+    from aiokq.fastpath.produce.states import FAILED, MOVED
+    from aiokq.fastpath.shared import require_loop
+
+__all__ = ["HandlerResults", "Outgoing"]
+
+_COROUTINE = CoroutineType
+
+_FIRST_CAPACITY = 1024
+"""Number of results for which memory is reserved at first."""
+
+
+# ---------------------------------------------------------------- records to send
+
+
+@cython.freelist(64)
+@cython.cclass
+class Outgoing:
+    """A record to send; the fields are the arguments of `Producer.send`.
+
+    Attributes:
+        topic: name of the topic.
+        value: the value; None deletes the key in a compacted topic.
+        key: determines the partition; None spreads records evenly.
+        headers: (name, value) pairs.
+        partition: number of the partition; overrides the key.
+        timestamp_ms: milliseconds since 1970; the time of the sending if None.
+    """
+
+    __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
+
+    __match_args__ = ("topic", "value", "key", "headers", "partition", "timestamp_ms")
+
+    def __init__(self, topic, value, key=None, headers=None, partition=None, timestamp_ms=None):
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+
+    def _values(self):
+        return (
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+        )
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self):
+        return hash(self._values())
+
+    def __repr__(self):
+        return (
+            f"Outgoing(topic={self.topic!r}, value={self.value!r}, key={self.key!r}, "
+            f"headers={self.headers!r}, partition={self.partition!r}, "
+            f"timestamp_ms={self.timestamp_ms!r})"
+        )
+
+    def __reduce__(self):
+        from aiokq.fastpath import restore_outgoing
+
+        return restore_outgoing, self._values()
+
+
+# ---------------------------------------------------------------- results of handlers
+
+
+@cython.final
+@cython.cclass
+class HandlerResults:
+    """The results of items, in the order in which they were appended, and their outcomes.
+
+    Args:
+        accumulator: the results are appended to it.
+        direct: whether the accumulator takes the results as they are. If not, for example because
+            a serializer has to be called, the caller sends each result itself, and calls `add`.
+    """
+
+    __slots__ = ("accumulator", "direct", "items", "many")
+
+    def __init__(self, accumulator, direct):
+        self.accumulator = accumulator
+        self.direct = direct
+        self.items = []
+        self.many = new_deliveries(_FIRST_CAPACITY, 0)
+
+    def __len__(self):
+        return len(self.items)
+
+    def handle(self, handler, items, start, stop, seconds, ended):
+        """Call the handler for items one after the other, and append their results.
+
+        After each call, the clock and `ended` are looked at, so that no more than one call is made
+        when the time is over. The step of a coroutine up to its first wait is part of the call.
+
+        Args:
+            handler: takes an item; returns None, an Outgoing, a list of them, or a coroutine that
+                returns one of these. Any other result is left to the caller.
+            items: a list.
+            start, stop: indexes of the first item, and behind the last one.
+            seconds: the time after which no further item is handled.
+            ended: called after each item; if it returns True, no further item is handled.
+
+        Returns:
+            A tuple (reached, rest, error). The items before the index `reached` are done. If `rest`
+            is not None, the handler was called for the item at `reached` too, and `rest` is what is
+            left to do for it: an awaitable, a list of results that are not appended, or any other
+            result. If `error` is not None, the handler raised it for the item at `reached`.
+
+        Raises:
+            BaseException: the handler raised an error that is no Exception.
+        """
+        n: cython.Py_ssize_t = start
+        end: cython.Py_ssize_t = stop
+        limit: cython.double = seconds
+        clock = self.accumulator.clock
+        began: cython.double
+        spent: cython.double
+        began_ms: cython.longlong
+        now: cython.longlong
+        todo: list = items
+        require_loop(self.accumulator.guard)
+        if not 0 <= n <= end or end > len(todo):
+            raise ValueError("`start` and `stop` are no range of the items")
+        began = _monotonic(clock)
+        began_ms = now_ms(self.accumulator)
+        while n < end:
+            item = todo[n]
+            try:
+                result = handler(item)
+                if type(result) is _COROUTINE:
+                    result = _step(result)
+            except Exception as error:  # noqa: BLE001 - returned
+                return n, None, error
+            spent = _monotonic(clock) - began
+            if result is not None:
+                if cython.compiled:
+                    now = began_ms + cython.cast(cython.longlong, spent * 1000)
+                else:
+                    now = began_ms + int(spent * 1000)
+                rest = _append(self, item, result, now)
+                if rest is not None:
+                    return n, rest, None
+            n += 1
+            if spent >= limit or ended():
+                break
+        return n, None, None
+
+    def append(self, item, outputs, start):
+        """Append results from index `start` on, as far as it is possible without waiting.
+
+        Args:
+            item: the item whose results they are.
+            outputs: a list.
+
+        Returns:
+            The index of the first result that was not appended, which may not be sent at all.
+        """
+        require_loop(self.accumulator.guard)
+        return _append_list(self, item, outputs, start, now_ms(self.accumulator))
+
+    def add(self, item, delivery):
+        """Add a result that the caller has sent."""
+        _reserve(self)
+        note_delivery(self.many, delivery)
+        self.items.append(item)
+
+    def failures(self):
+        """Return (item, error) for each result that was not delivered, and is not in flight."""
+        n: cython.Py_ssize_t
+        batch: Batch
+        delivery: Delivery
+        many: Deliveries = self.many
+        failed: list = []
+        for batch in many.batches:
+            if batch.state == FAILED or batch.state == MOVED:
+                break
+        else:
+            return failed
+        for n in range(len(self.items)):
+            delivery = delivery_at(many, n)
+            batch = settle(delivery)
+            if batch.state == FAILED:
+                observe(batch, delivery.index)
+                failed.append((self.items[n], copy_error(batch.error)))
+        return failed
+
+
+@cython.cfunc
+@cython.inline
+def _monotonic(clock: object) -> cython.double:
+    if clock is not None:
+        return clock.monotonic()
+    if cython.compiled:
+        return aiokq_monotonic()
+    else:
+        return time.monotonic()
+
+
+@cython.cfunc
+def _step(coroutine: object) -> object:
+    """Run a coroutine that has not begun up to its first wait; return its result, or a Suspended.
+
+    A handler that never waits needs no other object than its coroutine.
+    """
+    if cython.compiled:
+        yielded: cython.int = 0
+        value = aiokq_first_step(coroutine, cython.address(yielded))
+        return Suspended(coroutine, value) if yielded else value
+    else:
+        try:
+            value = coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        return Suspended(coroutine, value)
+
+
+@cython.cfunc
+def _append(
+    results: HandlerResults, item: object, result: object, timestamp: cython.longlong
+) -> object:
+    """Append the result of a call; return what was not appended, or None."""
+    reached: cython.Py_ssize_t
+    if type(result) is Outgoing:
+        return None if _append_one(results, item, result, timestamp) else [result]
+    if type(result) is list:
+        reached = _append_list(results, item, result, 0, timestamp)
+        return None if reached == len(result) else result[reached:]
+    return result
+
+
+@cython.cfunc
+def _append_list(
+    results: HandlerResults,
+    item: object,
+    outputs: list,
+    start: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+) -> cython.Py_ssize_t:
+    n: cython.Py_ssize_t = start
+    while n < len(outputs):
+        output = outputs[n]
+        if type(output) is not Outgoing or not _append_one(results, item, output, timestamp):
+            break
+        n += 1
+    return n
+
+
+@cython.cfunc
+def _append_one(
+    results: HandlerResults, item: object, output: Outgoing, timestamp: cython.longlong
+) -> cython.bint:
+    """Append a result; return False if it has to wait, or is refused.
+
+    Whoever sends it then gets the error: a record that was refused is refused again.
+    """
+    headers = output.headers
+    if not results.direct or results.accumulator.queued:
+        return False
+    if headers is not None and type(headers) is not list and type(headers) is not tuple:
+        return False  # a generator can be read only once
+    try:
+        if output.timestamp_ms is not None:
+            timestamp = checked_timestamp(output.timestamp_ms)
+        _reserve(results)
+        append_noted(
+            results.accumulator,
+            output.topic,
+            output.value,
+            output.key,
+            output.partition,
+            timestamp,
+            headers,
+            results.many,
+        )
+    except Exception:  # noqa: BLE001 - see above
+        return False
+    results.items.append(item)
+    return True
+
+
+@cython.cfunc
+@cython.inline
+def _reserve(results: HandlerResults) -> object:
+    """Make room for one more delivery."""
+    if results.many.filled == results.many.capacity:
+        enlarge(results.many)
+    return None
+
+
+# ---------------------------------------------------------------- at import
+
+if cython.compiled:
+    SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
