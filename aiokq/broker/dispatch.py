@@ -112,7 +112,9 @@ class Dispatcher:
             from aiokq.broker.handlers.h00_ordinary import OrdinaryProduce
 
             areas = self._areas
-            ordinary = OrdinaryProduce(areas.topics, areas.host.clock, self._gate, self._counters)
+            ordinary = OrdinaryProduce(
+                areas.topics, areas.admission, areas.host.clock, self._gate, self._counters
+            )
             self._ordinary = ordinary
         answered = ordinary.answer(context, frame)
         if ordinary.appended >= BATCHES_PER_REQUEST:

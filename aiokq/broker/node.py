@@ -418,6 +418,7 @@ class BrokerNode:
             changes=self.metadata,
             groups=self.group_coordinator,
             transactions=self.transaction_coordinator,
+            admission=self.transaction_coordinator,
             markers=self._markers(),
             logs=NodeLogs(
                 self.purgatory,

@@ -183,14 +183,14 @@ async def measure() -> dict[str, float]:
     return {name: min(spent) for name, spent in costs.items()}
 
 
-def in_process(directory: Path) -> dict[str, float]:
-    """Measure the package in a directory, in a process of its own."""
+def in_process(directory: Path, benchmark: Path) -> dict[str, float]:
+    """Measure the package in a directory by the rows of a benchmark, in a process of its own."""
     code = (
         "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
         " runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(directory), __file__, "--json"],
+        [sys.executable, "-c", code, str(directory), str(benchmark), "--json"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -203,7 +203,8 @@ def in_process(directory: Path) -> dict[str, float]:
 def compare(other: Path) -> None:
     """Measure both packages in turn, and print the medians."""
     mine = Path(__file__).resolve().parents[2]
-    runs = [(in_process(other), in_process(mine)) for _ in range(PROCESSES)]
+    this = Path(__file__)
+    runs = [(in_process(other, this), in_process(mine, this)) for _ in range(PROCESSES)]
     for name in runs[0][0]:
         before, after = (statistics.median(run[side][name] for run in runs) for side in (0, 1))
         print(f"{name:22} {before:7.1f} {after:7.1f} us  {after / before - 1:+.1%}")

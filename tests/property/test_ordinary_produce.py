@@ -229,7 +229,13 @@ async def answers(commands, ordinary):
     """Return the responses to the requests, the counters and the files."""
     async with world() as broker:
         node = broker.node
-        node.dispatcher._ordinary = ordinary(node.topics, broker.clock, node.gate, node.counters)
+        node.dispatcher._ordinary = ordinary(
+            node.topics,
+            node.transaction_coordinator,
+            broker.clock,
+            node.gate,
+            node.counters,
+        )
         broker.ids = {}
         for topic, configs in TOPICS.items():
             broker.ids[topic] = await broker.create(topic, 2, **configs)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiokq.core.named_tuple import NamedTuple
-
-if TYPE_CHECKING:
-    from aiokq.wire.struct import Message
 
 __all__ = ["CoordinatorRecord"]
 
 
 class CoordinatorRecord(NamedTuple):
-    """A key and a value, which `ShardFactory.encode` encodes."""
+    """A key and a value, which `ShardFactory.encode` encodes. Their types are the coordinator's."""
 
-    key: Message
-    value: Message | None
+    key: object
+    value: object
     """None for a tombstone, which removes the entry of the key."""

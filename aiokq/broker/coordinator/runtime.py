@@ -199,6 +199,24 @@ class CoordinatorRuntime(Generic[S]):
             return outcome.response  # nothing to wait for: the usual case
         return await context.answer(outcome, end_offset)
 
+    def write_now(self, key: str, operation: Callable[[S, Instant], Outcome[R]]) -> R | None:
+        """Run an operation as `write` does, if its records are committed as soon as appended.
+
+        Args:
+            operation: as for `write`; its response must not be deferred.
+
+        Returns:
+            The response; None if the commit may have to wait, so that the operation was not run.
+
+        Raises:
+            BrokerError: see `write`.
+        """
+        context = self._context(key)
+        if context.log.commits_late:
+            return None
+        outcome, _ = context.write(operation)
+        return outcome.response
+
     def read(self, key: str, operation: Callable[[S], R]) -> R:
         """Run a read-only operation on the key's shard and return its result.
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.coordinator.record_batch import decode_record_batch, encode_record_batch
 from aiokq.broker.coordinator.shard import NO_PRODUCER
-from aiokq.broker.log.producer_state import Origin
+from aiokq.broker.log.appending import OwnAppend
 from aiokq.broker.replica.admission import admit_own
-from aiokq.broker.replica.commits import LEADER
+from aiokq.broker.replica.commits import ALL, LEADER
 from aiokq.broker.replica.marker_append import append_marker
-from aiokq.core.named_tuple import NamedTuple
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, read_control_type
 from aiokq.records.header import iter_headers
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from aiokq.broker.replica.partition import Partition
     from aiokq.core.errors import ProtocolError
     from aiokq.core.types import TopicPartition
-    from aiokq.records.header import BatchHeader
 
 __all__ = ["ShardLog"]
 
@@ -44,16 +42,6 @@ READ_BYTES: Final = 256 * 1024
 
 RECORD_OVERHEAD: Final = 32
 """Upper bound of the bytes that a record takes in a batch besides its key and value."""
-
-
-class _EncodedRecord(NamedTuple):
-    record: CoordinatorRecord
-    key: bytes
-    value: bytes | None
-
-    @property
-    def size(self) -> int:
-        return len(self.key) + len(self.value or b"") + RECORD_OVERHEAD
 
 
 class ShardLog:
@@ -102,6 +90,11 @@ class ShardLog:
     def end_offset(self) -> int:
         """The offset that the next record gets."""
         return self.partition.log.log_end_offset
+
+    @property
+    def commits_late(self) -> bool:
+        """Whether the commit of an append may have to wait, for a sync or for other replicas."""
+        return self.partition.commits_late(ALL)
 
     def is_committed(self, offset: int) -> bool:
         """Whether this leadership lasts and the records before an offset are committed."""
@@ -154,16 +147,17 @@ class ShardLog:
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
         """
-        for batch in self._batches(records, atomic):
+        pairs = [self._factory.encode(record) for record in records]
+        begin = 0
+        for end in (len(pairs),) if atomic else self._ends(pairs):
             data, header = encode_record_batch(
-                [(encoded.key, encoded.value) for encoded in batch],
-                now_ms=now_ms,
-                crc32c=crc32c,
-                producer=producer,
+                pairs[begin:end], now_ms=now_ms, crc32c=crc32c, producer=producer
             )
-            base_offset = self._append(data, header, now_ms)
-            for index, encoded in enumerate(batch):
-                yield base_offset + index, encoded.record
+            admit_own(self.partition, header, self.leader_epoch)
+            appended = self.partition.append_prepared(OwnAppend(memoryview(data), header, now_ms))
+            for index in range(begin, end):
+                yield appended.base_offset + index - begin, records[index]
+            begin = end
 
     def append_marker(
         self,
@@ -189,33 +183,17 @@ class ShardLog:
             now_ms=now_ms,
         )
 
-    def _append(self, data: bytes | bytearray, header: BatchHeader, now_ms: int) -> int:
-        """Append one batch and return its base offset."""
-        partition = self.partition
-        admit_own(partition, header, self.leader_epoch)
-        result = partition.append(
-            memoryview(data), [header], now_ms=now_ms, origin=Origin.COORDINATOR
-        )
-        return result.base_offset
-
-    def _batches(
-        self, records: Sequence[CoordinatorRecord], atomic: bool
-    ) -> Iterator[list[_EncodedRecord]]:
-        encode = self._factory.encode
-        encoded = [_EncodedRecord(record, *encode(record)) for record in records]
-        if atomic:
-            yield encoded
-            return
+    def _ends(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
+        """Yield where each batch ends, if no batch is to be larger than max.message.bytes."""
         room = self.partition.topic.config.max_message_bytes
-        batch: list[_EncodedRecord] = []
-        size = RECORD_OVERHEAD * 2  # room for the header of the batch
-        for one in encoded:
-            if batch and size + one.size > room:
-                yield batch
-                batch, size = [], RECORD_OVERHEAD * 2
-            batch.append(one)
-            size += one.size
-        yield batch
+        header = size = RECORD_OVERHEAD * 2
+        for index, (key, value) in enumerate(pairs):
+            added = len(key) + len(value or b"") + RECORD_OVERHEAD
+            if size > header and size + added > room:
+                yield index
+                size = header
+            size += added
+        yield len(pairs)
 
     # --- loading
 

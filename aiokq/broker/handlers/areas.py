@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aiokq.wire.struct import Request, Response
 
 __all__ = [
+    "Admission",
     "Changes",
     "Cluster",
     "Configs",
@@ -168,15 +169,6 @@ class Transactions(Protocol):
         client_version: int,
     ) -> None: ...
 
-    async def ensure(
-        self,
-        transactional_id: str,
-        producer: TransactionalProducer,
-        partition: TopicPartition,
-        *,
-        add: bool,
-    ) -> None: ...
-
     def verify(
         self,
         transactional_id: str,
@@ -198,6 +190,26 @@ class Transactions(Protocol):
     def read_all(self, operation: Callable[[TransactionShard], list[R]]) -> list[R]: ...
 
     async def locate(self, key: str) -> int: ...
+
+
+class Admission(Protocol):
+    """Puts partitions into transactions; see ``coordinator.transaction.coordinator``."""
+
+    def add_now(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+    ) -> bool: ...
+
+    async def ensure(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partition: TopicPartition,
+        *,
+        add: Collection[TopicPartition],
+    ) -> None: ...
 
 
 class WrittenMarker(Protocol):

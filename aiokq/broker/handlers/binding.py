@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aiokq.broker.handlers.areas import (
+        Admission,
         Changes,
         Cluster,
         Configs,
@@ -40,6 +41,7 @@ class Areas(NamedTuple):
     changes: Changes
     groups: Groups
     transactions: Transactions
+    admission: Admission
     markers: Markers
     logs: Logs
     cluster: Cluster

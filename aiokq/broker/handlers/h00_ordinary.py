@@ -8,8 +8,9 @@ reports what is wrong with it.
 A request is ordinary if `fastpath.read_produced` can read it, `admit` lets every batch be stored as
 it is, and every partition acknowledges immediately. Nothing is awaited between the check of the
 in-sync replicas and the answer, so acks=all needs no second check. A transactional batch is
-ordinary if the log has the producer's transaction already; the first batch of a transaction in a
-partition asks the transaction coordinator, so it is not.
+ordinary if the log has the producer's transaction already, or if the transaction coordinator can
+add the partition to the transaction at once. All partitions of a request are added together, before
+the first append.
 
 The gate authorizes the client last, when the request is known to be ordinary, so that no request is
 authorized on both paths. Batches that the client may not write are refused here.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.handlers.h00_produce import (
     FIRST_THAT_ADDS_PARTITIONS,
     NO_ANSWER_POSSIBLE,
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiokq.broker.gate import Gate
-    from aiokq.broker.handlers.areas import Topics
+    from aiokq.broker.handlers.areas import Admission, Topics
+    from aiokq.broker.handlers.h00_produce import Joining
     from aiokq.broker.log.appending import AppendResult
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.request_context import RequestContext
@@ -88,10 +91,18 @@ class OrdinaryProduce:
         appended: number of batches that the last request appended.
     """
 
-    __slots__ = ("_clock", "_counters", "_gate", "_topics", "appended")
+    __slots__ = ("_admission", "_clock", "_counters", "_gate", "_topics", "appended")
 
-    def __init__(self, topics: Topics, clock: Clock, gate: Gate, counters: BrokerCounters) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        admission: Admission,
+        clock: Clock,
+        gate: Gate,
+        counters: BrokerCounters,
+    ) -> None:
         self._topics = topics
+        self._admission = admission
         self._clock = clock
         self._gate = gate
         self._counters = counters
@@ -113,8 +124,9 @@ class OrdinaryProduce:
         if request is None:
             return None
         version, correlation_id, transactional_id, acks, topics = request
-        ordinary = self._appends(topics, acks, version)
-        if ordinary is None:
+        joining: Joining = {}
+        ordinary = self._appends(topics, acks, version, joining)
+        if ordinary is None or (joining and not self._join(transactional_id, joining)):
             return None
         appends: Sequence[PermittedAppends] = ordinary
         if self._gate.authorizer is not None:
@@ -160,9 +172,16 @@ class OrdinaryProduce:
         return [encode_appended(version, correlation_id, answers, throttle_ms)]
 
     def _appends(
-        self, topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]], acks: int, version: int
+        self,
+        topics: Sequence[tuple[str | bytes, Sequence[ProducedBatch]]],
+        acks: int,
+        version: int,
+        joining: Joining,
     ) -> list[TopicAppends] | None:
-        """Return the appends of a request; None if the request is not ordinary."""
+        """Return the appends of a request; None if the request is not ordinary.
+
+        Partitions that have to be added to a transaction before are put into `joining`.
+        """
         registry = self._topics
         now_ms = self._clock.timestamp_ms()
         appends: list[TopicAppends] = []
@@ -187,10 +206,22 @@ class OrdinaryProduce:
                     return None
                 if partition.commits_late(acks):
                     return None
-                if header.is_transactional and not _continues(partition, header, version):
+                if header.is_transactional and not _is_expected(
+                    partition, header, version, joining
+                ):
                     return None
                 of_topic.append((partition, OrdinaryAppend(records, header, now_ms)))
         return appends
+
+    def _join(self, transactional_id: str | None, joining: Joining) -> bool:
+        """Add partitions to a transaction; return whether that was possible at once.
+
+        With an authorizer nothing is added, because the client is authorized later.
+        """
+        if not transactional_id or len(joining) > 1 or self._gate.authorizer is not None:
+            return False
+        [(producer, partitions)] = joining.items()
+        return self._admission.add_now(transactional_id, producer, partitions)
 
     def _permitted(
         self,
@@ -228,16 +259,25 @@ class OrdinaryProduce:
         ]
 
 
-def _continues(partition: Partition, header: BatchHeader, version: int) -> bool:
-    """Whether a batch belongs to a transaction that is open in the partition."""
+def _is_expected(partition: Partition, header: BatchHeader, version: int, joining: Joining) -> bool:
+    """Whether a batch belongs to a transaction that is open in the partition, or may begin it.
+
+    In the second case, the partition is put into `joining`.
+    """
     producers = partition.log.producers
-    if not producers.in_transaction(header.producer_id, header.producer_epoch):
+    producer_id, producer_epoch = header.producer_id, header.producer_epoch
+    adds = version >= FIRST_THAT_ADDS_PARTITIONS
+    continues = producers.in_transaction(producer_id, producer_epoch)
+    if not continues and (not adds or producers.is_unverified(producer_id)):
         return False
-    if version >= FIRST_THAT_ADDS_PARTITIONS:
+    if adds:
         try:
             producers.check_start(header)
         except BrokerError:  # `h00_produce` finds the error again and reports it
             return False
+    if not continues:
+        producer = TransactionalProducer(producer_id, producer_epoch)
+        joining.setdefault(producer, []).append(partition.name)
     return True
 
 

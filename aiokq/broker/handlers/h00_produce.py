@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.handlers.decisions import Decisions
@@ -65,12 +65,13 @@ from aiokq.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Configs, Host, Topics, Transactions
+    from aiokq.broker.handlers.areas import Admission, Configs, Host, Topics
     from aiokq.broker.handlers.call import Call
     from aiokq.broker.log.appending import PreparedAppend
     from aiokq.broker.log.config import LogConfig
     from aiokq.broker.replica.partition import Partition
     from aiokq.connection.turn import Turn
+    from aiokq.core.types import TopicPartition
     from aiokq.records.header import BatchHeader
 
 FIRST_V2_VERSION: Final = 3
@@ -84,6 +85,10 @@ NO_ANSWER_POSSIBLE: Final = "a batch sent with acks=0 was refused"
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics, by Kafka's convention."""
+
+
+Joining: TypeAlias = "dict[TransactionalProducer, list[TopicPartition]]"
+"""The partitions that may have to be added to the transaction of a producer."""
 
 
 class _Appended(NamedTuple):
@@ -104,7 +109,7 @@ class _Permits(NamedTuple):
 
 async def handle(
     topics: Topics,
-    transactions: Transactions,
+    admission: Admission,
     configs: Configs,
     host: Host,
     turn: Turn,
@@ -120,6 +125,9 @@ async def handle(
         Decisions(call, Operation.WRITE, ResourceType.TOPIC),
         Decisions(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     )
+    joining: Joining = {}
+    if call.version >= FIRST_THAT_ADDS_PARTITIONS and request.transactional_id is not None:
+        joining = _joining(topics, request, call.version, permits)
     answered = []
     appended: list[_Appended] = []
     for topic in request.topic_data:
@@ -127,7 +135,16 @@ async def handle(
         for data in topic.partition_data:
             try:
                 done = await _append(
-                    topics, transactions, configs, host, request, topic, data, call, permits
+                    topics,
+                    admission,
+                    configs,
+                    host,
+                    request,
+                    topic,
+                    data,
+                    call,
+                    permits,
+                    joining,
                 )
                 appended.append(done)
                 response = done.response
@@ -164,7 +181,7 @@ async def handle(
 
 async def _append(
     topics: Topics,
-    transactions: Transactions,
+    admission: Admission,
     configs: Configs,
     host: Host,
     request: ProduceRequest,
@@ -172,6 +189,7 @@ async def _append(
     data: PartitionProduceData,
     call: Call,
     permits: _Permits,
+    joining: Joining,
 ) -> _Appended:
     """Append one partition's batch, after the checks in Kafka's order."""
     # hot: benchmarks/micro/produce.py
@@ -203,7 +221,7 @@ async def _append(
     while True:
         if transactional:
             await _join_transaction(
-                transactions, configs, partition, headers[0], request.transactional_id, version
+                admission, configs, partition, headers[0], request, version, joining
             )
         preparation = admit(partition, headers[0], request.acks, now_ms, by_admin=by_admin)
         if preparation is not Preparation.OFF_THE_LOOP:
@@ -243,12 +261,13 @@ async def _append(
 
 
 async def _join_transaction(
-    transactions: Transactions,
+    admission: Admission,
     configs: Configs,
     partition: Partition,
     header: BatchHeader,
-    transactional_id: str | None,
+    request: ProduceRequest,
     version: int,
+    joining: Joining,
 ) -> None:
     """Ensure that the partition is in the transaction of a batch.
 
@@ -257,18 +276,46 @@ async def _join_transaction(
     Raises:
         BrokerError: see `join_transaction`, and from version 12 on `ProducerState.check_start`.
     """
-    assert transactional_id is not None
+    assert request.transactional_id is not None
     adds = version >= FIRST_THAT_ADDS_PARTITIONS
+    producer = TransactionalProducer(header.producer_id, header.producer_epoch)
     await join_transaction(
-        transactions,
+        admission,
         configs,
         partition,
-        transactional_id,
-        TransactionalProducer(header.producer_id, header.producer_epoch),
+        request.transactional_id,
+        producer,
         TransactionRules(adds, version >= FIRST_WITH_TRANSACTION_ABORTABLE),
+        joining.get(producer, ()),
     )
     if adds:
         partition.log.producers.check_start(header)
+
+
+def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
+    """Return the partitions whose batches may begin a transaction there, by producer.
+
+    They are added to the transaction together, before the first of them is appended to.
+    """
+    found: Joining = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = memoryview(b"" if data.records is None else data.records)  # type: ignore[arg-type]
+            if not _is_transactional(records):
+                continue
+            try:
+                permits.topic.check(_name(topics, topic, version))
+                partition = _find(topics, topic, data.index, version)
+                header = read_header(records)
+                producer = TransactionalProducer(header.producer_id, header.producer_epoch)
+                producers = partition.log.producers
+                if not producers.in_transaction(*producer) and not producers.is_unverified(
+                    header.producer_id
+                ):
+                    found.setdefault(producer, []).append(partition.name)
+            except BrokerError:
+                continue  # `_append` finds the error again and reports it
+    return found
 
 
 def _is_transactional(records: memoryview) -> bool:

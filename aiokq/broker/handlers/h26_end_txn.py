@@ -1,8 +1,9 @@
 """EndTxn (26), versions 0-5: commit or abort the transaction of a transactional id.
 
-The transaction is decided when the response is sent. Its markers are written before, if that takes
-no waiting, else after. From version 5 on, the transaction ends by version 2 (KIP-890): the epoch is
-bumped, and the response has the producer id and epoch of the next transaction.
+The transaction is decided when the response is sent. Its markers are written next, before another
+request is read, if that takes no waiting. From version 5 on, the transaction ends by version 2
+(KIP-890): the epoch is bumped, and the response has the producer id and epoch of the next
+transaction.
 
 Errors: CONCURRENT_TRANSACTIONS (the decision was made, and its markers are being written),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,

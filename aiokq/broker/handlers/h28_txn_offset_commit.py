@@ -40,7 +40,7 @@ from aiokq.wire.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from aiokq.broker.handlers.areas import Configs, Groups, Topics, Transactions
+    from aiokq.broker.handlers.areas import Admission, Configs, Groups, Topics
     from aiokq.broker.handlers.call import Call
 
 FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
@@ -50,7 +50,7 @@ FIRST_THAT_ADDS_PARTITIONS: Final = 5
 
 async def handle(
     topics: Topics,
-    transactions: Transactions,
+    admission: Admission,
     groups: Groups,
     configs: Configs,
     request: TxnOffsetCommitRequest,
@@ -70,7 +70,7 @@ async def handle(
     ]
     if request.topics:
         try:
-            response = await _commit(topics, transactions, groups, configs, request, call.version)
+            response = await _commit(topics, admission, groups, configs, request, call.version)
         except BrokerError as error:
             kind: BrokerError | type[BrokerError] = error
             if (
@@ -133,7 +133,7 @@ def _refusals(
 
 async def _commit(
     topics: Topics,
-    transactions: Transactions,
+    admission: Admission,
     groups: Groups,
     configs: Configs,
     request: TxnOffsetCommitRequest,
@@ -155,7 +155,7 @@ async def _commit(
     )
     try:
         await join_transaction(
-            transactions, configs, partition, request.transactional_id, producer, rules
+            admission, configs, partition, request.transactional_id, producer, rules
         )
     except BrokerError as error:
         raise coordinator_error(error) from error

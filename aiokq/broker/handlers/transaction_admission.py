@@ -1,7 +1,8 @@
 """Admission of transactional batches: the partition must be in the producer's transaction.
 
 Only the first batch of a transaction in a partition asks the transaction coordinator. From then on
-the log knows that the transaction is open. Produce and TxnOffsetCommit share these rules.
+the log knows that the transaction is open. Produce and TxnOffsetCommit share these rules; on its
+fast path, Produce adds partitions by `TransactionCoordinator.add_now`.
 
 Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``,
 ``AddPartitionsToTxnManager.java``.
@@ -25,9 +26,12 @@ from aiokq.core.errors import (
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiokq.broker.coordinator.shard import TransactionalProducer
-    from aiokq.broker.handlers.areas import Configs, Transactions
+    from aiokq.broker.handlers.areas import Admission, Configs
     from aiokq.broker.replica.partition import Partition
+    from aiokq.core.types import TopicPartition
 
 __all__ = ["TransactionRules", "join_transaction"]
 
@@ -42,16 +46,21 @@ class TransactionRules(NamedTuple):
 
 
 async def join_transaction(
-    transactions: Transactions,
+    admission: Admission,
     configs: Configs,
     partition: Partition,
     transactional_id: str,
     producer: TransactionalProducer,
     rules: TransactionRules,
+    also: Collection[TopicPartition] = (),
 ) -> None:
     """Ensure that the partition is in the producer's transaction.
 
     On return this is so, and nothing was awaited since it was found.
+
+    Args:
+        also: other partitions of the request, which are added to the transaction together with this
+            one if it has to be added.
 
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
@@ -75,7 +84,8 @@ async def join_transaction(
     if not rules.adds and not configs.settings.transaction_partition_verification_enable:
         return
     try:
-        await transactions.ensure(transactional_id, producer, partition.name, add=rules.adds)
+        added = (partition.name, *also) if rules.adds else ()
+        await admission.ensure(transactional_id, producer, partition.name, add=added)
     except TransactionAbortable as error:
         if rules.knows_abortable:
             raise

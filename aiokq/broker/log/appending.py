@@ -1,6 +1,7 @@
 """The batches of one append: their checks, their stored form, and their offsets.
 
 ``OrdinaryAppend`` is the usual case: a single batch of a client that is stored unchanged.
+``OwnAppend`` is a batch that a coordinator writes to its own log.
 ``MarkerAppend`` is a marker that ends a transaction. ``PreparedAppend`` is every other append.
 
 Nothing here writes or changes state, so an append is refused before any of its bytes is written.
@@ -170,6 +171,18 @@ class OrdinaryAppend:
                 produced,
             ),
         )
+
+
+class OwnAppend(OrdinaryAppend):
+    """One batch of the broker itself, made by a coordinator; its sequences are not checked."""
+
+    __slots__ = ()
+
+    def check(self, producers: ProducerState) -> BatchMetadata | None:
+        """See ``Appendable``."""
+        if self._producer_id <= NO_PRODUCER_ID:
+            return None
+        return producers.check((self._header,), Origin.COORDINATOR)
 
 
 class MarkerAppend:

@@ -35,10 +35,10 @@ from aiokq.wire.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from aiokq.wire.struct import Message
 
 if TYPE_CHECKING:
     from aiokq.core.types import Buffer
-    from aiokq.wire.struct import Message
 
 __all__ = ["decode_record", "encode_record"]
 
@@ -74,9 +74,11 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     The key begins with its 16-bit type, the value with its 16-bit version.
     """
     key, value = record
+    assert isinstance(key, Message)
     encoded_key = encode_prefixed(key, key.MIN_VERSION)
     if value is None:
         return encoded_key, None
+    assert isinstance(value, Message)
     return encoded_key, encode_prefixed(value, _version(value))
 
 

@@ -1,8 +1,10 @@
 """Completion of prepared transactions: writes their markers, then records that all are written.
 
 A transaction is prepared by EndTxn, by InitProducerId, by its timeout, or was found prepared when
-its partition was loaded. If nothing has to be awaited, as on one node without a flush policy, the
-markers are written at once, before EndTxn is answered; otherwise a task writes them.
+its partition was loaded. EndTxn is answered first, so that the client goes on while the markers are
+written. They are written in the next iteration of the event loop, before it reads another request,
+unless something has to be awaited, as with a flush policy or several replicas: then a task writes
+them.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.

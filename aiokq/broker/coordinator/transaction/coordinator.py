@@ -51,6 +51,9 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 COMMIT_TIMEOUT: Final = 30.0
 """Seconds for which a write waits for other replicas: Kafka's default ``request.timeout.ms``."""
 
+ADDING_VERSION: Final = 2
+"""The ``transaction.version`` of clients whose batches add their partitions to the transaction."""
+
 MAX_ID_LENGTH: Final = 4096
 """Characters of the longest transactional id."""
 
@@ -220,13 +223,35 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             ),
         )
 
+    def add_now(
+        self,
+        transactional_id: str,
+        producer: TransactionalProducer,
+        partitions: Collection[TopicPartition],
+    ) -> bool:
+        """Add partitions to a producer's transaction of version 2, if nothing has to be awaited.
+
+        Returns:
+            Whether they are in the transaction. If not, `ensure` tells why or waits.
+        """
+        try:
+            added = self.write_now(
+                transactional_id,
+                lambda shard, instant: shard.add_partitions(
+                    transactional_id, producer, partitions, ADDING_VERSION, instant
+                ),
+            )
+        except BrokerError:
+            return False
+        return added is not None
+
     async def ensure(
         self,
         transactional_id: str,
         producer: TransactionalProducer,
         partition: TopicPartition,
         *,
-        add: bool,
+        add: Collection[TopicPartition],
     ) -> None:
         """Ensure that a partition is in a producer's transaction.
 
@@ -234,7 +259,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         append to the partition at once.
 
         Args:
-            add: whether a partition that is not in the transaction is added to it, as from
+            add: the partitions to add to the transaction together, if any; only from
                 ``transaction.version`` 2 on. While the markers of the transaction before are being
                 written, the addition waits, at most ``add.partitions.to.txn.retry.backoff.max.ms``.
 
@@ -247,9 +272,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             deadline = asyncio.get_running_loop().time() + self._retry_seconds
             while True:
                 try:
-                    await self.add_partitions(
-                        transactional_id, producer, (partition,), client_version=2
-                    )
+                    await self.add_partitions(transactional_id, producer, add, ADDING_VERSION)
                     break
                 except ConcurrentTransactions:
                     try:
@@ -293,7 +316,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     ) -> TransactionalProducer:
         """Commit or abort a transaction; return the producer of the next one.
 
-        The outcome is decided on return. The markers follow, usually before the return.
+        The outcome is decided on return. The markers follow: at the earliest in the next iteration
+        of the event loop, when the response is on its way.
 
         Raises:
             InvalidRequest: the transactional id is empty.
@@ -314,9 +338,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
                 instant=instant,
             )
 
-        after = await self._write_with_id(transactional_id, operation)
-        self._completion.run()
-        return after
+        return await self._write_with_id(transactional_id, operation)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return the metadata of a transactional id.

@@ -16,6 +16,7 @@ from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
 from aiokq.records.header import NO_PRODUCER_ID
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
+from aiokq.wire.primitives import unsigned
 from aiokq.wire.transaction_records import (
     PartitionsSchema,
     TransactionLogKey,
@@ -23,6 +24,8 @@ from aiokq.wire.transaction_records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aiokq.core.types import Buffer
 
 __all__ = [
@@ -40,11 +43,17 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 FLEXIBLE_VERSION: Final = 1
 """The version of the value that has tagged fields."""
 
+LONGEST_ID: Final = 2**15 - 1
+"""Bytes of the longest transactional id that a key can have."""
+
 STATUS_OFFSET: Final = 16
 """The position of the state in each version of the value."""
 
 _HEAD: Final = struct.Struct(">hqhib")  # version, producer id, epoch, timeout, state
 _TIMES: Final = struct.Struct(">qq")
+_TAGGED_INT64: Final = struct.Struct(">bbq")
+_TAGGED_INT16: Final = struct.Struct(">bbh")
+_KEY: Final = struct.Struct(">hh")
 _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)  # tags
@@ -58,34 +67,19 @@ _reported: set[int] = set()
 
 def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
     """Return the record that stores the metadata."""
+    return CoordinatorRecord(metadata.transactional_id, metadata)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(metadata.partitions):
+    for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
-    partitions = None
-    if metadata.state is not TransactionState.EMPTY:
-        partitions = [
-            PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()
-        ]
-    return CoordinatorRecord(
-        TransactionLogKey(transactional_id=metadata.transactional_id),
-        TransactionLogValue(
-            producer_id=metadata.producer_id,
-            previous_producer_id=metadata.previous_producer_id,
-            next_producer_id=metadata.next_producer_id,
-            producer_epoch=metadata.producer_epoch,
-            transaction_timeout_ms=metadata.timeout_ms,
-            transaction_status=metadata.state,
-            transaction_partitions=partitions,
-            transaction_last_update_timestamp_ms=metadata.updated_ms,
-            transaction_start_timestamp_ms=metadata.started_ms,
-            client_transaction_version=metadata.client_version,
-        ),
-    )
+    return topics
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
     """Return the record that removes a transactional id."""
-    return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None)
+    return CoordinatorRecord(transactional_id, None)
 
 
 def metadata_of(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
@@ -167,24 +161,83 @@ def encode_record(
 
     Args:
         transaction_version: the level of the feature; with level 0, values have no tagged fields.
+
+    Raises:
+        ProtocolError: a field does not fit its type.
     """
-    key, value = record
-    encoded_key = encode_prefixed(key, key.MIN_VERSION)
-    if value is None:
-        return encoded_key, None
-    assert isinstance(value, TransactionLogValue)
+    transactional_id, metadata = record
+    assert isinstance(transactional_id, str)
+    encoded_id = transactional_id.encode()
+    if len(encoded_id) > LONGEST_ID:
+        raise ProtocolError(f"transactional id of {len(encoded_id)} bytes", api=_API, offset=0)
+    key = b"%b%b" % (_KEY.pack(TransactionLogKey.RECORD_TYPE, len(encoded_id)), encoded_id)
+    if metadata is None:
+        return key, None
+    assert isinstance(metadata, TransactionMetadata)
     if transaction_version < FLEXIBLE_VERSION:
-        value = TransactionLogValue(
-            producer_id=value.producer_id,
-            producer_epoch=value.producer_epoch,
-            transaction_timeout_ms=value.transaction_timeout_ms,
-            transaction_status=value.transaction_status,
-            transaction_partitions=value.transaction_partitions,
-            transaction_last_update_timestamp_ms=value.transaction_last_update_timestamp_ms,
-            transaction_start_timestamp_ms=value.transaction_start_timestamp_ms,
-        )
-        return encoded_key, encode_prefixed(value, value.MIN_VERSION)
-    return encoded_key, encode_prefixed(value, FLEXIBLE_VERSION)
+        return key, encode_prefixed(_first_value_of(metadata), TransactionLogValue.MIN_VERSION)
+    return key, _encode_value(metadata)
+
+
+def _encode_value(metadata: TransactionMetadata) -> bytes:
+    """Return a value of version 1, in a tenth of the time of the codec."""
+    # hot: benchmarks/micro/transactions.py
+    (
+        _,
+        producer_id,
+        epoch,
+        timeout_ms,
+        state,
+        partitions,
+        started_ms,
+        updated_ms,
+        client_version,
+        previous_id,
+        next_id,
+        _,
+    ) = metadata
+    out = bytearray(_HEAD.pack(FLEXIBLE_VERSION, producer_id, epoch, timeout_ms, state))
+    if state is TransactionState.EMPTY:
+        out.append(0)  # null
+    else:
+        topics = _by_topic(partitions)
+        out += unsigned(len(topics) + 1)
+        for topic, indexes in topics.items():
+            name = topic.encode()
+            out += unsigned(len(name) + 1)
+            out += name
+            out += unsigned(len(indexes) + 1)
+            out += struct.pack(f">{len(indexes)}i", *indexes)
+            out.append(0)  # no tagged fields
+    out += _TIMES.pack(updated_ms, started_ms)
+    tagged = (previous_id != NO_PRODUCER_ID) + (next_id != NO_PRODUCER_ID) + (client_version != 0)
+    out.append(tagged)
+    if previous_id != NO_PRODUCER_ID:
+        out += _TAGGED_INT64.pack(_PREVIOUS_ID, 8, previous_id)
+    if next_id != NO_PRODUCER_ID:
+        out += _TAGGED_INT64.pack(_NEXT_ID, 8, next_id)
+    if client_version:
+        out += _TAGGED_INT16.pack(_CLIENT_VERSION, 2, client_version)
+    return bytes(out)
+
+
+def _first_value_of(metadata: TransactionMetadata) -> TransactionLogValue:
+    """Return the value of version 0."""
+    partitions = None
+    if metadata.state is not TransactionState.EMPTY:
+        partitions = [
+            PartitionsSchema(topic=topic, partition_ids=indexes)
+            for topic, indexes in _by_topic(metadata.partitions).items()
+        ]
+    return TransactionLogValue(
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=metadata.updated_ms,
+        transaction_start_timestamp_ms=metadata.started_ms,
+    )
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
@@ -201,10 +254,10 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord
             _reported.add(number)
             logger.warning("transaction records of an unknown type are ignored: type=%d", number)
         return None
-    decoded_key = decode_prefixed(TransactionLogKey, key)
+    transactional_id = decode_prefixed(TransactionLogKey, key).transactional_id
     if value is None:
-        return CoordinatorRecord(decoded_key, None)
-    return CoordinatorRecord(decoded_key, _decode_value(value))
+        return CoordinatorRecord(transactional_id, None)
+    return CoordinatorRecord(transactional_id, metadata_of(transactional_id, _decode_value(value)))
 
 
 def _decode_value(value: Buffer) -> TransactionLogValue:

@@ -20,7 +20,6 @@ from aiokq.broker.coordinator.shard import NO_PRODUCER, TransactionalProducer
 from aiokq.broker.coordinator.transaction.loading import TransactionLoad
 from aiokq.broker.coordinator.transaction.record_types import (
     decode_metadata,
-    metadata_of,
     record_of,
     tombstone,
 )
@@ -40,7 +39,6 @@ from aiokq.core.errors import (
 )
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from aiokq.wire.transaction_records import TransactionLogKey, TransactionLogValue
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
@@ -121,8 +119,6 @@ class TransactionShard:
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
         """The encoded value of the last transaction of each id that ended before the load."""
-        self._decided: TransactionMetadata | None = None
-        """The metadata of the last decision, until its record is replayed."""
 
     def __len__(self) -> int:
         return len(self.transactions)
@@ -403,7 +399,6 @@ class TransactionShard:
 
     def _decide(self, metadata: TransactionMetadata, response: R) -> Outcome[R]:
         """Return the outcome that writes the metadata."""
-        self._decided = metadata
         return Outcome([record_of(metadata)], response)
 
     # --- after an unclean shutdown
@@ -501,8 +496,7 @@ class TransactionShard:
             current.producer_epoch,
             current.timeout_ms,
         )
-        self._decided = fenced = current.fenced(self._version(), instant.timestamp_ms)
-        return Outcome([record_of(fenced)])
+        return Outcome([record_of(current.fenced(self._version(), instant.timestamp_ms))])
 
     def _expire(self, instant: Instant) -> Outcome[None] | None:
         """Remove transactional ids that were idle for long; a part of them at a time."""
@@ -547,20 +541,17 @@ class TransactionShard:
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
         """Apply a record of the log; report a transaction that is prepared by it."""
-        assert isinstance(record.key, TransactionLogKey)
+        transactional_id, metadata = record
+        assert isinstance(transactional_id, str)
         self._end_offset = offset + 1
-        transactional_id = record.key.transactional_id
         before = self.transactions.pop(transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
         self._ended.pop(transactional_id, None)
-        if record.value is None:
+        if metadata is None:
             self._timers.cancel(transactional_id)
             return
-        assert isinstance(record.value, TransactionLogValue)
-        # The decision is equal to the record, and has the last epoch, which the record lacks.
-        metadata = self._decided or metadata_of(transactional_id, record.value)
-        self._decided = None
+        assert isinstance(metadata, TransactionMetadata)
         self.transactions[transactional_id] = metadata
         self._ids[metadata.producer_id] = transactional_id
         if metadata.state is not TransactionState.ONGOING:

@@ -17,7 +17,12 @@ from aiokq.connection.request_context import CloseConnection, RequestContext
 from aiokq.core.errors import KafkaStorage
 from tests.unit.broker.harness import NOW_MS, Broker, batch, offsets, until
 from tests.unit.broker.log.test_flusher import slow
-from tests.unit.broker.transactional_client import TransactionalClient, read_committed, world
+from tests.unit.broker.transactional_client import (
+    TRANSACTIONAL,
+    TransactionalClient,
+    read_committed,
+    world,
+)
 
 
 @pytest.fixture
@@ -26,9 +31,9 @@ def looked_into(monkeypatch):
     requests = []
     handle = h00_produce.handle
 
-    async def noting(topics, transactions, configs, host, turn, request, call):
+    async def noting(topics, admission, configs, host, turn, request, call):
         requests.append(request)
-        return await handle(topics, transactions, configs, host, turn, request, call)
+        return await handle(topics, admission, configs, host, turn, request, call)
 
     monkeypatch.setattr(h00_produce, "handle", noting)
     return requests
@@ -92,10 +97,13 @@ async def test_acknowledgements(acks, looked_into):
 
 @pytest.mark.parametrize("version", [3, 11, 12, 13])
 @pytest.mark.parametrize("committed", [True, False])
-async def test_only_the_first_batch_of_a_transaction_in_a_partition_is_looked_into(
+async def test_only_batches_whose_transaction_has_to_be_verified_are_looked_into(
     version, committed, looked_into
 ):
-    """The first one asks the coordinator; later ones, and their retries, find it in the log."""
+    """From version 12 on, the first batch in a partition adds it to the transaction at once.
+
+    Before, it asks the coordinator; later batches, and their retries, find it in the log.
+    """
     async with world() as broker:
         topic = await broker.create("t", 2)
         client = TransactionalClient(broker, version=2 if version >= 12 else 1)
@@ -114,11 +122,75 @@ async def test_only_the_first_batch_of_a_transaction_in_a_partition_is_looked_in
                             named, 2, partition=partition, version=version, sequence=last
                         )
                         assert (again.error_code, again.base_offset) == (0, result.base_offset)
-            assert len(looked_into) == 2 * transaction
+            verified = 2 * transaction if version < 12 else 0
+            assert len(looked_into) == verified
             assert await client.end(committed) == 0
         if not committed:
             assert len((await read_committed(broker, "t"))[1]) == 2
-        assert len(looked_into) == 4
+        assert len(looked_into) == verified
+
+
+@pytest.mark.parametrize("settings", [{}, {"message_timestamp_type": "LogAppendTime"}])
+async def test_all_partitions_of_a_request_join_the_transaction_by_one_record(
+    settings, looked_into
+):
+    """On both paths, although one partition does not exist and one batch comes too early."""
+    async with world() as broker:
+        await broker.create("t", 4, **settings)
+        client = TransactionalClient(broker)
+        await client.initialize()
+
+        def records():
+            return sum(
+                each.log.log_end_offset
+                for each in broker.node.topics.get("__transaction_state").partitions
+            )
+
+        def of(*partitions, sequence=0):
+            data = batch(
+                attributes=TRANSACTIONAL,
+                producer_id=client.producer_id,
+                producer_epoch=client.epoch,
+                base_sequence=sequence,
+            )
+            made = request(*(("t", each, data) for each in partitions))
+            made.transactional_id = client.transactional_id
+            return made
+
+        before = records()
+        assert results(await broker.ask(of(0, 1), 12)) == [(0, 0, 0), (1, 0, 0)]
+        assert records() == before + 1
+        assert bool(looked_into) == bool(settings)
+        answered = await broker.ask(of(1, 2, 9, 3, sequence=1), 12)
+        assert results(answered) == [(1, 0, 1), (2, 45, -1), (9, 3, -1), (3, 45, -1)]
+        assert records() == before + 2
+        topics = (await client.describe()).topics
+        assert [(each.topic, each.partitions) for each in topics] == [("t", [0, 1, 2, 3])]
+        assert await client.end() == 0
+        assert await read_committed(broker, "t", 1) == ([0, 1, 2], [])
+
+
+async def test_no_partition_joins_a_transaction_whose_commit_may_have_to_wait(looked_into):
+    """The batch waits on the general path until the coordinator's record is on the disk."""
+    async with world() as broker:
+        await broker.create("t")
+        client = TransactionalClient(broker)
+        await client.initialize()
+        synced = wire.IncrementalAlterConfigsResource(
+            resource_type=2,
+            resource_name="__transaction_state",
+            configs=[
+                wire.IncrementalAlterConfigsAlterableConfig(
+                    name="flush.messages", config_operation=0, value="1"
+                )
+            ],
+        )
+        altered = await broker.ask(wire.IncrementalAlterConfigsRequest(resources=[synced]), 1)
+        assert altered.responses[0].error_code == 0, altered
+        assert (await client.send("t")).error_code == 0
+        assert len(looked_into) == 1
+        assert (await client.send("t")).error_code == 0
+        assert len(looked_into) == 1
 
 
 async def test_a_batch_outside_the_open_transaction_is_looked_into(looked_into):

@@ -20,6 +20,8 @@ from aiokq.broker.coordinator.transaction.shard import ShardLimits, TransactionS
 from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
 from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
+from aiokq.wire.codec import decode_prefixed, encode_prefixed
+from aiokq.wire.transaction_records import TransactionLogKey, TransactionLogValue
 
 NOW_MS = 1_700_000_000_000
 
@@ -75,7 +77,7 @@ def test_a_load_gives_the_same_state_as_the_records_one_after_the_other(seed):
         key, value = encode_record(record, version)
         load.add(offset, key, value, NO_PRODUCER)
         decoded = decode_record(key, value)
-        name = decoded.key.transactional_id
+        name = decoded.key
         before = other.transactions.get(name)
         if before is not None and before.state.is_prepared:
             prepared[name] = before.partitions
@@ -92,6 +94,25 @@ def test_a_load_gives_the_same_state_as_the_records_one_after_the_other(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_records_are_encoded_as_by_the_codec(seed):
+    """Kafka reads them: of both versions, with each tagged field, and topics of long names."""
+    for record, version in history(random.Random(seed)):
+        if record.value is not None:
+            partitions = {tp._replace(topic=tp.topic * 200) for tp in record.value.partitions}
+            record = record_of(record.value._replace(partitions=frozenset(partitions)))
+        key, value = encode_record(record, version)
+        assert key == encode_prefixed(TransactionLogKey(transactional_id=record.key), 0)
+        if value is not None:
+            decoded = decode_prefixed(TransactionLogValue, value)
+            assert value == encode_prefixed(decoded, min(version, 1))
+            again = metadata_of(record.key, decoded)
+            kept = record.value._replace(last_epoch=-1)
+            if version == 0:  # without tagged fields
+                kept = kept._replace(client_version=0, previous_producer_id=-1, next_producer_id=-1)
+            assert again == kept
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_values_are_decoded_as_by_the_codec(seed):
     """Of both versions, with each tagged field, damaged ones as well."""
     rng = random.Random(seed)
@@ -105,7 +126,7 @@ def test_values_are_decoded_as_by_the_codec(seed):
             value = value[:position] + bytes([changed]) + value[position + 1 :]
             value = rng.choice([value, value, value[:position], value + b"\0"])
         try:
-            expected = metadata_of("id", decode_record(b"\0\0\0\2id", value).value)
+            expected = decode_record(b"\0\0\0\2id", value).value
         except ProtocolError:
             with pytest.raises(ProtocolError):
                 decode_metadata("id", value)
