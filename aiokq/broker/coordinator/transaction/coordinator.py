@@ -404,25 +404,29 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def restore_partition(
         self, found: TransactionMetadata, partition: TopicPartition
     ) -> bool:
-        """Add a partition that an open transaction has lost; see `TransactionShard`.
+        """Add a partition that an open transaction has lost; see `repairs`.
 
         Raises:
             BrokerError: see `write`.
         """
+        from aiokq.broker.coordinator.transaction.repairs import adding_partition
+
         return await self.write(
             found.transactional_id,
-            lambda shard, instant: shard.restore_partition(found, partition, instant),
+            lambda shard, instant: shard.repair(found, adding_partition(partition), instant),
         )
 
     async def restore_epoch(self, found: TransactionMetadata, seen_epoch: int) -> bool:
-        """Take over an epoch that only a partition has; see `TransactionShard`.
+        """Take over an epoch that only a partition has; see `repairs`.
 
         Raises:
             BrokerError: see `write`.
         """
+        from aiokq.broker.coordinator.transaction.repairs import taking_epoch
+
         done = await self.write(
             found.transactional_id,
-            lambda shard, instant: shard.restore_epoch(found, seen_epoch, instant),
+            lambda shard, instant: shard.repair(found, taking_epoch(seen_epoch), instant),
         )
         self._completion.run()
         return done
@@ -430,14 +434,16 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def abandon(
         self, found: TransactionMetadata, partition: TopicPartition, seen_epoch: int
     ) -> bool:
-        """Abort a transaction that only a partition has; see `TransactionShard`.
+        """Abort a transaction that only a partition has; see `repairs`.
 
         Raises:
             BrokerError: see `write`.
         """
+        from aiokq.broker.coordinator.transaction.repairs import abandoning
+
         done = await self.write(
             found.transactional_id,
-            lambda shard, instant: shard.abandon(found, partition, seen_epoch, instant),
+            lambda shard, instant: shard.repair(found, abandoning(partition, seen_epoch), instant),
         )
         self._completion.run()
         return done
@@ -453,7 +459,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             CoordinatorNotAvailable: no producer id can be reserved.
             BrokerError: see `write`.
         """
-        from aiokq.broker.coordinator.transaction.shard import NeedsProducerId
+        from aiokq.broker.coordinator.transaction.decisions import NeedsProducerId
 
         try:
             return await self.write(

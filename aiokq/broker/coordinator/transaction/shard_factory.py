@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from aiokq.broker.coordinator.transaction.deadlines import ShardLimits
 from aiokq.broker.coordinator.transaction.record_types import encode_record
-from aiokq.broker.coordinator.transaction.shard import ShardLimits, TransactionShard
+from aiokq.broker.coordinator.transaction.shard import TransactionShard
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings

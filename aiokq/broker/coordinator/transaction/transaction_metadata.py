@@ -75,6 +75,13 @@ class TransactionMetadata(NamedTuple):
         return TransactionalProducer(self.producer_id, self.producer_epoch)
 
     @property
+    def next_producer(self) -> TransactionalProducer:
+        """The producer id and epoch after the end of this transaction, which is prepared."""
+        if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
+            return TransactionalProducer(self.next_producer_id, 0)
+        return self.producer
+
+    @property
     def is_epoch_exhausted(self) -> bool:
         """Whether the producer id has no further epoch for a producer."""
         return self.producer_epoch >= LAST_EPOCH
@@ -239,10 +246,7 @@ class TransactionMetadata(NamedTuple):
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """Return the metadata after all markers were written."""
-        changes: dict[str, int] = {}
-        if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
-            # `last_epoch` stays: it is the last epoch that the producer knows.
-            changes = {"producer_id": self.next_producer_id, "producer_epoch": 0}
+        after = self.next_producer
         return self._moved(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
@@ -250,7 +254,9 @@ class TransactionMetadata(NamedTuple):
             now_ms,
             partitions=frozenset(),
             next_producer_id=NO_PRODUCER_ID,
-            **changes,
+            # `last_epoch` stays: it is the last epoch that the producer knows.
+            producer_id=after.producer_id,
+            producer_epoch=after.producer_epoch,
         )
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:

@@ -8,6 +8,7 @@ import pytest
 
 from aiokq.broker.coordinator.shard import NO_PRODUCER
 from aiokq.broker.coordinator.timers import Timers
+from aiokq.broker.coordinator.transaction.deadlines import ShardLimits
 from aiokq.broker.coordinator.transaction.record_types import (
     decode_metadata,
     decode_record,
@@ -16,7 +17,7 @@ from aiokq.broker.coordinator.transaction.record_types import (
     record_of,
     tombstone,
 )
-from aiokq.broker.coordinator.transaction.shard import ShardLimits, TransactionShard
+from aiokq.broker.coordinator.transaction.shard import TransactionShard
 from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
 from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition

@@ -47,7 +47,7 @@ async def initialized(broker, *args, **options):
 
 @VERSIONS
 async def test_committed_records_are_read_and_aborted_ones_are_named(version):
-    """The markers are written before EndTxn is answered."""
+    """The markers are written before another request is handled."""
     async with world() as broker:
         await broker.create("t", 2)
         client = await initialized(broker, version=version)

@@ -1,0 +1,70 @@
+"""Repairs of a transactional id after a power cut, in which its log lost what a partition has.
+
+`lost_transactions` decides which of them is needed. Each function is called with the metadata by
+which that was decided, the level of ``transaction.version`` and the time. It returns the metadata
+to write, or None if the repair does not apply.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokq.broker.coordinator.transaction.states import TransactionState
+from aiokq.broker.coordinator.transaction.transaction_metadata import LAST_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
+    from aiokq.core.types import TopicPartition
+
+    Repair = Callable[[TransactionMetadata, int, int], TransactionMetadata | None]
+
+__all__ = ["abandoning", "adding_partition", "taking_epoch"]
+
+
+def adding_partition(partition: TopicPartition) -> Repair:
+    """Return the repair that adds a partition with records of the transaction."""
+
+    def repaired(
+        found: TransactionMetadata, server_version: int, now_ms: int
+    ) -> TransactionMetadata:
+        return found.partitions_added((partition,), found.client_version, now_ms)
+
+    return repaired
+
+
+def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
+    """Return the repair that aborts a transaction which only a partition has; fence its producer.
+
+    Args:
+        seen_epoch: the epoch of the producer in the partition.
+    """
+
+    def repaired(
+        found: TransactionMetadata, server_version: int, now_ms: int
+    ) -> TransactionMetadata:
+        return found.abandoned((partition,), seen_epoch, server_version, now_ms)
+
+    return repaired
+
+
+def taking_epoch(seen_epoch: int) -> Repair:
+    """Return the repair that takes over an epoch which only a partition has.
+
+    An open transaction is aborted: it has an earlier epoch, so that its end is lost, too. The
+    repair does not apply to a prepared one.
+    """
+
+    def repaired(
+        found: TransactionMetadata, server_version: int, now_ms: int
+    ) -> TransactionMetadata | None:
+        if found.state.is_prepared:
+            return None
+        if found.state is not TransactionState.ONGOING:
+            return found.epoch_restored(seen_epoch, now_ms)
+        if seen_epoch > LAST_EPOCH:
+            return None
+        return found.abandoned((), seen_epoch, server_version, now_ms)
+
+    return repaired
