@@ -120,6 +120,37 @@ def test_an_outage_longer_than_the_transaction_timeout_is_waited_for(level: int)
     simulate(body)
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_commit_after_the_transaction_timeout_is_repeated_by_another_producer(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator says INVALID_TXN_STATE, because it has aborted: this ended the call."""
+    commit = Producer.commit_transaction
+    delays = [15.0]
+
+    async def late(producer: Producer) -> None:
+        await producer.flush()
+        if delays:
+            await asyncio.sleep(delays.pop())
+        await commit(producer)
+
+    async def body(world: ProcessWorld) -> None:
+        if level < 2:
+            await world.level(level)
+        await world.topics(1)
+        await world.produce("in", range(30), 1)
+        monkeypatch.setattr(Producer, "commit_transaction", late)
+        program = world.program(max_records=20, consumer={"session_timeout_ms": 60_000})
+        await asyncio.sleep(60)
+        report = await program.end()
+        assert report.records == 30
+        assert report.aborts == 1
+        assert await world.copies() == list(range(30))
+        assert await world.committed("in", 1) == [30]
+
+    simulate(body)
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("later", [0.0, 0.3])

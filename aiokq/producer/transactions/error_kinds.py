@@ -11,13 +11,21 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from aiokq.core import errors
 from aiokq.core.codes import BY_CODE
 from aiokq.core.errors import BrokerError, KafkaError, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ERROR_KINDS", "ErrorKind", "kind_of", "kind_of_code", "may_be_carried_out"]
+__all__ = [
+    "ERROR_KINDS",
+    "FENCED_CODES",
+    "ErrorKind",
+    "kind_of",
+    "kind_of_code",
+    "may_be_carried_out",
+]
 
 
 class ErrorKind(Enum):
@@ -32,75 +40,88 @@ class ErrorKind(Enum):
 
 _K: Final = ErrorKind
 
-_COORDINATOR: Final = {14: _K.RETRY, 15: _K.FIND, 16: _K.FIND}
-_FENCED: Final = {47: _K.FINISHED, 90: _K.FINISHED}
+_COORDINATOR: Final = {
+    errors.CoordinatorLoadInProgress.code: _K.RETRY,
+    errors.CoordinatorNotAvailable.code: _K.FIND,
+    errors.NotCoordinator.code: _K.FIND,
+}
+
+FENCED_CODES: Final = frozenset(
+    {
+        errors.InvalidProducerEpoch.code,
+        errors.InvalidTxnState.code,
+        errors.InvalidPidMapping.code,
+        errors.ProducerFenced.code,
+    }
+)
+"""The codes by which a coordinator says that the producer may not go on.
+
+Another producer has its transactional id, or the transaction was aborted after its timeout and is
+not open any more (48), or the transactional id has expired.
+"""
+
+_FENCED: Final = dict.fromkeys(FENCED_CODES, _K.FINISHED)
 
 ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
     {
         "FindCoordinator": {
-            14: _K.RETRY,
-            15: _K.RETRY,
-            30: _K.ABORT,
-            53: _K.INVALID,
-            120: _K.ABORT,
+            errors.CoordinatorLoadInProgress.code: _K.RETRY,
+            errors.CoordinatorNotAvailable.code: _K.RETRY,
+            errors.GroupAuthorization.code: _K.ABORT,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "InitProducerId": {
             **_COORDINATOR,
             **_FENCED,
-            31: _K.ABORT,
-            50: _K.INVALID,
-            53: _K.ABORT,
-            120: _K.ABORT,
+            errors.ClusterAuthorization.code: _K.ABORT,
+            errors.InvalidTxnTimeout.code: _K.INVALID,
+            errors.TransactionalIdAuthorization.code: _K.ABORT,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "AddPartitionsToTxn": {
             **_COORDINATOR,
             **_FENCED,
-            29: _K.ABORT,
-            48: _K.FINISHED,
-            49: _K.FINISHED,
-            53: _K.INVALID,
-            55: _K.ABORT,
-            59: _K.ABORT,
-            120: _K.ABORT,
+            errors.TopicAuthorization.code: _K.ABORT,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.OperationNotAttempted.code: _K.ABORT,
+            errors.UnknownProducerId.code: _K.ABORT,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "AddOffsetsToTxn": {
             **_COORDINATOR,
             **_FENCED,
-            30: _K.ABORT,
-            48: _K.FINISHED,
-            49: _K.FINISHED,
-            53: _K.INVALID,
-            59: _K.ABORT,
-            120: _K.ABORT,
+            errors.GroupAuthorization.code: _K.ABORT,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.UnknownProducerId.code: _K.ABORT,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "TxnOffsetCommit": {
             **_COORDINATOR,
             **_FENCED,
-            7: _K.FIND,
-            22: _K.ABORT,
-            25: _K.ABORT,
-            29: _K.INVALID,
-            30: _K.ABORT,
-            43: _K.INVALID,
-            53: _K.INVALID,
-            82: _K.ABORT,
-            120: _K.ABORT,
+            errors.RequestTimeout.code: _K.FIND,
+            errors.IllegalGeneration.code: _K.ABORT,
+            errors.UnknownMemberId.code: _K.ABORT,
+            errors.TopicAuthorization.code: _K.INVALID,
+            errors.GroupAuthorization.code: _K.ABORT,
+            errors.UnsupportedForMessageFormat.code: _K.INVALID,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.FencedInstanceId.code: _K.ABORT,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "EndTxn": {
             **_COORDINATOR,
             **_FENCED,
-            48: _K.FINISHED,
-            49: _K.FINISHED,
-            53: _K.INVALID,
-            59: _K.ABORT,
-            120: _K.ABORT,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.UnknownProducerId.code: _K.ABORT,
+            errors.TransactionAbortable.code: _K.ABORT,
         },
         "Produce": {
-            31: _K.INVALID,
-            35: _K.INVALID,
-            49: _K.FINISHED,
-            53: _K.INVALID,
-            90: _K.FINISHED,
+            errors.ClusterAuthorization.code: _K.INVALID,
+            errors.UnsupportedVersion.code: _K.INVALID,
+            errors.InvalidPidMapping.code: _K.FINISHED,
+            errors.TransactionalIdAuthorization.code: _K.INVALID,
+            errors.ProducerFenced.code: _K.FINISHED,
         },
     }
 )

@@ -15,13 +15,11 @@ from aiokq.core.errors import (
     TransactionAborted,
     copy_error,
 )
+from aiokq.producer.transactions.error_kinds import FENCED_CODES
 
 __all__ = ["aborted", "being_ended", "finished", "not_aborted_yet", "outside", "unknown"]
 
 NEXT_STEPS: Final = "create a new producer, and read the committed offsets before it writes"
-
-FENCED_CODES: Final = (47, 49, 90)
-"""INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
 
 
 def outside() -> ConfigError:

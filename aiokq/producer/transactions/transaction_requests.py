@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cluster.targets import Coordinator, CoordinatorKind
-from aiokq.core.errors import KafkaError, UnsupportedVersion, error_for
+from aiokq.core.errors import KafkaError, OperationNotAttempted, UnsupportedVersion, error_for
 from aiokq.producer.transactions.coordinator_requests import CoordinatorRequests
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of_code, may_be_carried_out
 from aiokq.wire.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -39,8 +39,6 @@ FIRST_OFFSETS_WITH_MEMBER: Final = 3
 NEWEST_CLIENT_ADD_PARTITIONS: Final = 3
 NEWEST_END_WITHOUT_BUMP: Final = 4
 NEWEST_OFFSETS_WITHOUT_ADDITION: Final = 4
-
-OPERATION_NOT_ATTEMPTED: Final = 55
 
 GRAVITY: Final = (
     ErrorKind.RETRY,
@@ -306,7 +304,7 @@ def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
         failed,
         key=lambda answer: (
             GRAVITY.index(kind_of_code(api, answer[0])),
-            answer[0] != OPERATION_NOT_ATTEMPTED,
+            answer[0] != OperationNotAttempted.code,
         ),
     )
     error = error_for(code, topic_partition=topic, api=api)

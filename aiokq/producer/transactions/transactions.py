@@ -20,6 +20,7 @@ from aiokq.core.errors import (
     InvalidTxnState,
     KafkaError,
     RequestTimeout,
+    UnknownProducerId,
     copy_error,
 )
 from aiokq.producer.idempotence import ProducerId, ProducerIdentity
@@ -48,8 +49,6 @@ EPOCH_BUMP_VERSION: Final = 2
 
 PRODUCE_WITHOUT_ADDITION: Final = 11
 """The newest version of Produce that does not add partitions to the transaction."""
-
-UNKNOWN_PRODUCER_ID: Final = 59
 
 _DEAD_ENDS: Final = (ErrorKind.FINISHED, ErrorKind.INVALID)
 
@@ -402,7 +401,7 @@ class Transactions:
 
     def _refused(self, api: str, error: KafkaError) -> KafkaError:
         """Enter the phase that follows an error; return the error for the caller."""
-        if getattr(error, "code", 0) == UNKNOWN_PRODUCER_ID:
+        if isinstance(error, UnknownProducerId):
             self._need_epoch()
         if kind_of(api, error) in _DEAD_ENDS:
             return self._finish(error)

@@ -159,6 +159,8 @@ def test_each_error_names_the_next_step() -> None:
     fenced = refusals.finished(cause, "tx")
     assert isinstance(fenced, ProducerFenced)
     assert "create a new producer, and read the committed offsets" in str(fenced)
+    for code in (47, 48, 49):  # as 90: the next step of a program is the same
+        assert isinstance(refusals.finished(error_for(code, api="EndTxn"), "tx"), ProducerFenced)
     invalid = refusals.finished(error_for(53), "tx")
     assert any("create a new producer" in note for note in invalid.__notes__)
     unknown = refusals.unknown(cause)
