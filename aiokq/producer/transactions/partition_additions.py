@@ -78,6 +78,8 @@ class PartitionAdditions:
         self._wanted[partition] = None
         if self._adding is None:
             self._adding = self._spawn(self._add(), "add partitions to transaction")
+            # Also if it is cancelled before its first step.
+            self._adding.add_done_callback(self._ended)
         return False
 
     async def settled(self) -> None:
@@ -88,21 +90,21 @@ class PartitionAdditions:
     async def _add(self) -> None:
         """Add the partitions that have batches, until there are no more."""
         owner = self._owner
-        try:
-            while self._wanted and owner.takes_partitions:
-                wanted = list(self._wanted)
-                try:
-                    await self._requests.add_partitions(
-                        owner.producer, wanted, on_lost=owner.addition_lost
-                    )
-                except KafkaError as error:
-                    owner.addition_refused(error)
-                    return
-                owner.started()
-                for partition in wanted:
-                    del self._wanted[partition]
-                self._added.update(wanted)
-                owner.partitions_added()
-        finally:
-            self._adding = None
+        while self._wanted and owner.takes_partitions:
+            wanted = list(self._wanted)
+            try:
+                await self._requests.add_partitions(
+                    owner.producer, wanted, on_lost=owner.addition_lost
+                )
+            except KafkaError as error:
+                owner.addition_refused(error)
+                return
+            owner.started()
+            for partition in wanted:
+                del self._wanted[partition]
+            self._added.update(wanted)
             owner.partitions_added()
+
+    def _ended(self, _: object) -> None:
+        self._adding = None
+        self._owner.partitions_added()
