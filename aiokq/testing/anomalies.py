@@ -24,7 +24,8 @@ class AnomalyKind(Enum):
         "lost-write",
         True,
         "A record was acknowledged (and its transaction committed), a consumer read past its "
-        "offset, and no consumer read it.",
+        "offset, and no consumer read it. A consumer reads past what lies between its first record "
+        "(or the position that it sought) and its last, and at the end past all before its last.",
         "An acknowledged record is in the log until retention removes it.",
     )
     UNSEEN = _Definition(
@@ -37,7 +38,8 @@ class AnomalyKind(Enum):
     DUPLICATE = _Definition(
         "duplicate",
         True,
-        "A value that was sent once was read at two offsets.",
+        "A value was read at more offsets than it was sent, leaving out attempts that failed or "
+        "were aborted.",
         "An idempotent producer's record is appended once, however often it is sent again.",
     )
     INCONSISTENT_OFFSETS = _Definition(
@@ -100,14 +102,18 @@ class AnomalyKind(Enum):
         "offsets-apart",
         True,
         "A group's committed offset is one that only aborted transactions or failed commits set, "
-        "or is older than the offset of a transaction that was committed before.",
+        "or is older than the offset of a transaction that was committed before, or one that no "
+        "commit set although the history says that it has them all.",
         "The offsets of a transaction are committed with its records, or not at all.",
     )
     COPY = _Definition(
         "copy",
         True,
-        "A record of the input of a copier has two copies in its output, or none at the end.",
-        "The copy and the offset of its input are one transaction.",
+        "A record of the input of a copier has two copies in its output, or none at the end; or a "
+        "record of the output has an aborted or failed input, or none in an input topic that was "
+        "read to its end.",
+        "The copier reads committed records, and the copy and the offset of its input are one "
+        "transaction.",
     )
     PAST_LAST_STABLE = _Definition(
         "past-last-stable",
@@ -147,6 +153,14 @@ class AnomalyKind(Enum):
         "other member of its group read them.",
         "After a rebalance a consumer continues at committed offsets, which another member may "
         "have committed without reading in this history.",
+    )
+    UNSET_OFFSETS = _Definition(
+        "unset-offsets",
+        False,
+        "A group's committed offset is one that no recorded commit set, although the history has "
+        "commits of the group for that partition.",
+        "A killed recorder does not write down what was in flight, and others may commit for the "
+        "group; `all_commits` says that there are none.",
     )
     UNSENT = _Definition(
         "unsent",

@@ -6,9 +6,10 @@ import gc
 from collections.abc import Iterable
 from os import PathLike
 
-from aiokq.testing.flow_checks import check_circles, check_copies, check_group_offsets
+from aiokq.testing.copy_checks import check_copies
+from aiokq.testing.flow_checks import check_circles, check_group_offsets
 from aiokq.testing.history import Operation
-from aiokq.testing.history_format import read_history
+from aiokq.testing.history_format import HistoryError, read_history
 from aiokq.testing.history_index import HistoryIndex
 from aiokq.testing.order_checks import (
     check_last_stable,
@@ -54,7 +55,8 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
             consumer are in the order of its calls; apart from that, their order does not matter.
 
     Raises:
-        HistoryError: the file has a line that is not an operation.
+        HistoryError: the file has a line that is not an operation, or a value does not identify a
+            record because it was sent to a topic twice.
     """
     if isinstance(history, str | PathLike):
         history = read_history(history)
@@ -63,8 +65,28 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
     gc.disable()
     try:
         index = HistoryIndex(history)
+        _refuse_repeated_values(index)
         found = [anomaly for rule in CHECKS for anomaly in rule(index)]
     finally:
         if enabled:
             gc.enable()
     return Report(index.operations, tuple(found))
+
+
+def _refuse_repeated_values(index: HistoryIndex) -> None:
+    """Values identify records. Only a faulty copier commits two records with one value."""
+    outputs = {copy.output for copy in index.copies}
+    for topic, values in index.attempts.items():
+        if topic in outputs:
+            continue
+        for value, attempts in values.items():
+            if len(attempts) < 2:
+                continue
+            times = sum(index.was_committed(attempt) for attempt in attempts)
+            if times > 1:
+                raise HistoryError(
+                    f"{topic}: {value[:100]!r} was sent {times} times; values identify records, so "
+                    "that each is sent to a topic once, and again only after an attempt that was "
+                    "aborted, failed or has an unknown outcome. Make values unique, or add a copy "
+                    "operation if the topic is the output of a copier"
+                )

@@ -1,4 +1,4 @@
-"""Checks across transactions: circles of reads and writes, offsets of groups, copies.
+"""Checks across transactions: circles of reads and writes, offsets of groups.
 
 Each function takes the index of a history and yields anomalies.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from aiokq.testing.anomalies import Anomaly, AnomalyKind
 from aiokq.testing.circles import circles
 from aiokq.testing.history import (
-    Copy,
     EndTransaction,
     Isolation,
+    ObservedOffsets,
     Offsets,
     Operation,
     Outcome,
-    Poll,
     Send,
 )
 from aiokq.testing.history_index import HistoryIndex, TransactionState
 
-__all__ = ["check_circles", "check_copies", "check_group_offsets"]
+__all__ = ["check_circles", "check_group_offsets"]
 
 Edges = dict[str, dict[str, tuple[Operation, ...]]]
 
@@ -134,8 +133,12 @@ def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
                     (*commits, *ends, observed),
                 )
                 continue
+            if not commits and offset >= 0:
+                if observed.all_commits or key in proposed:
+                    yield _unset(place, observed)
+                continue
             number = bisect_left(times.get(key, ()), observed.start)
-            if not number or (not commits and offset >= 0):
+            if not number:
                 continue
             _, newest, last = settled[key][number - 1]
             if newest != offset and all(_ended_before(index, each, last) for each in commits):
@@ -144,6 +147,13 @@ def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
                     f"{place}, and {newest} was committed before",
                     (last, *_ends(index, last), observed),
                 )
+
+
+def _unset(place: str, observed: ObservedOffsets) -> Anomaly:
+    if observed.all_commits:
+        message = f"{place}, which no commit set, although all commits are recorded"
+        return Anomaly(AnomalyKind.OFFSETS_APART, message, (observed,))
+    return Anomaly(AnomalyKind.UNSET_OFFSETS, f"{place}, which no recorded commit set", (observed,))
 
 
 def _is_void(index: HistoryIndex, commit: Offsets) -> bool:
@@ -171,53 +181,3 @@ def _ended_before(index: HistoryIndex, commit: Offsets, other: Offsets) -> bool:
         return True
     done = _settled_at(index, commit)
     return done is not None and done < other.start
-
-
-def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find inputs of copiers with two outputs, or none."""
-    complete = {topic for topic, _ in index.finals}
-    for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
-        yield from _check_copy(index, Copy(*copy), finished=copy[1] in complete)
-
-
-def _check_copy(index: HistoryIndex, copy: Copy, *, finished: bool) -> Iterator[Anomaly]:
-    outputs = index.values.get(copy.output, {})
-    for value, source in _inputs(index, copy.input).items():
-        places = [
-            (partition, offset)
-            for partition, offset in outputs.get(value, ())
-            if offset in index.committed[copy.output, partition].reads
-        ]
-        if len(places) > 1:
-            at = ", ".join(f"{copy.output}-{p}@{o}" for p, o in places)
-            polls = (index.committed[copy.output, p].reads[o][1] for p, o in places)
-            message = f"{value!r} of {copy.input} has copies at {at}"
-            yield Anomaly(AnomalyKind.COPY, message, (source, *polls))
-        elif not places and finished and not _copy_was_committed(index, copy.output, value):
-            message = f"{value!r} of {copy.input} has no copy in {copy.output}"
-            yield Anomaly(AnomalyKind.COPY, message, (source,))
-
-
-def _inputs(index: HistoryIndex, topic: str) -> Mapping[str, Operation]:
-    """Return the values that a copier has to copy, with an operation that shows each."""
-    inputs: dict[str, Operation] = {}
-    for value, places in index.values.get(topic, {}).items():
-        for partition, offset in places:
-            read: tuple[str, Poll] | None = index.committed[topic, partition].reads.get(offset)
-            if read is not None:
-                inputs[value] = read[1]
-    for value, sends in index.attempts.get(topic, {}).items():
-        for send in sends:
-            committed = send.txn is None or index.state(send.txn) is TransactionState.COMMITTED
-            if send.outcome is Outcome.OK and committed:
-                inputs.setdefault(value, send)
-    return inputs
-
-
-def _copy_was_committed(index: HistoryIndex, topic: str, value: str) -> bool:
-    """Tell whether a copy was acknowledged and committed: then it is missing as a record."""
-    return any(
-        send.outcome is Outcome.OK
-        and (send.txn is None or index.state(send.txn) is TransactionState.COMMITTED)
-        for send in index.attempts.get(topic, {}).get(value, ())
-    )

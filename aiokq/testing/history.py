@@ -1,9 +1,9 @@
 """The operations of a history, as values. It does not read files and judges nothing.
 
 A history says what clients saw: what they sent, polled and committed, with the outcome. Values
-identify records, so each value is sent to a topic once; only a copier, which repeats an aborted
-transaction, sends a value again. `start` and `end` are times on one clock, in any unit: the call
-was made at `start` and its outcome was known at `end`.
+identify records, so each value is sent to a topic once, and again only after an attempt that was
+aborted, failed or has an unknown outcome. `start` and `end` are times on one clock, in any unit:
+the call was made at `start` and its outcome was known at `end`.
 """
 
 from __future__ import annotations
@@ -120,11 +120,15 @@ class Assign(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """A consumer changed its position in one partition."""
+    """A consumer changed its position in one partition, to `offset` if that is known.
+
+    With an offset it also tells where a consumer begins, so that what it then passes over counts.
+    """
 
     process: str
     topic: str
     partition: int
+    offset: int | None = None
     start: float = 0
     end: float = 0
 
@@ -142,12 +146,17 @@ class Offsets(NamedTuple):
 
 
 class ObservedOffsets(NamedTuple):
-    """The committed offsets of a group, as OffsetFetch with `require_stable` returned them."""
+    """The committed offsets of a group, as OffsetFetch with `require_stable` returned them.
+
+    With `all_commits` the history has each commit of the group: nobody else commits for it, and no
+    recorder was killed.
+    """
 
     group: str
     offsets: Sequence[Offset]
     start: float = 0
     end: float = 0
+    all_commits: bool = False
 
 
 class LastStable(NamedTuple):

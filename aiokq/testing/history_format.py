@@ -144,14 +144,28 @@ def _offsets(f: dict[str, object]) -> Offsets:
     return Offsets(**_with_offsets(f))  # type: ignore[arg-type]
 
 
+def _seek(f: dict[str, object]) -> Seek:
+    seek = Seek(**f)  # type: ignore[arg-type]
+    if seek.offset is not None and not isinstance(seek.offset, int):
+        raise TypeError("an offset is an integer")
+    return seek
+
+
+def _observed(f: dict[str, object]) -> ObservedOffsets:
+    observed = ObservedOffsets(**_with_offsets(f))  # type: ignore[arg-type]
+    if not isinstance(observed.all_commits, bool):
+        raise TypeError("all_commits is true or false")
+    return observed
+
+
 _READERS: Mapping[str, Callable[[dict[str, object]], Operation]] = {
     "send": _send,
     "end": _end,
     "poll": _poll,
     "assign": _assign,
-    "seek": lambda f: Seek(**f),  # type: ignore[arg-type]
+    "seek": _seek,
     "offsets": _offsets,
-    "observed-offsets": lambda f: ObservedOffsets(**_with_offsets(f)),  # type: ignore[arg-type]
+    "observed-offsets": _observed,
     "last-stable": lambda f: LastStable(**f),  # type: ignore[arg-type]
     "copy": lambda f: Copy(**f),  # type: ignore[arg-type]
     "final": lambda f: Final(**f),  # type: ignore[arg-type]

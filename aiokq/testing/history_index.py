@@ -44,7 +44,7 @@ class Gap:
     __slots__ = ("after", "before", "partition", "poll", "previous")
 
     def __init__(
-        self, partition: TopicPartition, after: int, before: int, poll: Poll, previous: Poll
+        self, partition: TopicPartition, after: int, before: int, poll: Poll, previous: Operation
     ) -> None:
         self.partition = partition
         self.after = after
@@ -62,6 +62,19 @@ class _Run:
         self.first = offset
         self.last = offset
         self.poll = poll
+
+
+class _Placed:
+    """The attempts to send one value, by the place that was acknowledged."""
+
+    __slots__ = ("anywhere", "at")
+
+    def __init__(self, attempts: Sequence[Send]) -> None:
+        self.at: dict[tuple[int | None, int], list[Send]] = defaultdict(list)
+        self.anywhere = [send for send in attempts if send.offset is None]
+        for send in attempts:
+            if send.offset is not None:
+                self.at[send.partition, send.offset].append(send)
 
 
 class PartitionIndex:
@@ -146,6 +159,9 @@ class HistoryIndex:
         self.copies: list[Copy] = []
         self.finals: dict[TopicPartition, Final] = {}
         self.operations = 0
+        self._conflicting: set[Polled] = set()
+        self._placed: dict[tuple[str, str], _Placed] = {}
+        self._begins: dict[tuple[str, TopicPartition], Seek] = {}
         self._runs: dict[tuple[str, Isolation], dict[TopicPartition, _Run]] = defaultdict(dict)
         self._before: dict[tuple[str, Isolation], dict[TopicPartition, _Run]] = defaultdict(dict)
         for operation in history:
@@ -187,8 +203,14 @@ class HistoryIndex:
         attempts = self.attempts[topic].get(value, ())
         if len(attempts) < 2:
             return attempts
-        at = [s for s in attempts if s.offset == offset and s.partition == partition]
-        return at or [s for s in attempts if s.offset is None] or attempts
+        placed = self._placed.get((topic, value))
+        if placed is None:
+            placed = self._placed[topic, value] = _Placed(attempts)
+        return placed.at.get((partition, offset)) or placed.anywhere or attempts
+
+    def was_committed(self, send: Send) -> bool:
+        """Tell whether a record was acknowledged and is certainly visible to read_committed."""
+        return send.outcome is Outcome.OK and (send.txn is None or self.is_committed(send.txn))
 
     def all_sends(self) -> Iterator[Send]:
         """Yield every send."""
@@ -210,6 +232,7 @@ class HistoryIndex:
             case EndTransaction():
                 self.ends[operation.txn].append(operation)
             case Assign():
+                self._forget_begins(operation)
                 for isolation in Isolation:
                     runs = self._runs[operation.process, isolation]
                     for partition in operation.partitions or list(runs):
@@ -219,6 +242,7 @@ class HistoryIndex:
                             self._end_run(runs, partition, isolation)
             case Seek():
                 partition = (operation.topic, operation.partition)
+                self._begins[operation.process, partition] = operation
                 for isolation in Isolation:
                     self._before[operation.process, isolation].pop(partition, None)
                     self._end_run(self._runs[operation.process, isolation], partition, isolation)
@@ -233,6 +257,15 @@ class HistoryIndex:
             case Final():
                 self.finals[operation.topic, operation.partition] = operation
 
+    def _forget_begins(self, assign: Assign) -> None:
+        if not self._begins:
+            return
+        listed = assign.partitions or [
+            p for process, p in self._begins if process == assign.process
+        ]
+        for partition in listed:
+            self._begins.pop((assign.process, partition), None)
+
     def _end_run(
         self, runs: dict[TopicPartition, _Run], partition: TopicPartition, isolation: Isolation
     ) -> None:
@@ -245,6 +278,7 @@ class HistoryIndex:
         if poll.txn is not None:
             self.transaction_polls.append(poll)
         read = self.read_at(poll.isolation)
+        others = self.uncommitted if read is self.committed else self.committed
         runs = self._runs[poll.process, poll.isolation]
         for record in poll.records:
             topic, number, offset, value = record
@@ -253,10 +287,13 @@ class HistoryIndex:
             known = reads.get(offset)
             if known is None:
                 reads[offset] = (value, poll)
-                self._add_value(topic, value, number, offset)
+                other = others[partition].reads.get(offset) if partition in others else None
+                if other is None:
+                    self.values[topic].setdefault(value, []).append((number, offset))
+                elif other[0] != value:
+                    self._add_conflict(record, poll, other)
             elif known[0] != value:
-                self.conflicts.append((record, poll, known[1]))
-                self._add_value(topic, value, number, offset)
+                self._add_conflict(record, poll, known)
             elif poll.end < known[1].end:
                 reads[offset] = (value, poll)
             run = runs.get(partition)
@@ -270,16 +307,25 @@ class HistoryIndex:
             run.last = max(run.last, offset)
             run.poll = poll
 
-    def _add_value(self, topic: str, value: str, partition: int, offset: int) -> None:
-        places = self.values[topic].setdefault(value, [])
-        if (partition, offset) not in places:
-            places.append((partition, offset))
+    def _add_conflict(self, record: Polled, poll: Poll, earlier: tuple[str, Poll]) -> None:
+        self.conflicts.append((record, poll, earlier[1]))
+        # The earlier value has this place already; this one too if it was in conflict before.
+        self._conflicting.add(record._replace(value=earlier[0]))
+        if record not in self._conflicting:
+            self._conflicting.add(record)
+            self.values[record.topic].setdefault(record.value, []).append(
+                (record.partition, record.offset)
+            )
 
     def _begin_run(self, poll: Poll, partition: TopicPartition, offset: int) -> None:
         before = self._before[poll.process, poll.isolation].pop(partition, None)
         if before is not None and offset > before.last + 1:
             self.rebalance_gaps.append(Gap(partition, before.last, offset, poll, before.poll))
-        self._runs[poll.process, poll.isolation][partition] = _Run(offset, poll)
+        run = self._runs[poll.process, poll.isolation][partition] = _Run(offset, poll)
+        begin = self._begins.pop((poll.process, partition), None) if self._begins else None
+        if begin is not None and begin.offset is not None and begin.offset < offset:
+            self.gaps.append(Gap(partition, begin.offset - 1, offset, poll, begin))
+            run.first = begin.offset
 
 
 def _state(ends: Sequence[EndTransaction]) -> TransactionState:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from aiokq.testing.anomalies import Anomaly, AnomalyKind
+from aiokq.testing.copy_checks import input_of
 from aiokq.testing.history import Isolation, Operation, Outcome, Poll, Send
 from aiokq.testing.history_index import HistoryIndex
 
@@ -72,20 +73,24 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values that are at two offsets. The outputs of copiers are checked as such."""
-    outputs = {copy.output for copy in index.copies}
+    """Find values at more offsets than they were sent. Copies of inputs are checked as such."""
+    inputs: dict[str, list[str]] = defaultdict(list)
+    for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
+        inputs[copy[1]].append(copy[0])
     for topic, values in index.values.items():
-        if topic in outputs:
-            continue
+        copied = inputs.get(topic, ())
         for value, places in values.items():
             if len(places) < 2:
                 continue
             attempts = index.attempts[topic].get(value, ()) if topic in index.attempts else ()
-            if len(attempts) > 1:
+            if len(attempts) > 1 or copied:
                 # Other attempts may be of aborted transactions, which read_uncommitted shows.
                 places = [p for p in places if p[1] in index.committed[topic, p[0]].reads]
-                if len(places) < 2:
-                    continue
+            sent = 1 if copied else sum(not index.is_void(attempt) for attempt in attempts)
+            if len(places) <= max(sent, 1):
+                continue
+            if any(input_of(index, each, value) is not None for each in copied):
+                continue
             polls = [_poll_of(index, topic, *place) for place in places]
             at = ", ".join(f"{topic}-{partition}@{offset}" for partition, offset in places)
             yield Anomaly(
@@ -179,8 +184,11 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
         return None
     if index.uncommitted[partition].covers(send.offset):
         return AnomalyKind.LOST_WRITE
-    final = index.finals.get(partition)
-    return AnomalyKind.UNSEEN if final is not None else None
+    if partition not in index.finals:
+        return None
+    # The partition was read from its start to its end; whoever read a later record read past it.
+    passed = index.committed[partition].following(send.offset) is not None
+    return AnomalyKind.LOST_WRITE if passed else AnomalyKind.UNSEEN
 
 
 def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -33,6 +34,7 @@ from tests.unit.testing.correct_log import correct_history
 History: TypeAlias = "list[Operation]"
 Plant: TypeAlias = "Callable[[History], History]"
 LATE = 1_000_000
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "histories.md"
 PLANTS: list[tuple[AnomalyKind, Plant]] = []
 
 
@@ -316,6 +318,28 @@ def skip_across_a_rebalance(history: History) -> History:
     ]
 
 
+@plants(AnomalyKind.UNSET_OFFSETS)
+def observe_offsets_that_nobody_committed(history: History) -> History:
+    return [
+        *history,
+        Offsets("p1", "other", (Offset("b", 0, 3),), Outcome.OK, None, 1, 2),
+        ObservedOffsets("other", (Offset("b", 0, 4),), LATE, LATE + 1),
+    ]
+
+
+@plants(AnomalyKind.OFFSETS_APART)
+def observe_offsets_that_nobody_committed_of_all_committers(history: History) -> History:
+    observed = ObservedOffsets("other", (Offset("b", 0, 4),), LATE, LATE + 1, all_commits=True)
+    return [*history, observed]
+
+
+@plants(AnomalyKind.COPY)
+def copy_what_was_aborted(history: History) -> History:
+    aborted = Send("p1", "a", "void", Outcome.OK, None, None, "p1.3", 1, 2)
+    end = end_of(history, "out", 0).end_offset
+    return [*history, aborted, late_poll("c0", Polled("out", 0, end, "void"))]
+
+
 @plants(AnomalyKind.UNSENT)
 def read_what_nobody_sent(history: History) -> History:
     end = end_of(history, "b", 0).end_offset
@@ -369,3 +393,13 @@ def test_every_anomaly_names_its_operations(seed: int) -> None:
         for anomaly in check(plant(history)).anomalies:
             assert anomaly.operations, anomaly
             assert anomaly.message
+
+
+def test_the_reference_has_the_definitions() -> None:
+    """Users read the reference, and the report shows the definitions."""
+    lines = [
+        f"| `{kind}` | {'condemned' if kind.condemned else 'reported'} | {kind.definition} | "
+        f"{kind.why} |"
+        for kind in AnomalyKind
+    ]
+    assert [line for line in REFERENCE.read_text().splitlines() if line in lines] == lines

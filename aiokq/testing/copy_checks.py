@@ -1,0 +1,104 @@
+"""Checks of copiers: each committed input has one copy, and each copy a committed input.
+
+Each function takes the index of a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiokq.testing.anomalies import Anomaly, AnomalyKind
+from aiokq.testing.history import Copy, Operation, Send
+from aiokq.testing.history_index import HistoryIndex
+
+__all__ = ["check_copies", "input_of"]
+
+
+def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
+    """Find inputs of copiers with two outputs or none, and outputs without an input."""
+    for names in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
+        copy = Copy(*names)
+        yield from _check_inputs(index, copy)
+        yield from _check_outputs(index, copy)
+
+
+def input_of(index: HistoryIndex, topic: str, value: str) -> Operation | None:
+    """Return an operation that shows that a copier has to copy a value, if it has to."""
+    for partition, offset in index.values[topic].get(value, ()) if topic in index.values else ():
+        read = index.committed[topic, partition].reads.get(offset)
+        if read is not None:
+            return read[1]
+    return next((send for send in _sends(index, topic, value) if index.was_committed(send)), None)
+
+
+def _check_inputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
+    finished = any(topic == copy.output for topic, _ in index.finals)
+    for value in {**index.values.get(copy.input, {}), **index.attempts.get(copy.input, {})}:
+        source = input_of(index, copy.input, value)
+        if source is None:
+            continue
+        places = _visible_copies(index, copy.output, value)
+        if len(places) > 1:
+            yield _copies(index, copy, value, places, "has copies", (source,))
+        elif not places and finished:
+            sends = _sends(index, copy.output, value)
+            # A copy that was acknowledged and committed is missing as a record.
+            if not any(index.was_committed(send) for send in sends):
+                message = f"{value!r} of {copy.input} has no copy in {copy.output}"
+                yield Anomaly(AnomalyKind.COPY, message, (source,))
+
+
+def _check_outputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
+    whole = _is_whole(index, copy.input)
+    for value in index.values.get(copy.output, ()):
+        sends = _sends(index, copy.input, value)
+        void = bool(sends) and all(index.is_void(send) for send in sends)
+        if not whole and not void:
+            continue
+        if input_of(index, copy.input, value) is not None:
+            continue
+        places = _visible_copies(index, copy.output, value)
+        if places:
+            why = "is aborted or failed, and has copies" if void else "was never there, and is"
+            yield _copies(index, copy, value, places, why, sends)
+
+
+def _copies(
+    index: HistoryIndex,
+    copy: Copy,
+    value: str,
+    places: list[tuple[int, int]],
+    what: str,
+    sources: tuple[Operation, ...] | list[Send],
+) -> Anomaly:
+    at = ", ".join(f"{copy.output}-{p}@{o}" for p, o in places)
+    polls = (index.committed[copy.output, p].reads[o][1] for p, o in places)
+    message = f"{value!r} of {copy.input} {what} at {at}"
+    return Anomaly(AnomalyKind.COPY, message, (*sources, *polls))
+
+
+def _is_whole(index: HistoryIndex, topic: str) -> bool:
+    """Tell whether each partition that the history knows was read from offset 0 to its end."""
+    known = {
+        partition
+        for (name, partition) in (*index.committed, *index.uncommitted, *index.finals)
+        if name == topic
+    }
+    known.update(
+        send.partition
+        for sends in index.attempts.get(topic, {}).values()
+        for send in sends
+        if send.partition is not None
+    )
+    finals = [index.finals.get((topic, partition)) for partition in known]
+    return bool(finals) and all(f is not None and f.log_start_offset == 0 for f in finals)
+
+
+def _visible_copies(index: HistoryIndex, topic: str, value: str) -> list[tuple[int, int]]:
+    """Return where a value was read at read_committed."""
+    places = index.values[topic].get(value, ()) if topic in index.values else ()
+    return [place for place in places if place[1] in index.committed[topic, place[0]].reads]
+
+
+def _sends(index: HistoryIndex, topic: str, value: str) -> list[Send]:
+    return index.attempts[topic].get(value, []) if topic in index.attempts else []
