@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from tests.peers.apache_kafka import ApacheKafka, apache_kafka
 from tests.peers.apache_kafka import why_absent as why_no_kafka
 from tests.peers.broker_process import BrokerProcess, broker_process
+from tests.peers.ports import free_ports
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -164,3 +167,36 @@ def either(request: pytest.FixtureRequest) -> Topics:
         return Topics(apache.bootstrap_servers)
     broker: BrokerProcess = request.getfixturevalue("broker")
     return Topics(broker.bootstrap_servers)
+
+
+class Killable(NamedTuple):
+    """A broker that a test kills and starts."""
+
+    topics: Topics
+    kill: Callable[[], object]
+    start: Callable[[], object]
+
+
+@pytest.fixture(params=BROKERS)
+def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killable]:
+    """The aiokq broker in a process of its own, or the node of Apache Kafka that all tests use."""
+    if request.param == "apache":
+        apache: ApacheKafka = request.getfixturevalue("apache")
+        yield Killable(
+            Topics(apache.bootstrap_servers),
+            lambda: apache.stop_node(1, signal.SIGKILL),
+            lambda: apache.start_node(1),
+        )
+        if not apache.processes:
+            apache.start_node(1)
+        return
+    (port,) = free_ports(1)
+    broker = BrokerProcess(
+        tmp_path / "data", "--profile", "dev", "--set", "log.retention.ms=-1", port=port
+    )
+    broker.start()
+    yield Killable(
+        Topics(broker.bootstrap_servers), lambda: broker.stop(signal.SIGKILL), broker.start
+    )
+    with suppress(ValueError):
+        broker.stop()

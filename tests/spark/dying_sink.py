@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DyingSink"]
 
-SPECULATION = 8.0
-"""Seconds for which the first attempt of a slow task sleeps."""
+HEAD_START = 3.0
+"""Seconds by which the second attempt of a slow task is ahead of the first."""
 
 
 class DyingSink(AiokqDataSource):
@@ -77,7 +77,9 @@ class DyingWriter(KafkaStreamWriter):
         self._die("first record")
         yield from batches
         if self._order["at"] == "slow" and self._is_first("slow"):
-            time.sleep(SPECULATION)
+            id_ = TaskId.current()
+            wait_for((self._home / f"attempt-{id_.batch}-{id_.task}-again").exists, 120)
+            time.sleep(HEAD_START)
         # Some time for the records to arrive, which linger only briefly.
         if self._order["at"] == "commit":
             time.sleep(0.2)
