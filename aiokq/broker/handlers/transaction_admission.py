@@ -5,7 +5,7 @@ the log knows that the transaction is open. Produce and TxnOffsetCommit share th
 fast path, Produce adds partitions by `TransactionCoordinator.add_now`.
 
 Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``,
-``AddPartitionsToTxnManager.java``.
+``UnifiedLog.maybeStartTransactionVerification``, ``AddPartitionsToTxnManager.java``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ async def join_transaction(
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
         InvalidPidMapping: the transactional id has another producer id.
-        InvalidProducerEpoch: the producer id has another epoch.
+        InvalidProducerEpoch: the producer id has another epoch, or a newer epoch has written to
+            the partition, which is found without the coordinator.
         NotEnoughReplicas: the coordinator cannot be asked now; a transaction that was open before
             an unclean shutdown is not verified yet; or the partition is not to be added,
             and the markers of the transaction before are being written. Old clients retry after
@@ -77,6 +78,7 @@ async def join_transaction(
     producers = partition.log.producers
     if producers.in_transaction(*producer):
         return
+    producers.check_epoch(*producer)
     if producers.is_unverified(producer.producer_id):
         raise NotEnoughReplicas(
             "the open transaction is being compared with the transaction coordinator"

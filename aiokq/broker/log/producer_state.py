@@ -163,6 +163,16 @@ class ProducerState:
             return False
         return self._entries[producer_id].producer_epoch == producer_epoch
 
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Check that no newer epoch of a producer has written to the partition.
+
+        Raises:
+            InvalidProducerEpoch: one has.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
+
     # --- after an unclean shutdown
 
     @property
@@ -238,10 +248,7 @@ class ProducerState:
         if origin is Origin.REPLICATION:
             return
         if header.producer_epoch < epoch:
-            raise InvalidProducerEpoch(
-                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
-                f"the producer's last epoch {epoch}"
-            )
+            raise _old_epoch(header.producer_id, header.producer_epoch, epoch)
         if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
             # Only the sequences of clients are checked. A producer that is unknown, because it has
             # expired or its records were deleted, may start with any sequence.
@@ -414,3 +421,9 @@ class ProducerState:
         for producer_id in gone:
             del self._entries[producer_id]
         return len(gone)
+
+
+def _old_epoch(producer_id: int, epoch: int, last: int) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"epoch {epoch} of producer {producer_id} is older than the producer's last epoch {last}"
+    )

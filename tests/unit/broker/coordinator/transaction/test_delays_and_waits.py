@@ -55,6 +55,21 @@ async def test_a_delayed_end_of_version_1_ends_a_later_transaction():
         assert (await read_committed(broker, "t"))[0] == [0, 1, 2, 3]
 
 
+async def test_a_delayed_batch_of_an_ended_transaction_is_refused_before_the_coordinator_is_asked():
+    """A zombie hears INVALID_PRODUCER_EPOCH, not that the markers elsewhere are being written."""
+    async with world() as broker:
+        await broker.create("t", 2, min_insync_replicas=2)
+        client = await initialized(broker)
+        await client.wrote("t")
+        await client.wrote("t", partition=1)
+        late = TransactionalClient(broker)
+        late.producer_id, late.epoch = client.producer
+        hold_markers(broker, partition=1)
+        assert await client.end() == 0
+        assert (await client.describe()).transaction_state == "PrepareCommit"
+        assert (await late.send("t", sequence=1)).error_code == 47
+
+
 async def test_without_idempotence_a_repeated_batch_is_there_twice():
     """A lost reply; only the sequence numbers of a producer id tell a repetition."""
     async with world() as broker:
