@@ -14,16 +14,12 @@ from aiokq.core.errors import CorruptRecord
 from aiokq.core.frozen import frozen
 from aiokq.core.types import Buffer
 from aiokq.records.header import (
-    ATTRIBUTES_OFFSET,
     CONTROL_MASK,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
     NO_LEADER_EPOCH,
-    NO_SEQUENCE,
     TRANSACTIONAL_MASK,
     BatchHeader,
     Checksum,
-    pack_header,
+    sealed_batch,
 )
 from aiokq.records.record import RawRecord, iter_records
 
@@ -118,26 +114,15 @@ def encode_marker(
     # hot: benchmarks/micro/transactions.py; every marker has the same layout
     kind, epoch = marker.type, marker.coordinator_epoch
     content = _RECORD.pack(_SIZE, 0, 0, 0, 2 * _KEY.size, 0, kind, 2 * _VALUE.size, 0, epoch, 0)
-    header = BatchHeader._make(
-        (
-            base_offset,
-            HEADER_SIZE - LOG_OVERHEAD + len(content),
-            leader_epoch,
-            2,  # magic
-            0,  # CRC, set below
-            TRANSACTIONAL_MASK | CONTROL_MASK,
-            0,  # last offset delta
-            timestamp_ms,
-            timestamp_ms,
-            producer_id,
-            producer_epoch,
-            NO_SEQUENCE,
-            1,  # record
-        )
+    batch, _ = sealed_batch(
+        content,
+        count=1,
+        timestamp_ms=timestamp_ms,
+        crc32c=crc32c,
+        attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )
-    data = bytearray(pack_header(header))
-    data += content
-    with memoryview(data) as view:
-        crc = crc32c(view[ATTRIBUTES_OFFSET:])
-    data[ATTRIBUTES_OFFSET - 4 : ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
-    return bytes(data)
+    return batch

@@ -50,6 +50,8 @@ UNKNOWN_COUNT: Final = -1
 
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # the 13 fields of BatchHeader, in order
+_THROUGH_CRC: Final = struct.Struct(">qiibI")
+_AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 _LEGACY_V0: Final = struct.Struct(">qiIbb")
 _LEGACY_V1: Final = struct.Struct(">qiIbbq")
 _BASE_OFFSET: Final = struct.Struct(">q")
@@ -240,6 +242,42 @@ def set_log_append_time(data: bytearray | memoryview, timestamp_ms: int, crc32c:
     data[ATTRIBUTES_OFFSET + 1] |= TIMESTAMP_TYPE_MASK
     size = _LENGTH.unpack_from(data, 8)[0] + LOG_OVERHEAD
     _CRC.pack_into(data, _CRC_OFFSET, crc32c(memoryview(data)[ATTRIBUTES_OFFSET:size]))
+
+
+def sealed_batch(
+    content: bytes,
+    *,
+    count: int,
+    timestamp_ms: int,
+    crc32c: Checksum,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> tuple[bytes, BatchHeader]:
+    """Return a v2 batch of encoded records without sequences, and its header.
+
+    Args:
+        count: the number of records, whose offsets follow each other.
+        timestamp_ms: the timestamp of all records.
+    """
+    # hot: benchmarks/micro/transactions.py
+    after_crc = (
+        attributes,
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        count,
+    )
+    sealed = _AFTER_CRC.pack(*after_crc) + content
+    length = HEADER_SIZE - LOG_OVERHEAD + len(content)
+    through_crc = (base_offset, length, leader_epoch, 2, crc32c(sealed))
+    header: BatchHeader = _new_tuple(BatchHeader, through_crc + after_crc)
+    return _THROUGH_CRC.pack(*through_crc) + sealed, header
 
 
 def pack_header(header: BatchHeader) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -11,6 +12,7 @@ __all__ = ["partition_by_hash"]
 _INT_MIN: Final = -(2**31)
 
 
+@functools.lru_cache(maxsize=256)
 def partition_by_hash(key: str, partitions: int) -> int:
     """Return the partition, below `partitions`, of a group id or transactional id.
 

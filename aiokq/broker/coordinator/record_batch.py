@@ -12,24 +12,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiokq.records.header import (
-    ATTRIBUTES_OFFSET,
     HEADER_SIZE,
-    LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TRANSACTIONAL_MASK,
     BatchHeader,
     Checksum,
-    pack_header,
+    sealed_batch,
 )
 from aiokq.records.record import iter_records
 from aiokq.records.varint import append_varint
 
 __all__ = ["decode_record_batch", "encode_record_batch"]
 
-_MAGIC: Final = 2
 _NULL: Final = b"\x01"  # the length -1
 _TWO_BYTES: Final = 1 << 14  # the first varint of more than two bytes
 _SHORT: Final = tuple(bytes((2 * value,)) for value in range(64))
@@ -41,7 +36,7 @@ def encode_record_batch(
     now_ms: int,
     crc32c: Checksum,
     producer: tuple[int, int] | None = None,
-) -> tuple[bytearray, BatchHeader]:
+) -> tuple[bytes, BatchHeader]:
     """Return a v2 batch with base offset 0, and its header.
 
     Args:
@@ -51,42 +46,23 @@ def encode_record_batch(
     """
     parts = []
     for index, (key, value) in enumerate(pairs):
-        body = b"".join(
-            (
-                b"\0\0",  # attributes, and the timestamp delta
-                _varint(index),
-                _varint(len(key)),
-                key,
-                _NULL if value is None else _varint(len(value)),
-                value or b"",
-                b"\0",  # no headers
-            )
-        )
+        # two zeros: attributes, and the timestamp delta; the last one: no headers
+        size = _NULL if value is None else _varint(len(value))
+        body = b"\0\0%b%b%b%b%b\0" % (_varint(index), _varint(len(key)), key, size, value or b"")
         parts.append(_varint(len(body)))
         parts.append(body)
-    content = b"".join(parts)
-    count = len(pairs)
-    length = HEADER_SIZE - LOG_OVERHEAD + len(content)
     attributes, producer_id, producer_epoch = 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if producer is not None:
         attributes, (producer_id, producer_epoch) = TRANSACTIONAL_MASK, producer
-    after_crc = (
-        attributes,
-        count - 1,
-        now_ms,
-        now_ms,
-        producer_id,
-        producer_epoch,
-        NO_SEQUENCE,
-        count,
+    return sealed_batch(
+        b"".join(parts),
+        count=len(pairs),
+        timestamp_ms=now_ms,
+        crc32c=crc32c,
+        attributes=attributes,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
     )
-    before_crc = (0, length, NO_LEADER_EPOCH, _MAGIC)
-    data = bytearray(pack_header(BatchHeader._make((*before_crc, 0, *after_crc))))
-    data += content
-    with memoryview(data) as view:
-        crc = crc32c(view[ATTRIBUTES_OFFSET:])
-    data[ATTRIBUTES_OFFSET - 4 : ATTRIBUTES_OFFSET] = crc.to_bytes(4, "big")
-    return data, BatchHeader._make((*before_crc, crc, *after_crc))
 
 
 def decode_record_batch(

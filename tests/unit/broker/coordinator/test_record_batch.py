@@ -56,7 +56,8 @@ def test_it_reads_batches_as_any_decoder_does(pairs, base_offset, codec, other):
 @given(st.lists(PAIRS, min_size=1, max_size=2), st.data())
 def test_damaged_batches_are_read_or_refused_as_by_any_decoder(pairs, data):
     """Nothing is read beyond the batch."""
-    batch, header = encode_record_batch(pairs, now_ms=5, crc32c=crc32c)
+    encoded, header = encode_record_batch(pairs, now_ms=5, crc32c=crc32c)
+    batch = bytearray(encoded)
     position = data.draw(st.integers(61, len(batch) - 1))
     batch[position] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
     try:
