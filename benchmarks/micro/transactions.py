@@ -99,7 +99,8 @@ class Transactions:
         for requests in transactions:
             for request in requests:
                 answer = await send(request)
-                await asyncio.sleep(0)  # as between two requests of a connection
+            await asyncio.sleep(0)  # the response of EndTxn is sent,
+            await asyncio.sleep(0)  # and the markers are written
         spent = (time.process_time() - started) / len(transactions) * 1e6
         data = b"".join(bytes(part) for part in answer)[4:]
         ended = wire.decode_response(wire.EndTxnResponse, data, 5)[1]

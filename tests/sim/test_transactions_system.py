@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random as random_module
 from collections import Counter
 
 import pytest
 
+from aiokq.admin.client import Admin
+from aiokq.broker.coordinator.transaction.completion import TransactionCompletion
+from aiokq.connection.transport import FrameTransport
+from aiokq.producer.producer import Producer
 from aiokq.producer.transactions.transaction import TransactionOutcome
+from tests.sim.harness.simulation import Simulation, run
+from tests.sim.test_whole_system import READER, SERVERS, WRITER, Broker
 from tests.sim.transaction_system import run_once
 
 SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "100"))
@@ -46,3 +53,46 @@ def test_thousands_of_seeds(part: int) -> None:
     seeds = random_module.Random(LONG_RUN + part)
     for _ in range(LONG_RUN // 4):
         run_once(seeds.randrange(2**32))
+
+
+def test_the_response_to_a_commit_is_sent_before_its_markers_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Client and broker would wait for each other; the next transaction must not find it open."""
+    events: list[str] = []
+    push, run_completion = FrameTransport.push, TransactionCompletion.run
+
+    def pushed(transport: FrameTransport) -> None:
+        if transport._held:
+            events.append("sent")
+        push(transport)
+
+    def completed(completion: TransactionCompletion) -> None:
+        events.append("markers")
+        run_completion(completion)
+
+    async def main(world: Simulation) -> None:
+        broker = Broker(world, {})
+        await broker.start()
+        async with Admin(SERVERS, _environment=world.environment(READER)) as admin:
+            await admin.create_topics("t", num_partitions=2, raise_errors=True)
+        async with Producer(
+            SERVERS, _environment=world.environment(WRITER), transactional_id="a"
+        ) as producer:
+            for _ in range(3):
+                await producer.begin_transaction()
+                await producer.send("t", b"v", partition=0)
+                with monkeypatch.context() as patch:
+                    patch.setattr(FrameTransport, "push", pushed)
+                    patch.setattr(TransactionCompletion, "run", completed)
+                    events.clear()
+                    await producer.commit_transaction()
+                assert events == ["sent", "sent", "markers"]  # the request and its response
+                began = asyncio.get_running_loop().time()
+                await producer.begin_transaction()
+                await producer.send("t", b"v", partition=1)
+                assert asyncio.get_running_loop().time() - began < 0.02
+                await producer.commit_transaction()
+        await broker.end()
+
+    run(1, main)

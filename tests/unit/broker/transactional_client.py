@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiokq import wire
 from tests.unit.broker.harness import Broker, batch, offsets
 
 TRANSACTIONAL = 0x10
+
+MARKER_TURNS = 2
+"""Iterations of the loop in which the response to EndTxn is sent and the markers are written."""
 
 
 class TransactionalClient:
@@ -100,7 +105,7 @@ class TransactionalClient:
         return result.base_offset
 
     async def end(self, committed=True, *, version=None) -> int:
-        """Commit or abort; return the error code."""
+        """Commit or abort; return the error code when a client with a connection would have it."""
         response = await self.broker.ask(
             wire.EndTxnRequest(
                 transactional_id=self.transactional_id,
@@ -110,6 +115,8 @@ class TransactionalClient:
             ),
             version or (5 if self.version >= 2 else 4),
         )
+        for _ in range(MARKER_TURNS):
+            await asyncio.sleep(0)
         if not response.error_code and self.version >= 2:
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()

@@ -2,9 +2,9 @@
 
 A transaction is prepared by EndTxn, by InitProducerId, by its timeout, or was found prepared when
 its partition was loaded. EndTxn is answered first, so that the client goes on while the markers are
-written. They are written in the next iteration of the event loop, before it reads another request,
-unless something has to be awaited, as with a flush policy or several replicas: then a task writes
-them.
+written. They are written as soon as the response is sent, before the event loop handles a request
+that arrives after it. If something has to be awaited, as with a flush policy or several replicas, a
+task writes them.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.
@@ -129,10 +129,17 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Complete a transaction soon; called while its record is replayed."""
+        """Complete a transaction after the response to EndTxn; called while a record is replayed.
+
+        The connection sends the response in the next iteration of the event loop; `run` is called
+        in the one after it, before that iteration handles what it reads.
+        """
         self._prepared.append(transaction)
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_soon(self.run)
+            self._handle = asyncio.get_running_loop().call_soon(self._run_next)
+
+    def _run_next(self) -> None:
+        self._handle = asyncio.get_running_loop().call_soon(self.run)
 
     def close(self) -> None:
         """Forget the transactions that were prepared last; the next start finds them prepared."""

@@ -316,8 +316,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     ) -> TransactionalProducer:
         """Commit or abort a transaction; return the producer of the next one.
 
-        The outcome is decided on return. The markers follow: at the earliest in the next iteration
-        of the event loop, when the response is on its way.
+        The outcome is decided on return. The markers follow when the response is sent.
 
         Raises:
             InvalidRequest: the transactional id is empty.
