@@ -28,6 +28,7 @@ __all__ = [
     "Deserializer",
     "Headers",
     "MakeDeserializer",
+    "deserializer_of",
     "record_deserializer",
 ]
 
@@ -62,6 +63,7 @@ class DeserializedRecord(Generic[K, V]):
     leader_epoch: int
 
 
+_NOTE: Final = "deserializing the record at offset "
 _CONTINUES: Final = "; reading continues without it"
 
 _Plain: TypeAlias = Callable[[str, Headers, bytes], object]
@@ -85,15 +87,26 @@ def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
     all exceptions, even CancelledError: the call is synchronous, so the error cannot come from the
     cancellation of the task.
     """
-    key = _with_context(settings.key_deserializer)
-    value = _with_context(settings.value_deserializer)
+    return deserializer_of(settings.key_deserializer, settings.value_deserializer, _CONTINUES)
+
+
+def deserializer_of(
+    key: Deserializer | Callable[[bytes], object] | None,
+    value: Deserializer | Callable[[bytes], object] | None,
+    after: str = "",
+) -> MakeDeserializer | None:
+    """Return what `record_deserializer` returns, for these two deserializers.
+
+    Args:
+        after: ends the note of an exception; says what becomes of the record.
+    """
     if key is None and value is None:
         return None
-    return partial(_record_deserializer, key, value)
+    return partial(_record_deserializer, _with_context(key), _with_context(value), after)
 
 
 def _record_deserializer(
-    key: _Plain | None, value: _Plain | None, failed: Callable[[Record], None]
+    key: _Plain | None, value: _Plain | None, after: str, failed: Callable[[Record], None]
 ) -> Deserialize:
     # hot: a closure; once per record, benchmarks/micro/consumer.py
     def deserialize(record: Record) -> DeserializedRecord[object, object]:
@@ -107,7 +120,7 @@ def _record_deserializer(
                 new_value = value(topic, headers, record.value)
         except BaseException as error:  # noqa: BLE001  raised again
             failed(record)
-            raise _described(error, record)  # noqa: B904  it has its own cause
+            raise _described(error, record, after)  # noqa: B904  it has its own cause
         return DeserializedRecord(
             topic,
             record.partition,
@@ -123,7 +136,7 @@ def _record_deserializer(
     return deserialize
 
 
-def _described(error: BaseException, record: Record) -> BaseException:
+def _described(error: BaseException, record: Record, after: str) -> BaseException:
     """Return the exception to raise for a record, with a note and the record as received.
 
     The caller must not keep the exception in a variable: its traceback refers to the caller's
@@ -131,9 +144,9 @@ def _described(error: BaseException, record: Record) -> BaseException:
     """
     raised = passable(error, "a deserializer")
     # A deserializer may raise the same exception object again: only the newest note is kept.
-    notes = [note for note in getattr(raised, "__notes__", ()) if not note.endswith(_CONTINUES)]
+    notes = [note for note in getattr(raised, "__notes__", ()) if not note.startswith(_NOTE)]
     place = f"{record.topic}-{record.partition}"
-    notes.append(f"deserializing the record at offset {record.offset} of {place}{_CONTINUES}")
+    notes.append(f"{_NOTE}{record.offset} of {place}{after}")
     raised.__dict__["__notes__"] = notes
     raised.__dict__["record"] = record
     return raised

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aiokq.producer.transactions.transaction import Transaction
     from aiokq.producer.transactions.transactions import Transactions
 
-__all__ = ["Producer", "handler_results"]
+__all__ = ["Producer", "enqueue_serialized", "handler_results"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -578,3 +578,18 @@ class Producer:
 def handler_results(producer: Producer) -> HandlerResults[Any]:
     """Return an empty HandlerResults, which appends to the records of a started producer."""
     return producer._appender.handler_results()
+
+
+async def enqueue_serialized(
+    producer: Producer,
+    topic: str,
+    value: object,
+    key: object,
+    partition: int | None,
+    timestamp_ms: int | None,
+    headers: Headers | None,
+) -> Delivery:
+    """Accept a record as `Producer.enqueue` does, without interceptors and serializers."""
+    return await producer._appender.append_serialized(
+        topic, value, key, partition, timestamp_ms, headers
+    )

@@ -203,6 +203,21 @@ class RecordAppender:
             record = hooks.place(record)
         return await self._append_known(record, turn)
 
+    async def append_serialized(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> Delivery:
+        """Append a record without its interceptors and serializers."""
+        # No check here: the accumulator raises TypeError for a value that is not bytes-like.
+        data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
+        record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)
+        return await self.append(BufferFullAfterHooks(record), *record)
+
     async def append_many(
         self, topic: str, records: Iterable[ManyRecord], partition: int | None
     ) -> Deliveries:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.client.cluster import Cluster
 from aiokq.core.errors import CommitOutcomeUnknown
 from aiokq.producer.producer import Producer
 from tests.sim.group_world import until
 from tests.sim.process_world import ProcessWorld, copy, settled, simulate
+from tests.sim.test_whole_system import SERVERS
 
 
 @pytest.mark.parametrize("after", [0.0, 0.0005, 0.001])
@@ -212,6 +214,60 @@ async def test_sigterm_ends_the_call_after_the_records_that_are_being_handled() 
         stop = asyncio.Event()
         rest = await cluster.process("in", _until(9, stop), group_id="g", stop=stop)
         assert rest.records == 5
+
+
+async def test_sigterm_ends_each_call_of_the_loop() -> None:
+    async with EmbeddedCluster() as kafka, Cluster(kafka.bootstrap_servers) as cluster:
+        async with cluster.producer() as producer:
+            for topic in ("a", "b"):
+                await producer.send(topic, b"1")
+        seen: list[str] = []
+
+        def handler(record: Any) -> None:
+            seen.append(record.topic)
+            if len(seen) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        async with asyncio.timeout(20):
+            reports = await asyncio.gather(
+                *(cluster.process(topic, handler, group_id=topic) for topic in ("a", "b"))
+            )
+        assert [report.records for report in reports] == [1, 1]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_cancelled_call_starts_no_other_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its producer was fenced, and the coordinator does not answer the next one."""
+    start = Producer.start
+    starts: list[Producer] = []
+
+    async def started(producer: Producer) -> None:
+        if producer.settings.transactional_id is not None:
+            starts.append(producer)
+            if len(starts) > 1:
+                await asyncio.sleep(3600)
+        await start(producer)
+
+    monkeypatch.setattr(Producer, "start", started)
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(5), 1)
+        program = world.program()
+        await asyncio.sleep(5)
+        async with Admin(SERVERS, _environment=world.world.environment("10.0.0.8")) as admin:
+            transactional_ids = list(await admin.list_transactions())
+            await admin.fence_producers(transactional_ids)
+        await world.produce("in", range(5), 1)
+        await until(lambda: len(starts) == 2)
+        began = asyncio.get_running_loop().time()
+        program.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await program.task
+        assert len(starts) == 2
+        assert asyncio.get_running_loop().time() - began < 1
+
+    simulate(body)
 
 
 def _until(last: int, stop: asyncio.Event) -> Any:

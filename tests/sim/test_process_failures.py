@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from aiokq.cluster.events import DeadLettered, ProcessAborted
-from aiokq.core.errors import RequestTimeout
+from aiokq.core.errors import ConfigError, RequestTimeout
 from aiokq.errors import RecordTooLarge
 from aiokq.fastpath.produce import Outgoing
+from aiokq.producer.producer import Producer
 from tests.sim.process_world import ProcessWorld, copy, simulate
 
 GUARANTEES = ("exactly_once", "at_least_once")
@@ -265,6 +266,163 @@ def test_only_the_record_is_isolated_whose_result_the_broker_refuses(
         seen = [event async for event in events if isinstance(event, ProcessAborted)]
         assert seen
         assert seen[-1].group_id == "g"
+
+    simulate(body)
+
+
+async def _waits_for_a_cancelled_task() -> None:
+    task = asyncio.ensure_future(asyncio.sleep(3600))
+    asyncio.get_running_loop().call_soon(task.cancel)
+    await task
+
+
+async def _waits_for_a_cancelled_future() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+@pytest.mark.parametrize("wait", [_waits_for_a_cancelled_task, _waits_for_a_cancelled_future])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize(("concurrency", "order_by"), LANES)
+def test_a_handler_whose_wait_is_cancelled_has_failed(
+    concurrency: int, order_by: str, guarantee: str, wait: Any
+) -> None:
+    """Nobody has cancelled the call: the record is not skipped, and the call goes on."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(2, "dead")
+        cancelled = {5: 1, 12: 9}
+
+        async def handler(record: Any) -> Outgoing:
+            await asyncio.sleep(0.001)
+            number = int(record.value)
+            if cancelled.get(number, 0) > 0:
+                cancelled[number] -= 1
+                await wait()
+            return copy(record)
+
+        await world.produce("in", range(30), 2)
+        program = world.program(
+            handler,
+            guarantee=guarantee,
+            concurrency=concurrency,
+            order_by=order_by,
+            retries=2,
+            dead_letter_topic="dead",
+        )
+        await asyncio.sleep(15)
+        report = await program.end()
+        assert (report.records, report.dead_letters) == (30, 1)
+        assert sorted(set(await world.copies())) == sorted(set(range(30)) - {12})
+        (letter,) = await world.values("dead")
+        error = dict(letter.headers)["aiokq.error"]
+        assert error == b"RuntimeError: the handler raised CancelledError"
+        assert await world.committed("in", 2) == [15, 15]
+
+    simulate(body)
+
+
+def test_a_handler_that_raises_cancelled_error_itself_has_failed() -> None:
+    """As `task.result()` of a cancelled task does."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(3), 1)
+
+        def handler(record: Any) -> Outgoing:
+            raise asyncio.CancelledError
+
+        for concurrency in (1, 2):
+            program = world.program(handler, concurrency=concurrency)
+            with pytest.raises(RuntimeError, match="the handler raised CancelledError"):
+                await program.task
+        assert await world.committed("in", 1) in ([None], [0], [-1])
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("error", [ValueError, TimeoutError, RequestTimeout])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_record_that_does_not_deserialize_is_isolated(
+    guarantee: str, error: type[Exception]
+) -> None:
+    """Its letter has the bytes as received, whatever serializer the results have."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1, "dead")
+        await world.produce("in", range(30), 1)
+        once = [7]
+
+        def number(data: bytes) -> int:
+            if data == b"12" or (data == b"7" and once and once.pop()):
+                raise error("no number")
+            return int(data)
+
+        program = world.program(
+            lambda record: Outgoing("out", record.value, record.key, partition=0),
+            guarantee=guarantee,
+            retries=1,
+            dead_letter_topic="dead",
+            consumer={"value_deserializer": number},
+            producer_settings={"value_serializer": lambda value: b"%d" % value},
+        )
+        await asyncio.sleep(15)
+        report = await program.end()
+        assert (report.records, report.dead_letters) == (30, 1)
+        assert sorted(set(await world.copies())) == sorted(set(range(30)) - {12})
+        (letter,) = await world.values("dead")
+        assert letter.value == b"12"
+        assert dict(letter.headers)["aiokq.error"].startswith(error.__name__.encode())
+        assert await world.committed("in", 1) == [30]
+
+    simulate(body)
+
+
+def test_an_error_that_no_header_can_hold_does_not_end_the_call() -> None:
+    """A lone surrogate is not UTF-8; a long text would make the letter too large."""
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1, "dead")
+        await world.produce("in", range(2), 1)
+
+        def handler(record: Any) -> Outgoing:
+            raise ValueError("\ud800" if record.value == b"0" else "x" * 3_000_000)
+
+        program = world.program(handler, dead_letter_topic="dead")
+        await asyncio.sleep(10)
+        await program.end()
+        errors = [dict(letter.headers)["aiokq.error"] for letter in await world.values("dead")]
+        assert errors == [b"ValueError: \\ud800", (b"ValueError: " + b"x" * 2_000)[:1024]]
+
+    simulate(body)
+
+
+def test_batches_are_not_deserialized() -> None:
+    async def body(world: ProcessWorld) -> None:
+        with pytest.raises(ConfigError, match="deserialize in the handler"):
+            await world.program(batch=True, consumer={"key_deserializer": int}).task
+
+    simulate(body)
+
+
+def test_the_time_of_the_begin_is_not_that_of_the_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A begin may wait for the coordinator, up to max_block_ms."""
+    begin = Producer.begin_transaction
+
+    async def late(producer: Producer) -> Any:
+        await asyncio.sleep(9)
+        return await begin(producer)
+
+    monkeypatch.setattr(Producer, "begin_transaction", late)
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1)
+        await world.produce("in", range(30), 1)
+        program = world.program()
+        await asyncio.sleep(60)
+        report = await program.end()
+        assert (report.records, report.aborts) == (30, 0)
 
     simulate(body)
 

@@ -146,10 +146,10 @@ class Commits:
 
     async def begin(self) -> None:
         """Begin a transaction, unless one is open."""
-        if not self.taken:
-            self.opened_at = self._now()
         if self._transactional and self._transaction is None:
             self._transaction = await self._producer.now.begin_transaction()
+        if not self.taken:
+            self.opened_at = self._now()
 
     def moved(self) -> bool:
         """Whether positions passed the ends of transactions behind the last record."""
@@ -166,6 +166,8 @@ class Commits:
             KafkaError: the outcome is unknown, or the producer cannot go on.
         """
         self.check()
+        if self.taken != self.handled:
+            raise TransactionAborted(f"{self.taken - self.handled} records were not handled")
         offsets, member = self._committable()
         self._committing = {tp: offset.offset for tp, offset in offsets.items()}
         await self.begin()

@@ -171,7 +171,7 @@ class Failures:
         backlog.take_alone(tp)
         commits.taken += record_count(item)
         try:
-            await self._results.accept(item, outputs)
+            await self._results.accept(item, outputs, serialized=letters)
             commits.handled += record_count(item)
             await commits.commit()
         except ResultRefused as refusal:

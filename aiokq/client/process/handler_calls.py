@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from aiokq.client.process.backlog import records_of
 from aiokq.fastpath.produce import Outgoing
@@ -12,6 +13,7 @@ from aiokq.fastpath.produce import Outgoing
 if TYPE_CHECKING:
     from aiokq.client.process.backlog import Item
     from aiokq.consumer.batch import RecordBatch
+    from aiokq.consumer.deserializers import MakeDeserializer
     from aiokq.fastpath.consume import Record
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "call",
     "collected",
     "dead_letters",
+    "deserializing",
+    "failed",
 ]
 
 HandlerResult: TypeAlias = Outgoing | Iterable[Outgoing] | AsyncIterable[Outgoing] | None
@@ -40,6 +44,9 @@ ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResu
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"
 """Headers of dead letters: the error, and topic, partition and offset of the record."""
+
+ERROR_BYTES: Final = 1024
+"""The longest error in a header; a longer one could make the dead letter too large."""
 
 
 class HandlerFailed(Exception):
@@ -59,9 +66,35 @@ async def call(handler: ItemHandler, item: Item) -> list[Outgoing]:
     """
     try:
         result = handler(item)
-    except Exception as error:
-        raise HandlerFailed(item, error) from error
+    except (Exception, asyncio.CancelledError) as error:
+        raise failed(item, error) from error
     return await collected(item, result)
+
+
+def failed(item: Item, error: BaseException) -> HandlerFailed:
+    """Return the failure of an item whose handler raised `error`.
+
+    A CancelledError is one, too: what the handler waited for was cancelled, not the call.
+    """
+    if isinstance(error, Exception):
+        return HandlerFailed(item, error)
+    cause = RuntimeError(f"the handler raised {type(error).__name__}")
+    cause.__cause__ = error
+    return HandlerFailed(item, cause)
+
+
+def deserializing(handler: ItemHandler, make: MakeDeserializer) -> ItemHandler:
+    """Return a handler of records as received, which deserializes them for `handler`.
+
+    So an error of a deserializer concerns its record only, as one of the handler does, and a dead
+    letter has the record as received.
+    """
+    deserialize = make(lambda record: None)
+
+    def handle(record: Any) -> HandlerResult | Awaitable[HandlerResult]:
+        return handler(cast("Record", deserialize(record)))
+
+    return handle
 
 
 def dead_letters(topic: str, item: Item, error: Exception) -> list[Outgoing]:
@@ -78,9 +111,14 @@ def _letter(topic: str, record: Record, error: Exception) -> Outgoing:
         [
             *record.headers,
             (SOURCE_HEADER, source.encode()),
-            (ERROR_HEADER, f"{type(error).__name__}: {error}".encode()),
+            (ERROR_HEADER, _text(error)),
         ],
     )
+
+
+def _text(error: Exception) -> bytes:
+    text = f"{type(error).__name__}: {error}"
+    return text.encode(errors="backslashreplace")[:ERROR_BYTES]
 
 
 async def collected(item: Item, result: Any) -> list[Outgoing]:
@@ -102,6 +140,11 @@ async def collected(item: Item, result: Any) -> list[Outgoing]:
             return [output async for output in result]
         if isinstance(result, Iterable):
             return list(result)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise failed(item, error) from error
     except Exception as error:
-        raise HandlerFailed(item, error) from error
+        raise failed(item, error) from error
     return [result]  # refused when it is sent, as any other object in a list is

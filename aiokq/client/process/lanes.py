@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
+from aiokq.core.errors import TransactionAborted
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -90,10 +92,19 @@ class Lanes:
                     await self._progress.wait()
                     continue
                 await self._run_lane(*taken)
+        except asyncio.CancelledError:
+            worker = asyncio.current_task()
+            assert worker is not None
+            if worker.cancelling():
+                raise
+            self._fail(TransactionAborted("the results of a record were cancelled"), tasks)
         except Exception as error:  # noqa: BLE001 - raised by run(), when the others have ended
-            self._failure = self._failure or error
-            for task in tasks:
-                task.cancel()
+            self._fail(error, tasks)
+
+    def _fail(self, error: Exception, tasks: set[asyncio.Task[None]]) -> None:
+        self._failure = self._failure or error
+        for task in tasks:
+            task.cancel()
 
     async def _run_lane(self, lane: Hashable, item: Item) -> None:
         waiting = self._busy[lane] = deque()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.client.process.backlog import Backlog, Item, record_count
 from aiokq.client.process.commits import ABORTS, Commits
 from aiokq.client.process.failures import Failures
-from aiokq.client.process.handler_calls import HandlerFailed, call, collected
+from aiokq.client.process.handler_calls import HandlerFailed, call, collected, failed
 from aiokq.client.process.handler_limit import HandlerLimit
 from aiokq.client.process.lanes import Lanes
 from aiokq.client.process.options import ProcessOptions, ProcessReport
@@ -91,6 +91,8 @@ class Processor:
         """How many rebalances wait for the commit."""
         self._failure: BaseException | None = None
         """An error in a rebalance that ends the call."""
+        self._ended = False
+        """Whether `run` has ended: nothing is handled or committed any more."""
         self._supervisor = Supervisor("process")
         self._now = asyncio.get_running_loop().time
 
@@ -116,6 +118,7 @@ class Processor:
             await self._commits.give_up()
             raise
         finally:
+            self._ended = True
             await self._supervisor.close()
         done = self._commits
         return ProcessReport(
@@ -126,12 +129,15 @@ class Processor:
 
     async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
         """Commit what was done, before another member takes the partitions."""
+        if self._ended:
+            return
         self._hurry += 1
         try:
             async with self._working:
                 await self._round(idle=False)
         except asyncio.CancelledError:
             self._commits.doom("a rebalance did not wait for the commit")
+            self._reader.expect_late_rebalance()
             self._reader.wake()
             raise
         except Exception as error:  # noqa: BLE001 - raised by run()
@@ -143,7 +149,7 @@ class Processor:
 
     def lost(self, partitions: frozenset[TopicPartition]) -> None:
         """Abort: another member may already have handled the records of the partitions."""
-        if self._commits.lost(partitions):
+        if not self._ended and self._commits.lost(partitions):
             self._limit.end()
             self._reader.wake()
 
@@ -277,12 +283,12 @@ class Processor:
                     turn = self._now() + TURN_SECONDS
             backlog.rotate(tp)
 
-    async def _finish(self, item: Item, result: object, error: Exception | None) -> bool:
+    async def _finish(self, item: Item, result: object, error: BaseException | None) -> bool:
         """Accept what the handler returned for an item; return False if the item failed."""
         self._commits.taken += record_count(item)
         try:
             if error is not None:
-                raise HandlerFailed(item, error) from error
+                raise failed(item, error) from error
             await self._results.accept(item, await collected(item, result))
         except (HandlerFailed, ResultRefused) as failure:
             self._failures.note(item, failure)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from aiokq.core.errors import RequestTimeout
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from aiokq.client.process.backlog import Backlog
     from aiokq.client.process.options import ProcessOptions
+    from aiokq.consumer.batch import RecordBatch
     from aiokq.consumer.consumer import Consumer
+    from aiokq.fastpath.consume import Record
 
 __all__ = ["Reader"]
 
@@ -30,12 +34,16 @@ class Reader:
         self._chunk = min(FIRST_CHUNK, options.max_records)
         self._paused: frozenset[TopicPartition] = frozenset()
         self._reading: asyncio.Timeout | None = None
+        self._rebalance_was_late = False
 
     async def read(self, timeout: float) -> bool:
         """Add the next records to the backlog, waiting at most `timeout` seconds for them.
 
         Returns:
             Whether there were any.
+
+        Raises:
+            Exception: see `Consumer.getmany`.
         """
         if self._backlog.suspects or self._paused:
             self._pause_blocked()
@@ -43,13 +51,9 @@ class Reader:
             return await self._read_batches(timeout)
         most = max(self._chunk - self._backlog.count(), 1)
         found: Mapping[TopicPartition, list[Any]] = {}
-        try:
-            async with asyncio.timeout(None) as self._reading:
+        with self._waking(asyncio.timeout(None)) as limit:
+            async with limit:
                 found = await self._consumer.getmany(timeout=timeout, max_records=most)
-        except TimeoutError:  # `wake`
-            pass
-        finally:
-            self._reading = None
         for tp, records in found.items():
             self._backlog.extend(tp, records)
         return bool(found)
@@ -58,6 +62,27 @@ class Reader:
         """End a wait for records."""
         if self._reading is not None:
             self._reading.reschedule(asyncio.get_running_loop().time())
+
+    def expect_late_rebalance(self) -> None:
+        """Ignore the next `RequestTimeout`: the consumer reports that a rebalance did not wait.
+
+        The handler of the rebalance knows it already, and has the commit aborted.
+        """
+        self._rebalance_was_late = True
+
+    @contextlib.contextmanager
+    def _waking(self, limit: asyncio.Timeout) -> Iterator[asyncio.Timeout]:
+        """Let `wake` end the block, which waits within the limit."""
+        self._reading = limit
+        try:
+            yield limit
+        except TimeoutError as error:
+            if self._rebalance_was_late and isinstance(error, RequestTimeout):
+                self._rebalance_was_late = False
+            elif not limit.expired():
+                raise
+        finally:
+            self._reading = None
 
     def handled(self, count: int) -> None:
         """Read as much at a time as the handlers took from the last read."""
@@ -79,13 +104,12 @@ class Reader:
         read = False
         batches = self._consumer.batches()
         while self._backlog.count() < self._options.concurrency or not read:
-            try:
-                async with asyncio.timeout(timeout) as self._reading:
+            batch: RecordBatch[Record] | None = None
+            with self._waking(asyncio.timeout(timeout)) as limit:
+                async with limit:
                     batch = await anext(batches)
-            except TimeoutError:
+            if batch is None:
                 break
-            finally:
-                self._reading = None
             self._backlog.extend(TopicPartition(batch.topic, batch.partition), (batch,))
             read, timeout = True, 0.0
         return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiokq.core.errors import (
@@ -14,7 +15,7 @@ from aiokq.core.errors import (
     UnknownTopicOrPartition,
 )
 from aiokq.fastpath.produce import Outgoing
-from aiokq.producer.producer import handler_results
+from aiokq.producer.producer import enqueue_serialized, handler_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ class Results:
         most: int,
         seconds: float,
         ended: Callable[[], bool],
-    ) -> tuple[int, object, Exception | None]:
+    ) -> tuple[int, object, BaseException | None]:
         """Call the handler for items without waiting, and accept what it returns.
 
         Args:
@@ -84,8 +85,13 @@ class Results:
         reached, rest, error = self._now.handle(handler, queue.items, start, stop, seconds, ended)
         return reached - start, rest, error
 
-    async def accept(self, item: Item, outputs: list[Outgoing]) -> None:
+    async def accept(
+        self, item: Item, outputs: list[Outgoing], *, serialized: bool = False
+    ) -> None:
         """Accept results for sending; wait for buffer memory if necessary.
+
+        Args:
+            serialized: whether keys and values are the bytes to send, as those of dead letters.
 
         Raises:
             ResultRefused: a result cannot be sent: it is too large, or is no `Outgoing`.
@@ -94,10 +100,12 @@ class Results:
         """
         sent, done = self._now, 0
         while (done := sent.append(item, outputs, done)) < len(outputs):
-            await self._enqueue(sent, item, outputs[done])
+            await self._enqueue(sent, item, outputs[done], serialized)
             done += 1
 
-    async def _enqueue(self, sent: HandlerResults[Item], item: Item, output: Outgoing) -> None:
+    async def _enqueue(
+        self, sent: HandlerResults[Item], item: Item, output: Outgoing, serialized: bool
+    ) -> None:
         """Accept a result that has to wait, or to be serialized, or is refused."""
         if not isinstance(output, Outgoing):
             raise ResultRefused(
@@ -109,7 +117,9 @@ class Results:
             )
         self.waits_for = output.topic
         try:
-            delivery = await self._producer.now.enqueue(
+            producer = self._producer.now
+            enqueue = partial(enqueue_serialized, producer) if serialized else producer.enqueue
+            delivery = await enqueue(
                 output.topic,
                 output.value,
                 output.key,

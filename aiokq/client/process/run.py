@@ -7,9 +7,12 @@ import contextlib
 import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from aiokq.client.process.current_producer import CurrentProducer
+from aiokq.client.process.handler_calls import deserializing
 from aiokq.client.process.processor import Processor
+from aiokq.consumer.deserializers import deserializer_of
 from aiokq.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ CONTROLLED: Final = {
     "ack_mode": "a record is finished when its results are committed",
 }
 """Settings of the consumer that the caller cannot set, and what to do instead, or why."""
+
+_stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[asyncio.Event]] = WeakKeyDictionary()
+"""The events that SIGTERM sets, by the loop of their calls."""
 
 
 async def run(
@@ -89,6 +95,18 @@ async def run(
     }
     if group_instance_id is not None:
         consumer_settings["group_instance_id"] = group_instance_id
+    deserializer = deserializer_of(
+        consumer_settings.pop("key_deserializer", None),
+        consumer_settings.pop("value_deserializer", None),
+    )
+    called = cast("ItemHandler", handler)
+    if deserializer is not None:
+        if options.batch:
+            raise ConfigError(
+                "with batch=True a handler gets batches of bytes: deserialize in the handler, "
+                "instead of with key_deserializer or value_deserializer"
+            )
+        called = deserializing(called, deserializer)
     stopping = asyncio.Event() if stop is None else stop
     made: list[Processor] = []
 
@@ -107,7 +125,7 @@ async def run(
             processor = Processor(
                 consumer,
                 producers,
-                cast("ItemHandler", handler),
+                called,
                 options,
                 stopping,
                 group_id,
@@ -119,20 +137,44 @@ async def run(
 
 @contextlib.contextmanager
 def _stopped_by_signal(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` on SIGTERM, unless the program handles SIGTERM itself."""
+    """Set `stop` on SIGTERM, unless the program handles SIGTERM itself.
+
+    The first call on a loop takes over the signal for all calls on it, and the last gives it back.
+    """
     loop = asyncio.get_running_loop()
-    mine = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if mine:
-        try:
-            loop.add_signal_handler(signal.SIGTERM, stop.set)
-        except (NotImplementedError, RuntimeError):
-            mine = False
+    stops = _stops.get(loop)
+    if stops is None:
+        stops = _take_over_signal(loop)
+        if stops is None:
+            yield
+            return
+        _stops[loop] = stops
+    stops.append(stop)
     try:
         yield
     finally:
-        if mine:
+        stops.remove(stop)
+        if not stops:
+            del _stops[loop]
             loop.remove_signal_handler(signal.SIGTERM)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _take_over_signal(loop: asyncio.AbstractEventLoop) -> list[asyncio.Event] | None:
+    """Have SIGTERM set the events of the returned list; None if the signal is not free."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        return None
+    stops: list[asyncio.Event] = []
+
+    def stop_all() -> None:
+        for stop in stops:
+            stop.set()
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, stop_all)
+    except (NotImplementedError, RuntimeError):
+        return None
+    return stops

@@ -13,6 +13,7 @@ Tests: tests/unit/fastpath/test_outgoing.py.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from types import CoroutineType
 
 from aiokq.core.errors import copy_error
@@ -171,7 +172,8 @@ class HandlerResults:
             result. If `error` is not None, the handler raised it for the item at `reached`.
 
         Raises:
-            BaseException: the handler raised an error that is no Exception.
+            BaseException: the handler raised an error that is neither an Exception nor a
+                CancelledError.
         """
         n: cython.Py_ssize_t = start
         end: cython.Py_ssize_t = stop
@@ -193,7 +195,7 @@ class HandlerResults:
                 result = handler(item)
                 if type(result) is _COROUTINE:
                     result = _step(result)
-            except Exception as error:  # noqa: BLE001 - returned
+            except (Exception, CancelledError) as error:  # noqa: BLE001 - returned
                 return n, None, error
             spent = _monotonic(clock) - began
             if result is not None:
