@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiokq.connection.backoff import Backoff
 from aiokq.core.errors import Closed, DeliveryFailed, KafkaError
-from aiokq.core.supervisor import Supervisor
+from aiokq.core.supervisor import State, Supervisor
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath.produce import Accumulator, Batch
 from aiokq.producer.adaptive_partitioning import AdaptivePartitioning
@@ -190,6 +190,8 @@ class DeliveryEngine:
         outcome.
         """
         self._refuse_records()
+        if self.supervisor.state is not State.OPEN:
+            return  # a bug or a cancellation has ended the tasks that could deliver records
         self._queues.hurry()
         metadata = self.appender.metadata
         metadata.hasten()
@@ -236,6 +238,14 @@ class DeliveryEngine:
         """Accept records, or refuse them with this error, also those whose calls wait."""
         self.appender.refuse(refusal)
 
+    def hurry(self) -> None:
+        """Send batches without lingering, until `relax` is called."""
+        self._queues.hurry()
+
+    def relax(self) -> None:
+        """Undo one `hurry`."""
+        self._queues.relax()
+
     async def settle(self) -> None:
         """Wait until each accepted record is delivered or has failed, without lingering."""
         self._queues.hurry()
@@ -272,8 +282,7 @@ class DeliveryEngine:
     def _new_transactions(self) -> Transactions:
         from aiokq.producer.transactions.transactions import Transactions
 
-        transactions = Transactions(self._settings, self._cluster, self._spawn)
-        transactions.delivery = self
+        transactions = Transactions(self._settings, self._cluster, self, self._spawn)
         self.completion.on_failed = transactions.record_failed
         return transactions
 

@@ -13,7 +13,7 @@ from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.client.cluster import Cluster
 from aiokq.core.errors import CommitOutcomeUnknown
-from aiokq.producer.producer import Producer
+from aiokq.producer.transactions.transaction_requests import TransactionRequests
 from tests.sim.group_world import until
 from tests.sim.process_world import ProcessWorld, copy, settled, simulate
 from tests.sim.test_whole_system import SERVERS
@@ -24,23 +24,22 @@ def test_a_commit_that_nobody_answers_ends_the_call_and_the_next_one_goes_on(
     after: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker disappears during EndTxn, for longer than max_block_ms."""
-    commit = Producer.commit_transaction
+    end = TransactionRequests.end
 
     async def body(world: ProcessWorld) -> None:
-        async def cut(producer: Producer) -> None:
-            await producer.flush()
+        async def cut(requests: TransactionRequests, *arguments: Any, **options: Any) -> Any:
             cuts = asyncio.get_running_loop().call_later(
                 after, world.network.partition, program.host
             )
             try:
-                await commit(producer)
+                return await end(requests, *arguments, **options)
             finally:
                 cuts.cancel()
 
         await world.topics(1)
         await world.produce("in", range(30), 1)
         program = world.program(max_records=20, producer_settings={"max_block_ms": 3_000})
-        monkeypatch.setattr(Producer, "commit_transaction", cut)
+        monkeypatch.setattr(TransactionRequests, "end", cut)
         with pytest.raises(CommitOutcomeUnknown):
             await program.task
         monkeypatch.undo()
@@ -127,21 +126,20 @@ def test_a_commit_after_the_transaction_timeout_is_repeated_by_another_producer(
     level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator says INVALID_TXN_STATE, because it has aborted: this ended the call."""
-    commit = Producer.commit_transaction
+    end = TransactionRequests.end
     delays = [15.0]
 
-    async def late(producer: Producer) -> None:
-        await producer.flush()
+    async def late(requests: TransactionRequests, *arguments: Any, **options: Any) -> Any:
         if delays:
             await asyncio.sleep(delays.pop())
-        await commit(producer)
+        return await end(requests, *arguments, **options)
 
     async def body(world: ProcessWorld) -> None:
         if level < 2:
             await world.level(level)
         await world.topics(1)
         await world.produce("in", range(30), 1)
-        monkeypatch.setattr(Producer, "commit_transaction", late)
+        monkeypatch.setattr(TransactionRequests, "end", late)
         program = world.program(max_records=20, consumer={"session_timeout_ms": 60_000})
         await asyncio.sleep(60)
         report = await program.end()

@@ -10,13 +10,16 @@ import pytest
 from aiokq import wire
 from aiokq.client.cluster import Cluster
 from aiokq.core.errors import Closed, ConfigError, ProducerFenced, TransactionAborted
+from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from aiokq.errors import IllegalGeneration
 from aiokq.producer.interceptors import Interceptor
-from aiokq.producer.transactions.transaction import TransactionOutcome
+from aiokq.producer.transactions.transaction import TransactionOutcome, commit_with_offsets
 from tests.sim.transaction_world import (
     CLIENT,
     Close,
     Delay,
     TransactionalKafka,
+    offsets_answer,
     producer,
     simulate,
     times,
@@ -365,5 +368,49 @@ def test_records_keep_their_order_over_transactions_and_retries(level: int) -> N
                         await p.enqueue("orders", b"%03d" % k)
         assert kafka.committed("orders") == [b"%03d" % n for n in range(300)]
         assert len(kafka.attempts) < 300, "records were batched"
+
+    simulate(body, level=level)
+
+
+def test_offsets_travel_while_the_records_of_a_commit_are_delivered() -> None:
+    """So that process() needs two round trips for a commit; records do not linger for it."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        loop = world.loop
+        kafka.delays[1] = 0.4
+        async with producer(world, kafka, linger_ms=5_000) as p:
+            member = GroupMetadata("billing")
+            txn = await p.begin_transaction()
+            kafka.script(
+                wire.TxnOffsetCommitRequest, lambda r, c: Delay(0.4, kafka._commit_offsets(r, c))
+            )
+            p.send_nowait("orders", b"a")
+            began = loop.time()
+            await commit_with_offsets(txn, {TopicPartition("in", 0): OffsetAndMetadata(5)}, member)
+            assert 0.4 <= loop.time() - began < 0.6
+        assert await txn.outcome() is TransactionOutcome.COMMITTED
+        assert kafka.committed("orders") == [b"a"]
+
+    simulate(body, level=2)
+
+
+@pytest.mark.parametrize("level", VERSIONS)
+def test_refused_offsets_abort_the_commit_that_they_belong_to(level: int) -> None:
+    """The records are delivered meanwhile, and nobody sees them."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka) as p:
+            txn = await p.begin_transaction()
+            kafka.script(wire.TxnOffsetCommitRequest, lambda r, c: offsets_answer(r, 22))
+            p.send_nowait("orders", b"a")
+            with pytest.raises(TransactionAborted) as caught:
+                await commit_with_offsets(
+                    txn, {TopicPartition("in", 0): OffsetAndMetadata(5)}, GroupMetadata("billing")
+                )
+            assert isinstance(caught.value.__cause__, IllegalGeneration)
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"b"]
 
     simulate(body, level=level)

@@ -19,7 +19,7 @@ from aiokq.core.errors import (
 )
 from aiokq.producer.transactions.phases import MOVES, Phase
 from aiokq.producer.transactions.transaction import TransactionOutcome, forbid_commit
-from aiokq.producer.transactions.transactions import Transactions
+from aiokq.producer.transactions.transaction_state import TransactionState
 from tests.sim.group_world import until
 from tests.sim.transaction_world import (
     ID,
@@ -361,10 +361,10 @@ def test_each_phase_can_be_left_or_is_the_last() -> None:
     assert reached == set(Phase) - {Phase.NEW}
     assert [phase for phase in Phase if not MOVES[phase]] == [Phase.FINISHED]
     assert all(Phase.FINISHED in MOVES[phase] for phase in Phase if phase is not Phase.FINISHED)
-    transactions = Transactions.__new__(Transactions)
-    transactions.phase = Phase.NEW
+    state = TransactionState.__new__(TransactionState)
+    state.phase = Phase.NEW
     with pytest.raises(AssertionError, match="NEW to OPEN"):
-        transactions._move(Phase.OPEN)
+        state.move(Phase.OPEN)
 
 
 def test_offsets_whose_task_cannot_be_started_do_not_hold_the_end_up() -> None:
@@ -374,7 +374,7 @@ def test_offsets_whose_task_cannot_be_started_do_not_hold_the_end_up() -> None:
         async with producer(world, kafka) as p:
             transactions = p._delivery.transactions
             assert transactions is not None
-            spawn = transactions._spawn
+            spawn = transactions._offsets._spawn
 
             def refused(coro: Any, name: str) -> Any:
                 coro.close()
@@ -383,11 +383,11 @@ def test_offsets_whose_task_cannot_be_started_do_not_hold_the_end_up() -> None:
             with pytest.raises(Closed):
                 async with p.transaction() as txn:
                     await p.send("orders", b"a")
-                    transactions._spawn = refused
+                    transactions._offsets._spawn = refused
                     try:
                         await txn.send_offsets({("in", 0): 1}, "g")
                     finally:
-                        transactions._spawn = spawn
+                        transactions._offsets._spawn = spawn
             assert await txn.outcome() is TransactionOutcome.ABORTED
             assert asyncio.get_running_loop().time() < 1
 
@@ -408,7 +408,7 @@ def test_a_bug_while_records_are_delivered_does_not_commit() -> None:
 
         txn = await p.begin_transaction()
         p.send_nowait("orders", b"a")
-        transactions.delivery.settle = broken  # type: ignore[method-assign]
+        transactions._state.delivery.settle = broken  # type: ignore[method-assign]
         with pytest.raises(CommitOutcomeUnknown):
             await p.commit_transaction()
         assert await txn.outcome() is TransactionOutcome.UNKNOWN

@@ -94,8 +94,8 @@ def test_nothing_is_left_of_many_transactions(level: int) -> None:
             assert p._delivery.accumulator.used_bytes == 0
             assert not p._delivery._incomplete
             transactions = p._delivery.transactions
-            assert not transactions._sending_offsets
-            assert transactions._ending is None
+            assert not len(transactions._offsets)
+            assert transactions._end.now is None
         grown = {name: after[name] - before[name] for name in after}
         assert all(count <= 10 for count in grown.values()), grown
         if level >= 2:

@@ -23,7 +23,11 @@ from aiokq.core.errors import (
     TransactionAborted,
 )
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
-from aiokq.producer.transactions.transaction import TransactionOutcome, forbid_commit
+from aiokq.producer.transactions.transaction import (
+    TransactionOutcome,
+    commit_with_offsets,
+    forbid_commit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,11 +183,9 @@ class Commits:
             if offsets:
                 await self._consumer.commit(offsets)
         else:
-            await self._transaction.send_offsets(offsets, member)
-            self.check()
             self._ending = True
             try:
-                await self._producer.now.commit_transaction()
+                await commit_with_offsets(self._transaction, offsets, member)
             except RequestTimeout as error:
                 # It could not be committed, and its abort was not answered.
                 self._ending, self._unaborted = False, True

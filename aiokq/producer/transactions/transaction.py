@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=tuple[str, int])
 
-__all__ = ["OffsetSource", "Transaction", "TransactionOutcome", "forbid_commit"]
+__all__ = [
+    "OffsetSource",
+    "Transaction",
+    "TransactionOutcome",
+    "commit_with_offsets",
+    "forbid_commit",
+]
 
 
 class TransactionOutcome(Enum):
@@ -141,3 +147,19 @@ def forbid_commit(transaction: Transaction, cause: KafkaError) -> None:
     A commit that the coordinator may have carried out already goes on.
     """
     transaction._transactions.forbid_commit(transaction, cause)
+
+
+async def commit_with_offsets(
+    transaction: Transaction,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    member: GroupMetadata,
+) -> None:
+    """Commit a transaction together with offsets, which travel while its records are delivered.
+
+    If the call is cancelled, the commit goes on.
+
+    Raises:
+        TransactionAborted: the records or the offsets were refused; nothing was committed.
+        others: see `Producer.commit_transaction`.
+    """
+    await transaction._transactions.commit_with_offsets(transaction, offsets, member)

@@ -1,0 +1,95 @@
+"""SentOffsets: the requests that make offsets of a group part of the current transaction.
+
+Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiokq.core.errors import Closed, KafkaError
+
+if TYPE_CHECKING:
+    from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+    from aiokq.producer.transactions.epochs import Epochs
+    from aiokq.producer.transactions.transaction_requests import TransactionRequests
+    from aiokq.producer.transactions.transaction_state import TransactionState
+
+__all__ = ["SentOffsets"]
+
+
+class SentOffsets:
+    """The offsets of one producer that are on their way.
+
+    Args:
+        refused: enters the phase that follows an error; returns the error for the caller.
+        spawn: starts a task that belongs to the producer.
+    """
+
+    def __init__(
+        self,
+        state: TransactionState,
+        epochs: Epochs,
+        requests: TransactionRequests,
+        refused: Callable[[str, KafkaError], KafkaError],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._state = state
+        self._epochs = epochs
+        self._requests = requests
+        self._refused = refused
+        self._spawn = spawn
+        self._on_their_way: set[asyncio.Future[KafkaError | None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._on_their_way)
+
+    def begin(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
+    ) -> asyncio.Future[KafkaError | None]:
+        """Send offsets; return a future for the error with which they were refused, if any.
+
+        Raises:
+            Closed: the producer was closed.
+        """
+        sent: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        task = self._spawn(self._send(offsets, member, sent), "offsets of a transaction")
+        self._on_their_way.add(sent)
+
+        def ended(_: object) -> None:
+            self._on_their_way.discard(sent)
+            if not sent.done():  # the task was cancelled, possibly before its first step
+                sent.set_result(Closed("the producer was closed"))
+
+        task.add_done_callback(ended)
+        return sent
+
+    async def answered(self) -> None:
+        """Wait until all offsets are answered."""
+        if self._on_their_way:
+            await asyncio.wait(self._on_their_way)
+
+    async def _send(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: GroupMetadata,
+        sent: asyncio.Future[KafkaError | None],
+    ) -> None:
+        state, epochs = self._state, self._epochs
+        adds = state.bumps_epochs
+        state.started = state.started or adds
+        try:
+            if not adds:
+                await self._requests.add_offsets(
+                    epochs.producer, member.group_id, on_lost=epochs.lose_addition
+                )
+                state.started = True
+            await self._requests.commit_offsets(
+                epochs.producer, offsets, member, adds=adds, on_lost=epochs.lose_addition
+            )
+        except KafkaError as error:
+            sent.set_result(self._refused("TxnOffsetCommit", error))
+        else:
+            sent.set_result(None)

@@ -1,0 +1,294 @@
+"""TransactionEnd: commits and aborts the transactions of one producer.
+
+An end that has begun goes on although its caller is cancelled. epochs.py has what follows for the
+next transaction.
+
+Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from aiokq.core.errors import Closed, KafkaError, RequestTimeout, copy_error
+from aiokq.producer.transactions import refusals
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
+from aiokq.producer.transactions.phases import Phase
+from aiokq.producer.transactions.transaction import TransactionOutcome
+from aiokq.producer.transactions.transaction_state import DEAD_ENDS
+
+if TYPE_CHECKING:
+    from aiokq.producer.transactions.epochs import Epochs
+    from aiokq.producer.transactions.partition_additions import PartitionAdditions
+    from aiokq.producer.transactions.sent_offsets import SentOffsets
+    from aiokq.producer.transactions.transaction_requests import TransactionRequests
+    from aiokq.producer.transactions.transaction_state import TransactionState
+
+__all__ = ["Ending", "TransactionEnd"]
+
+
+class Ending:
+    """The end of one transaction, for those who wait for it.
+
+    An event, because a waiter continues in the next turn of the loop; behind `asyncio.shield` it
+    takes two.
+    """
+
+    __slots__ = ("_done", "_error")
+
+    def __init__(self) -> None:
+        self._done = asyncio.Event()
+        self._error: KafkaError | None = None
+
+    def set(self, error: KafkaError | None) -> None:
+        """Wake those who wait."""
+        self._error = error
+        self._done.set()
+
+    async def wait(self) -> None:
+        """Wait until the transaction has ended."""
+        await self._done.wait()
+
+    async def result(self) -> None:
+        """Wait until the transaction has ended; raise the error for those who wanted to end it."""
+        await self._done.wait()
+        if self._error is not None:
+            raise copy_error(self._error) from self._error.__cause__
+
+
+class TransactionEnd:
+    """The ends of the transactions of one producer, one after the other.
+
+    Args:
+        max_block: seconds within which the coordinator has to answer.
+        spawn: starts a task that belongs to the producer.
+
+    Attributes:
+        now: the end that is being carried out; None if there is none.
+    """
+
+    def __init__(
+        self,
+        state: TransactionState,
+        epochs: Epochs,
+        requests: TransactionRequests,
+        additions: PartitionAdditions,
+        offsets: SentOffsets,
+        max_block: float,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._state = state
+        self._epochs = epochs
+        self._requests = requests
+        self._additions = additions
+        self._offsets = offsets
+        self._max_block = max_block
+        self._spawn = spawn
+        self.now: Ending | None = None
+        self._commit_lost = False
+        """Whether a request to commit the current transaction was not answered."""
+        self._hurried = False
+        """Whether the delivery hurries because of a commit."""
+
+    def reset(self) -> None:
+        """Forget the end of the last transaction."""
+        self._commit_lost = False
+
+    def begin(self, committed: bool) -> Ending:
+        """Begin to end the current transaction.
+
+        Raises:
+            Closed: the producer was closed.
+        """
+        state = self._state
+        state.commits = committed
+        commit = False
+        if not state.is_finished:  # else only the batches in flight are waited for
+            if state.phase is Phase.UNKNOWN and committed:
+                state.cause = None  # it was that nobody answered
+            # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
+            commit = committed and state.phase is not Phase.FAILED
+            state.move(Phase.COMMITTING if commit else Phase.ABORTING)
+            state.delivery.accept(refusals.being_ended(commits=committed))
+        ending = self.now = Ending()
+        try:
+            self._spawn(self._run(), f"end transaction {state.transactional_id}")
+        except BaseException:
+            self.now = None
+            raise
+        if commit:
+            # At once: the batches are on their way when the task takes its first step.
+            state.delivery.hurry()
+            self._hurried = True
+        return ending
+
+    def abandon(self) -> None:
+        """Fail everybody who waits, because the producer is closed."""
+        state = self._state
+        if self.now is not None:
+            closed = Closed("the producer was closed")
+            if state.commits and state.phase is Phase.COMMITTING:
+                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(closed))
+            else:
+                self._settle_end(self._outcome_without_commit(), refusals.aborted(closed))
+        elif state.current is not None and state.current.outcome_now is None:
+            state.current.outcome_now = TransactionOutcome.ABORTED
+
+    async def _run(self) -> None:
+        """End the transaction, and tell whoever waits."""
+        try:
+            outcome, error = await self._end()
+        except BaseException as bug:
+            if self.now is not None:
+                cause = Closed(f"the producer failed: {bug!r}")
+                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))
+            raise
+        finally:
+            if self._hurried:
+                self._hurried = False
+                self._state.delivery.relax()
+        if self.now is not None:
+            self._settle_end(outcome, error)
+
+    def _settle_end(self, outcome: TransactionOutcome, error: KafkaError | None) -> None:
+        state = self._state
+        ending, self.now = self.now, None
+        assert ending is not None
+        assert state.current is not None
+        state.current.outcome_now = outcome
+        if state.phase is Phase.READY:
+            state.delivery.accept(refusals.outside())
+        elif state.phase is Phase.UNKNOWN:
+            state.delivery.accept(state.not_ended())
+        state.delivery.forget_failures()
+        ending.set(error)
+
+    async def _end(self) -> tuple[TransactionOutcome, KafkaError | None]:
+        """Return how the transaction ended, and the error for whoever wanted to end it."""
+        state = self._state
+        if state.phase is Phase.COMMITTING:
+            await self._settle()
+            await self._offsets.answered()
+            await self._additions.settled()
+            if state.cause is None:
+                return await self._commit()
+            if state.phase is Phase.COMMITTING:
+                state.move(Phase.ABORTING)
+        return await self._abort()
+
+    async def _settle(self) -> None:
+        """Deliver the records, or return early if one of them fails."""
+        state = self._state
+        if state.cause is not None:
+            return
+        try:
+            async with asyncio.timeout(None) as state.settling:
+                await state.delivery.settle()
+        except TimeoutError:
+            if state.settling is None or not state.settling.expired():
+                raise
+        finally:
+            state.settling = None
+
+    async def _commit(self) -> tuple[TransactionOutcome, KafkaError | None]:
+        state = self._state
+        try:
+            await self._request(committed=True, timeout=self._max_block)
+        except KafkaError as error:
+            if state.cause is not None and not self._commit_lost:  # `forbid_commit`
+                state.move(Phase.ABORTING)
+                return await self._abort()
+            kind = kind_of("EndTxn", error)
+            if kind is ErrorKind.ABORT:
+                state.cause = error
+                state.move(Phase.ABORTING)
+                return await self._abort()
+            if kind not in DEAD_ENDS:
+                state.cause = error
+                state.move(Phase.UNKNOWN)
+                return TransactionOutcome.UNKNOWN, refusals.unknown(error)
+            finished = state.finish(error)
+            if self._commit_lost:  # the request that was not answered may have committed
+                return TransactionOutcome.UNKNOWN, refusals.unknown(error)
+            return TransactionOutcome.ABORTED, finished
+        state.move(Phase.READY)
+        return TransactionOutcome.COMMITTED, None
+
+    async def _abort(self) -> tuple[TransactionOutcome, KafkaError | None]:
+        state = self._state
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._max_block
+        refusal = refusals.aborted(state.cause)
+        try:
+            # A batch in flight must not reach the broker behind the abort.
+            async with asyncio.timeout_at(deadline):
+                if not state.is_finished:
+                    state.delivery.fail_unsent(refusal)
+                await self._offsets.answered()
+                await state.delivery.answered()
+                await self._additions.settled()
+            if not state.is_finished:
+                await self._request(committed=False, timeout=deadline - loop.time())
+        except (KafkaError, TimeoutError) as failure:
+            error = failure
+            if not isinstance(error, KafkaError):
+                error = RequestTimeout("records in flight were not answered within max_block_ms")
+            # Java: an abort that is refused with an abortable error is fatal.
+            if kind_of("EndTxn", error) in (*DEAD_ENDS, ErrorKind.ABORT):
+                state.finish(error)
+            elif not state.is_finished:
+                state.cause = state.cause or error
+                state.commits = False
+                state.move(Phase.UNKNOWN)
+                return self._outcome_without_commit(), error
+        if state.is_finished:
+            assert state.cause is not None
+            if self._commit_lost:
+                return TransactionOutcome.UNKNOWN, refusals.unknown(state.cause)
+            finished = refusals.finished(state.cause, state.transactional_id)
+            return TransactionOutcome.ABORTED, finished
+        state.move(Phase.READY)
+        return TransactionOutcome.ABORTED, refusal if state.commits else None
+
+    def _outcome_without_commit(self) -> TransactionOutcome:
+        """Return the outcome of a transaction that will not be committed from now on."""
+        return TransactionOutcome.UNKNOWN if self._commit_lost else TransactionOutcome.ABORTED
+
+    async def _request(self, *, committed: bool, timeout: float) -> None:
+        """End the transaction at the coordinator, if it may know of it; take over its epoch.
+
+        Raises:
+            KafkaError: see `CoordinatorRequests.send`.
+        """
+        epochs = self._epochs
+        if self._state.started:
+            epochs.ended(
+                await self._requests.end(
+                    epochs.producer,
+                    committed=committed,
+                    bumps=self._state.bumps_epochs,
+                    timeout=timeout,
+                    on_lost=self._end_lost,
+                    attempting=self._check_attempt,
+                )
+            )
+        elif epochs.addition_lost:
+            await epochs.bump(timeout)
+
+    def _check_attempt(self) -> None:
+        """Check that EndTxn may be sent now.
+
+        Raises:
+            TransactionAborted: the commit was forbidden before the coordinator could know of it.
+        """
+        state = self._state
+        if state.phase is Phase.COMMITTING and state.cause is not None and not self._commit_lost:
+            raise refusals.aborted(state.cause)
+
+    def _end_lost(self) -> None:
+        """Note that EndTxn may have been carried out although that was not answered."""
+        self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
+        # Below version 2, the request may arrive late and end the next transaction.
+        self._epochs.need()

@@ -1,0 +1,177 @@
+"""TransactionState: what a transactional producer does, and why it cannot go on.
+
+Each move between phases is made here, and each reason to abort a transaction, or to close the
+producer, is kept here. It sends nothing; refusals.py has the errors.
+
+Source: Kafka ``TransactionManager.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aiokq.core.errors import Closed, ConfigError, KafkaError
+from aiokq.producer.transactions import refusals
+from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
+from aiokq.producer.transactions.phases import MOVES, Phase
+
+if TYPE_CHECKING:
+    from aiokq.producer.transactions.record_delivery import RecordDelivery
+    from aiokq.producer.transactions.transaction import Transaction
+
+__all__ = ["DEAD_ENDS", "EPOCH_BUMP_VERSION", "TransactionState"]
+
+logger = logging.getLogger("aiokq.producer")
+
+EPOCH_BUMP_VERSION: Final = 2
+"""The level of `transaction.version` from which each end of a transaction bumps the epoch."""
+
+DEAD_ENDS: Final = (ErrorKind.FINISHED, ErrorKind.INVALID)
+"""Errors after which the producer can only be closed."""
+
+
+class TransactionState:
+    """The state of one transactional producer.
+
+    Attributes:
+        phase: what the producer does.
+        current: the transaction that is open or being ended, else the last one.
+        delivery: the delivery of the producer's records.
+        cause: why the transaction can only be aborted, or the producer only be closed.
+        version: the level of `transaction.version` by which the current transaction began and ends.
+        started: whether the coordinator knows of the transaction.
+        commits: whether the last call to end the transaction was a commit.
+        closed: whether the producer is being closed.
+        settling: the wait for the records of a transaction that is being committed.
+    """
+
+    def __init__(self, transactional_id: str, delivery: RecordDelivery) -> None:
+        self.transactional_id = transactional_id
+        self.phase = Phase.NEW
+        self.current: Transaction | None = None
+        self.delivery = delivery
+        self.cause: KafkaError | None = None
+        self.version = 0
+        self.started = False
+        self.commits = False
+        self.closed = False
+        self.settling: asyncio.Timeout | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the producer can only be closed."""
+        return self.phase is Phase.FINISHED
+
+    @property
+    def bumps_epochs(self) -> bool:
+        """Whether the end of the current transaction bumps the epoch."""
+        return self.version >= EPOCH_BUMP_VERSION
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """The error with which batches that are not sent yet fail; None if they may be sent."""
+        # hot: once per batch, benchmarks/micro/producer.py
+        if self.cause is None and (self.phase is Phase.OPEN or self.phase is Phase.COMMITTING):
+            return None
+        if self.is_finished:
+            assert self.cause is not None
+            return refusals.finished(self.cause, self.transactional_id)
+        return refusals.aborted(self.cause)
+
+    def move(self, to: Phase) -> None:
+        """Enter another phase."""
+        assert to in MOVES[self.phase], f"{self.phase.name} to {to.name}"
+        self.phase = to
+
+    # -- errors
+
+    def refused(self, api: str, error: KafkaError) -> KafkaError:
+        """Enter the phase that follows an error; return the error for the caller."""
+        if kind_of(api, error) in DEAD_ENDS:
+            return self.finish(error)
+        self.fail(error)
+        return refusals.aborted(self.cause)
+
+    def fail(self, cause: KafkaError) -> None:
+        """Note why the transaction can only be aborted."""
+        if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.COMMITTING, Phase.ABORTING):
+            return
+        if self.cause is None:
+            self.cause = cause
+        if self.phase is Phase.OPEN:
+            self.move(Phase.FAILED)
+            self.delivery.accept(refusals.aborted(self.cause))
+        self._fail_unsent_soon()
+
+    def finish(self, cause: KafkaError) -> KafkaError:
+        """Note why the producer can only be closed; return the error for whoever calls it."""
+        if not self.is_finished:
+            self.cause = cause
+            self.move(Phase.FINISHED)
+            self.delivery.accept(refusals.finished(cause, self.transactional_id))
+            self._fail_unsent_soon()
+            logger.error(
+                "transactional producer cannot go on: transactional_id=%s error=%s",
+                self.transactional_id,
+                cause,
+            )
+        assert self.cause is not None
+        return refusals.finished(self.cause, self.transactional_id)
+
+    def _fail_unsent_soon(self) -> None:
+        """Fail the records that will not be sent, and end the wait for them.
+
+        Not at once, because a queue may be reporting the failure of a batch.
+        """
+        transaction = self.current
+        loop = asyncio.get_running_loop()
+
+        def fail() -> None:
+            if self.current is transaction and (refusal := self.refusal) is not None:
+                self.delivery.fail_unsent(refusal)
+                if self.settling is not None:
+                    self.settling.reschedule(loop.time())
+
+        loop.call_soon(fail)
+
+    # -- checks
+
+    def check_not_closed(self) -> None:
+        """Raise Closed if the producer is closed."""
+        if self.closed:
+            raise Closed("this producer is closed: create a new one")
+
+    def check_usable(self) -> None:
+        """Raise the error after which the producer cannot begin a transaction, if there is one."""
+        self.check_not_closed()
+        if self.phase is Phase.FINISHED:
+            assert self.cause is not None
+            raise refusals.finished(self.cause, self.transactional_id)
+        if self.phase is Phase.UNKNOWN:
+            raise self.not_ended()
+
+    def check_open(self, transaction: Transaction) -> None:
+        """Raise the error with which `send_offsets` is refused, if it is."""
+        self.check_usable()
+        if transaction is not self.current:
+            raise ConfigError("the transaction is not open")
+        if self.phase is Phase.FAILED:
+            raise refusals.aborted(self.cause)
+        if self.phase is not Phase.OPEN:
+            raise ConfigError("the transaction is not open")
+
+    def not_ended(self) -> KafkaError:
+        """Return the error that says that nobody answered how the transaction ended."""
+        assert self.cause is not None
+        refused = refusals.unknown if self.commits else refusals.not_aborted_yet
+        return refused(self.cause)
+
+    def is_over(self, committed: bool) -> bool:
+        """Whether the current transaction cannot be ended in this way any more."""
+        if self.phase is Phase.FINISHED:
+            return self.current is None or self.current.outcome_now is not None
+        if self.phase is Phase.UNKNOWN:
+            return self.commits is not committed
+        return self.phase in (Phase.NEW, Phase.READY, Phase.BEGINNING)
