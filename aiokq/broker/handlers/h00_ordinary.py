@@ -272,6 +272,7 @@ def _is_expected(partition: Partition, header: BatchHeader, version: int, joinin
         return False
     if adds:
         try:
+            producers.check_epoch(producer_id, producer_epoch)
             producers.check_start(header)
         except BrokerError:  # `h00_produce` finds the error again and reports it
             return False

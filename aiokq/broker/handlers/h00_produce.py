@@ -309,6 +309,7 @@ def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Pe
                 header = read_header(records)
                 producer = TransactionalProducer(header.producer_id, header.producer_epoch)
                 producers = partition.log.producers
+                producers.check_epoch(*producer)
                 if not producers.in_transaction(*producer) and not producers.is_unverified(
                     header.producer_id
                 ):

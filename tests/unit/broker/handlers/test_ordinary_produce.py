@@ -170,6 +170,34 @@ async def test_all_partitions_of_a_request_join_the_transaction_by_one_record(
         assert await read_committed(broker, "t", 1) == ([0, 1, 2], [])
 
 
+@pytest.mark.parametrize("settings", [{}, {"message_timestamp_type": "LogAppendTime"}])
+async def test_a_partition_with_a_newer_epoch_does_not_join_the_transaction(settings):
+    """Its batch is refused; the marker of the transaction would be refused, too."""
+    async with world() as broker:
+        await broker.create("t", 2, **settings)
+        client = TransactionalClient(broker)
+        await client.initialize()
+        newer = wire.WritableTxnMarker(
+            producer_id=client.producer_id,
+            producer_epoch=client.epoch + 2,
+            transaction_result=False,
+            topics=[wire.WritableTxnMarkerTopic(name="t", partition_indexes=[1])],
+            coordinator_epoch=0,
+        )
+        await broker.ask(wire.WriteTxnMarkersRequest(markers=[newer]), 1)
+        data = batch(
+            attributes=TRANSACTIONAL,
+            producer_id=client.producer_id,
+            producer_epoch=client.epoch,
+            base_sequence=0,
+        )
+        both = request(("t", 0, data), ("t", 1, data))
+        both.transactional_id = client.transactional_id
+        assert results(await broker.ask(both, 12)) == [(0, 0, 0), (1, 47, -1)]
+        [topic] = (await client.describe()).topics
+        assert (topic.topic, topic.partitions) == ("t", [0])
+
+
 async def test_no_partition_joins_a_transaction_whose_commit_may_have_to_wait(looked_into):
     """The batch waits on the general path until the coordinator's record is on the disk."""
     async with world() as broker:
