@@ -44,7 +44,9 @@ from aiokq.testing.history_format import (
     to_json,
     write_history,
 )
-from aiokq.testing.recorder import RecordedConsumer, RecordedProducer, Recorder
+from aiokq.testing.recorded_consumer import RecordedConsumer
+from aiokq.testing.recorded_producer import RecordedProducer
+from aiokq.testing.recorder import Recorder
 from aiokq.testing.report import Report
 from aiokq.testing.workload import Workload
 

@@ -5,12 +5,13 @@ The caller runs the coroutines of `processes()` side by side and ends them with 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from aiokq.testing.history import Assign, Copy, Isolation
+from aiokq.testing.history import Copy, Isolation
 from aiokq.testing.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Workload"]
 
+OBSERVE_EVERY = 0.2
+
 
 class _Abort(Exception):
     """Ends a transaction that the workload aborts on purpose."""
 
 
 class Workload:
-    """Transactions with unique values, some of them aborted, and a copier with offsets inside.
+    """Transactions with unique values, some of them aborted, and copiers with offsets inside.
 
     ::
 
@@ -38,11 +41,12 @@ class Workload:
 
     Args:
         cluster: the cluster under test. Topics `NAME-input` and `NAME-output` exist, with
-            `partitions` partitions each.
+            `partitions` partitions each, and are empty.
         recorder: gets the history.
         name: prefix of topics, transactional ids and the group.
         partitions: partitions of each topic.
         producers: how many transactional producers.
+        copiers: how many members the group of copiers has.
         seed: of the random choices.
     """
 
@@ -54,6 +58,7 @@ class Workload:
         name: str,
         partitions: int,
         producers: int = 2,
+        copiers: int = 2,
         seed: int = 0,
     ) -> None:
         self.input = f"{name}-input"
@@ -63,10 +68,12 @@ class Workload:
         self._name = name
         self._partitions = partitions
         self._producers = producers
+        self._copiers = copiers
         self._seed = seed
         self._producing = True
         self._sent_all = 0
-        self._stopped = False
+        self._copied: set[int] = set()
+        self._copied_all = 0
 
     def processes(self) -> list[Coroutine[object, object, None]]:
         """Return the coroutines to run side by side; each ends some time after `stop()`."""
@@ -74,11 +81,12 @@ class Workload:
             *(self._produce(number) for number in range(self._producers)),
             self._read("reader", "read_committed"),
             self._read("reader-uncommitted", "read_uncommitted"),
-            self._copy(),
+            self._observe(),
+            *(self._copy(number) for number in range(self._copiers)),
         ]
 
     def stop(self) -> None:
-        """Let producers end their transactions; the copier then copies the rest."""
+        """Let producers end their transactions; the copiers then copy the rest."""
         self._producing = False
 
     async def finish(self) -> None:
@@ -119,12 +127,30 @@ class Workload:
                 [(t, n) for t in (self.input, self.output) for n in range(self._partitions)]
             )
             reader = self._recorder.consumer(consumer, process, isolation=Isolation(isolation))
-            while not self._stopped:
+            while not self._is_over:
                 await reader.poll(timeout=0.2)
 
-    async def _copy(self) -> None:
-        chance = random.Random(f"{self._seed}/copier")
-        process, group = f"{self._name}-copier", f"{self._name}-copiers"
+    @property
+    def _is_over(self) -> bool:
+        return self._copied_all == self._copiers
+
+    async def _observe(self) -> None:
+        """Ask for the last stable offsets: a reader that was past one is found by them."""
+        from aiokq.errors import RequestTimeout
+
+        while not self._is_over:
+            for topic in (self.input, self.output):
+                for number in range(self._partitions):
+                    # Nobody may answer for a while, as a producer or a reader may wait.
+                    with suppress(RequestTimeout):
+                        await self._recorder.observe_last_stable(self._cluster, topic, number)
+            await asyncio.sleep(OBSERVE_EVERY)
+
+    async def _copy(self, number: int) -> None:
+        from aiokq.errors import CommitFailed, TransactionAborted
+
+        chance = random.Random(f"{self._seed}/copier/{number}")
+        process, group = f"{self._name}-copier-{number}", f"{self._name}-copiers"
         async with (
             self._cluster.producer(transactional_id=process, linger_ms=0) as producer,
             self._cluster.consumer(
@@ -140,28 +166,36 @@ class Workload:
             reader = self._recorder.consumer(
                 consumer, process, isolation=Isolation.READ_COMMITTED, group=group
             )
-            idle = 0
-            while idle < 3 or self._sent_all < self._producers:
+            while len(self._copied) < self._partitions:
                 try:
                     async with recorded.transaction() as txn:
                         records = await reader.poll(0.2, max_records=20, txn=txn)
-                        idle = 0 if records else idle + 1
                         for record in records:
                             await recorded.send(
                                 self.output, record.value or b"", partition=record.partition
                             )
                         if records and chance.random() < 0.25:
                             raise _Abort
-                        await recorded.send_offsets(
-                            {(r.topic, r.partition): r.offset + 1 for r in records}, consumer, group
-                        )
-                except _Abort:
-                    idle = 0
-                    await consumer.seek_to_committed()
-                    now = self._recorder.clock()
-                    self._recorder.add(Assign(process, (), now, now))
-            await self._recorder.observe_group(consumer, group)
-        self._stopped = True
+                        if records:
+                            await recorded.send_offsets(consumer)
+                except (_Abort, CommitFailed, TransactionAborted):
+                    # On purpose, or because a rebalance took partitions away.
+                    await reader.seek_to_committed()
+                else:
+                    if not records and self._sent_all == self._producers:
+                        await self._note_copied(consumer)
+            await self._recorder.observe_group(consumer, group, all_commits=True)
+        self._copied_all += 1
+
+    async def _note_copied(self, consumer: Consumer) -> None:
+        """Note which partitions are copied to their ends, as nothing is open in this member."""
+        from aiokq.errors import ConfigError
+
+        for partition in consumer.assignment():
+            with suppress(ConfigError):  # a rebalance took it away
+                [end] = (await consumer.end_offsets([partition])).values()
+                if await consumer.position(partition) >= end:
+                    self._copied.add(partition.partition)
 
     async def _read_to_end(self, topic: str, number: int) -> None:
         for process in ("final-1", "final-2"):

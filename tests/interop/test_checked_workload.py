@@ -17,6 +17,7 @@ import pytest
 import aiokq
 from aiokq.testing import (
     EndTransaction,
+    LastStable,
     Outcome,
     Poll,
     Recorder,
@@ -69,6 +70,8 @@ def assert_clean(report: Report, recorder: Recorder) -> None:
         (False, Outcome.OK),
     }
     assert sends(recorder) >= RECORDS
+    stable = {(e.topic, e.partition) for e in recorder.history if isinstance(e, LastStable)}
+    assert len(stable) == 4
     read = {r.topic for e in recorder.history if isinstance(e, Poll) for r in e.records}
     assert len(read) == 2
 
