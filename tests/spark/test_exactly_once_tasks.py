@@ -79,6 +79,21 @@ class Query:
 
         return self.topics.run(work)
 
+    def transactions(self) -> dict[str, str]:
+        """Return the transactional ids of the query, with their states."""
+
+        async def work(cluster: Cluster) -> dict[str, str]:
+            async with cluster.admin() as admin:
+                found = await admin.list_transactions(raise_errors=True)
+            prefix = f"query-{self.topic}-"
+            return {
+                each.transactional_id: each.state.value
+                for each in found.values()
+                if each.transactional_id.startswith(prefix)
+            }
+
+        return self.topics.run(work)
+
 
 @pytest.fixture
 def query(either: Topics, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
@@ -99,6 +114,31 @@ def test_a_task_that_failed_has_left_nothing_and_writes_all_its_rows(query: Quer
 
     assert written.rows == 3
     assert query.visible() == Counter([b"a", b"b", b"c"])
+
+
+def test_no_transaction_outlives_its_task(query: Query) -> None:
+    """Whether a task fails, commits, or compares; its id is that of the query and its number."""
+    first, second = f"query-{query.topic}-0", f"query-{query.topic}-1"
+
+    def fails_in_transaction() -> Rows:
+        deadline = time.monotonic() + 30
+        while query.transactions().get(first) != "Ongoing":
+            assert time.monotonic() < deadline
+        raise RuntimeError("injected")
+
+    with pytest.raises(RuntimeError, match="injected"):
+        query.task(0, 0, [b"a"], [b"b"], fails_in_transaction)
+    assert query.transactions()[first] != "Ongoing"
+
+    query.task(0, 0, [b"a"])
+    query.task(0, 1, [b"b"])
+    query.task(1, 0, [b"c"])
+    query.run = "run 2"
+    query.task(1, 0, [b"c"])
+
+    states = query.transactions()
+    assert set(states) == {first, second}
+    assert "Ongoing" not in states.values(), states
 
 
 def test_a_batch_that_is_repeated_is_compared_and_not_written(query: Query) -> None:

@@ -21,7 +21,7 @@ import aiokq
 from aiokq.errors import ConfigError
 from aiokq.producer.producer import Producer
 from aiokq.spark import Exported, ExportFailed, ExportProgress, ExportTransactions, export
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, Killable
 from tests.spark.logs import places
 from tests.spark.test_export import CommandLine
 from tests.spark.topics import Topics
@@ -162,6 +162,40 @@ def test_a_process_killed_again_and_again_writes_each_row_once(
     assert last.returncode == 0, last.stderr
     assert f"verified: {rows} rows are in the log, unchanged" in last.stdout
     assert is_exact(either, topic, rows)
+
+
+@pytest.mark.full
+def test_a_broker_that_is_killed_while_an_export_runs_gets_each_row_once(
+    killable: Killable, topic: str, tmp_path: Path
+) -> None:
+    """SIGKILL at three moments; the export waits for the broker, and goes on."""
+    rows, topics = 200_000, killable.topics
+    parquet.write_table(pa.table({"id": pa.array(range(rows), pa.int64())}), tmp_path / "a.parquet")
+    topics.create(topic, 2)
+    progress = tmp_path / "progress"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "aiokq", "spark", "export", str(tmp_path / "a.parquet")),
+            *("--to", topic, "--resume", str(progress), "--transactional", "--verify"),
+            *("--transaction-rows", "2000", "-b", topics.bootstrap_servers),
+        ],
+        cwd=ROOT,
+    )
+    try:
+        for lines in (2, 30, 60):
+            deadline = time.monotonic() + 120
+            while not progress.exists() or progress.read_bytes().count(b"\n") < lines:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            killable.kill()
+            killable.start()
+        assert process.wait(200) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert progress.read_bytes().count(b"\n") == 1 + rows // 2000
+    assert is_exact(topics, topic, rows)
 
 
 def test_an_atomic_export_is_all_or_nothing(
