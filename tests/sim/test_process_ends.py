@@ -13,6 +13,7 @@ from aiokq.admin.client import Admin
 from aiokq.broker.embedded import EmbeddedCluster
 from aiokq.client.cluster import Cluster
 from aiokq.core.errors import CommitOutcomeUnknown
+from aiokq.producer.producer import Producer
 from aiokq.producer.transactions.transaction_requests import TransactionRequests
 from tests.sim.group_world import until
 from tests.sim.process_world import ProcessWorld, copy, settled, simulate
