@@ -263,12 +263,12 @@ class Processor:
         turn = self._now() + TURN_SECONDS
         for tp in backlog.open_partitions():
             while not self._is_due() and (queue := backlog.next_items(tp)) is not None:
-                most, until = self._options.max_records - commits.taken, turn
+                most = min(self._options.max_records - commits.taken, len(queue))
                 if self._options.batch or tp in backlog.suspects:
                     most = 1
-                until = min(until, self._due_at())
+                left = min(turn, self._due_at()) - self._now()
                 done, rest, error = results.handle(
-                    self._handler, queue, most, until - self._now(), self._stop.is_set
+                    self._handler, queue, most, left, self._stop.is_set
                 )
                 if done:
                     count = record_count(queue.first) if self._options.batch else done
@@ -280,7 +280,9 @@ class Processor:
                     assert item is not None
                     if not await self._finish(item, rest, error):
                         break
-                if self._now() > turn:
+                # Handlers that ended early took all the time, even if the time of the loop, which
+                # may be in milliseconds, does not say so yet.
+                if self._now() >= turn or (rest is None and error is None and done < most):
                     await asyncio.sleep(0)
                     turn = self._now() + TURN_SECONDS
             backlog.rotate(tp)

@@ -73,7 +73,7 @@ class Results:
         """Call the handler for items without waiting, and accept what it returns.
 
         Args:
-            most: the number of items at most.
+            most: the number of items at most; not more than there are.
             seconds, ended: see `HandlerResults.handle`.
 
         Returns:
@@ -81,8 +81,9 @@ class Results:
             not None; the error that the handler raised for it.
         """
         start = queue.at
-        stop = min(start + most, len(queue.items))
-        reached, rest, error = self._now.handle(handler, queue.items, start, stop, seconds, ended)
+        reached, rest, error = self._now.handle(
+            handler, queue.items, start, start + most, seconds, ended
+        )
         return reached - start, rest, error
 
     async def accept(

@@ -154,8 +154,8 @@ class HandlerResults:
     def handle(self, handler, items, start, stop, seconds, ended):
         """Call the handler for items one after the other, and append their results.
 
-        After each call, the clock and `ended` are looked at, so that no more than one call is made
-        when the time is over. The step of a coroutine up to its first wait is part of the call.
+        After each call, the clock is looked at, so that no more than one call is made when the time
+        is over. The step of a coroutine up to its first wait is part of the call.
 
         Args:
             handler: takes an item; returns None, an Outgoing, a list of them, or a coroutine that
@@ -163,7 +163,8 @@ class HandlerResults:
             items: a list.
             start, stop: indexes of the first item, and behind the last one.
             seconds: the time after which no further item is handled.
-            ended: called after each item; if it returns True, no further item is handled.
+            ended: called after every eighth item, and after 0.1 ms; if it returns True, no further
+                item is handled. It would take a sixth of the time of a fast handler.
 
         Returns:
             A tuple (reached, rest, error). The items before the index `reached` are done. If `rest`
@@ -181,6 +182,7 @@ class HandlerResults:
         clock = self.accumulator.clock
         began: cython.double
         spent: cython.double
+        asked: cython.double = 0.0
         began_ms: cython.longlong
         now: cython.longlong
         todo: list = items
@@ -207,8 +209,12 @@ class HandlerResults:
                 if rest is not None:
                     return n, rest, None
             n += 1
-            if spent >= limit or ended():
+            if spent >= limit:
                 break
+            if n % 8 == 0 or spent - asked >= 1e-4:
+                asked = spent
+                if ended():
+                    break
         return n, None, None
 
     def append(self, item, outputs, start):

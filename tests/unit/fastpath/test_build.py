@@ -143,6 +143,7 @@ def test_both_cores_have_the_same_names(unit: str) -> None:
         "COMPILED",
         "MISSING",
         "restore_metadata",
+        "restore_outgoing",
         "restore_record",
         "stale",
     }

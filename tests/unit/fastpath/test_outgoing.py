@@ -96,9 +96,16 @@ def test_the_results_of_all_items_are_appended_in_order(loop: Make) -> None:
     assert len(made.results) == len(expected)
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), StopIteration(1)], ids=repr)
-def test_an_error_of_the_handler_is_returned_with_its_item(loop: Make, error: Exception) -> None:
-    """The items before it are done, and those behind it are not begun."""
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), StopIteration(1), asyncio.CancelledError()], ids=repr
+)
+def test_an_error_of_the_handler_is_returned_with_its_item(
+    loop: Make, error: BaseException
+) -> None:
+    """The items before it are done, and those behind it are not begun.
+
+    The caller knows whether a CancelledError is its own cancellation.
+    """
     made, there = loop()
     seen = []
 
@@ -126,7 +133,7 @@ def test_an_error_of_a_coroutine_is_returned_with_its_item(loop: Make) -> None:
     assert error.args == (4,)
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_of_the_handler_is_raised(loop: Make, kind: type[BaseException]) -> None:
     """It concerns whoever runs the handler, not the item."""
     made, _ = loop()
@@ -291,6 +298,7 @@ def test_no_further_item_is_handled_when_the_time_is_over_or_the_end_has_come(
     calls = iter([False, True])
     assert made.handle(handler, 4, ended=lambda: next(calls)) == (6, None, None)
     assert made.handle(handler, 6, 6) == (6, None, None)
+    assert made.handle(made.copy, 1, ended=lambda: True) == (8, None, None)
     with pytest.raises(ValueError, match="range"):
         made.handle(handler, 6, 11)
 
