@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
+from aiokq.cluster.targets import CoordinatorKind
 from aiokq.core.errors import (
     CommitOutcomeUnknown,
     KafkaError,
@@ -19,12 +20,14 @@ from aiokq.core.errors import (
 )
 from aiokq.producer.transactions.transaction import TransactionOutcome
 from tests.sim.transaction_world import (
+    ID,
     Close,
     Delay,
     Silence,
     TransactionalKafka,
     producer,
     simulate,
+    times,
 )
 
 LEVELS = [1, 2]
@@ -207,6 +210,115 @@ def test_closing_while_a_commit_is_not_answered_leaves_the_outcome_unknown(level
         with pytest.raises(CommitOutcomeUnknown):
             await commit
         assert await txn.outcome() is TransactionOutcome.UNKNOWN
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_commit_whose_records_cannot_be_delivered_is_an_abort_after_max_block_ms(
+    level: int,
+) -> None:
+    """EndTxn was not sent: the outcome is known, although the records had two minutes left."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000, delivery_timeout_ms=120_000) as p:
+            kafka.faults.append(times(1000, 19))
+            txn = await p.begin_transaction()
+            delivery = p.send_nowait("orders", b"a")
+            began = world.loop.time()
+            with pytest.raises(TransactionAborted, match="within max_block_ms") as raised:
+                await p.commit_transaction()
+            assert 3.9 < world.loop.time() - began < 4.1
+            assert isinstance(raised.value.__cause__, RequestTimeout)
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            kafka.faults.clear()
+            async with p.transaction():
+                await p.send("orders", b"b")
+            assert isinstance(delivery.exception(), TransactionAborted)
+        assert kafka.committed("orders") == [b"b"]
+        assert [seen.request.committed for seen in kafka.seen(wire.EndTxnRequest)][-1:] == [True]
+        assert sum(seen.request.committed for seen in kafka.seen(wire.EndTxnRequest)) == 1
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("waits", ["outcome", "begin", "abort", "close"])
+def test_an_abort_goes_on_after_the_commit_has_said_so(level: int, waits: str) -> None:
+    """A batch in flight and EndTxn take longer than the commit may."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=2000, linger_ms=0) as p:
+            kafka.faults.append(times(1, Delay(2.5, 19)))
+            kafka.script(wire.EndTxnRequest, lambda r, c: Delay(1, kafka._end(r, c)))
+            txn = await p.begin_transaction()
+            p.send_nowait("orders", b"a")
+            began = world.loop.time()
+            with pytest.raises(TransactionAborted):
+                await p.commit_transaction()
+            assert 1.9 < world.loop.time() - began < 2.1
+            with pytest.raises(KafkaError, match="being aborted"):
+                await p.send("orders", b"x")
+            if waits == "abort":
+                await p.abort_transaction()
+                assert 3.4 < world.loop.time() - began < 3.7
+            elif waits == "begin":
+                async with p.transaction():
+                    assert 3.4 < world.loop.time() - began < 3.7
+            elif waits == "close":
+                await p.close()
+                assert 3.4 < world.loop.time() - began < 3.7
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+        ends = [seen.request.committed for seen in kafka.seen(wire.EndTxnRequest)]
+        assert ends[0] is False
+        assert len(ends) == 1
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_commit_that_was_never_sent_is_an_abort(level: int) -> None:
+    """The coordinator is not found: nothing can have been committed."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000) as p:
+            txn = await p.begin_transaction()
+            await p.send("orders", b"a")
+            p._engine.coordinator_failed(CoordinatorKind.TRANSACTION, ID)
+            kafka.script(wire.FindCoordinatorRequest, *[Silence()] * 100)
+            began = world.loop.time()
+            with pytest.raises(TransactionAborted):
+                await p.commit_transaction()
+            assert 3.9 < world.loop.time() - began < 4.1
+            assert await txn.outcome() is TransactionOutcome.ABORTED
+            await asyncio.sleep(10)  # the abort is not answered either
+            kafka[1]._scripts.clear()
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.committed("orders") == [b"b"]
+        assert [committed for committed, _, _ in kafka.ended] == [False, True]
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_offsets_have_one_deadline(level: int) -> None:
+    """Below version 2, two requests are sent for them, one after the other."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=4000) as p:
+            kafka.script(
+                wire.AddOffsetsToTxnRequest, lambda r, c: Delay(2.5, kafka._add_offsets(r, c))
+            )
+            kafka.script(wire.TxnOffsetCommitRequest, *[Silence()] * 100)
+            txn = await p.begin_transaction()
+            began = world.loop.time()
+            with pytest.raises(TransactionAborted) as raised:
+                await txn.send_offsets({("in", 0): 1}, "g")
+            assert isinstance(raised.value.__cause__, RequestTimeout)
+            assert 3.9 < world.loop.time() - began < 4.1
+            kafka[1]._scripts.clear()
+            await p.abort_transaction()
 
     simulate(body, level=level)
 

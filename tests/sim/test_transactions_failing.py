@@ -409,10 +409,57 @@ def test_a_bug_while_records_are_delivered_does_not_commit() -> None:
         txn = await p.begin_transaction()
         p.send_nowait("orders", b"a")
         transactions._state.delivery.settle = broken  # type: ignore[method-assign]
-        with pytest.raises(CommitOutcomeUnknown):
+        with pytest.raises(TransactionAborted, match="a bug"):
             await p.commit_transaction()
-        assert await txn.outcome() is TransactionOutcome.UNKNOWN
+        assert await txn.outcome() is TransactionOutcome.ABORTED
         assert not kafka.seen(wire.EndTxnRequest)
+        await p.close()
+
+    simulate(body)
+
+
+def test_a_bug_in_an_abort_leaves_no_doubt_about_the_outcome() -> None:
+    """Nobody commits the transaction: CommitOutcomeUnknown would send the program to look."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        p = producer(world, kafka)
+        await p.start()
+        transactions = p._delivery.transactions
+        assert transactions is not None
+
+        async def broken() -> None:
+            raise LookupError("a bug")
+
+        txn = await p.begin_transaction()
+        p.send_nowait("orders", b"a")
+        transactions._state.delivery.answered = broken  # type: ignore[method-assign]
+        with pytest.raises(TransactionAborted, match="a bug") as raised:
+            await p.abort_transaction()
+        assert isinstance(raised.value.__cause__, Closed)
+        assert isinstance(raised.value.__cause__.__cause__, LookupError)
+        assert await txn.outcome() is TransactionOutcome.ABORTED
+        await p.close()
+
+    simulate(body)
+
+
+def test_a_bug_while_offsets_are_sent_is_the_cause_of_the_error() -> None:
+    """The program heard only that the producer was closed."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        p = producer(world, kafka)
+        await p.start()
+        transactions = p._delivery.transactions
+        assert transactions is not None
+
+        async def broken(*args: Any, **options: Any) -> None:
+            raise LookupError("a bug")
+
+        txn = await p.begin_transaction()
+        transactions._offsets._requests.commit_offsets = broken  # type: ignore[method-assign]
+        with pytest.raises(Closed, match="a bug") as raised:
+            await txn.send_offsets({("in", 0): 1}, "g")
+        assert isinstance(raised.value.__cause__, LookupError)
         await p.close()
 
     simulate(body)

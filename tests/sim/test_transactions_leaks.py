@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiokq import wire
-from aiokq.core.errors import KafkaError
+from aiokq.core.errors import CommitOutcomeUnknown, KafkaError
 from aiokq.fastpath.produce import Batch, Delivery
 from aiokq.producer.queued_batch import QueuedBatch
 from aiokq.producer.transactions.transaction import Transaction
@@ -60,18 +60,21 @@ def test_nothing_is_left_of_many_transactions(level: int) -> None:
                 kafka.script(wire.EndTxnRequest, random.choice([Close(), Silence()]))
             patience = random.choice([None, None, 0.0, 0.0005, 0.002])
             with contextlib.suppress(KafkaError, TimeoutError, ZeroDivisionError):
-                async with asyncio.timeout(patience), p.transaction() as txn:
-                    for _ in range(random.randrange(4)):
-                        p.send_nowait("orders", b"%d" % n)
-                    if kind == 1:
-                        await txn.send_offsets({("in", 0): n}, "g")
-                    if kind == 2:
-                        raise ZeroDivisionError
-                    if kind == 3:
-                        p.send_nowait("missing", b"x")
-                        raise ZeroDivisionError
-                    if kind == 4:
-                        await p.send("orders", b"%d" % n)
+                try:
+                    async with asyncio.timeout(patience), p.transaction() as txn:
+                        for _ in range(random.randrange(4)):
+                            p.send_nowait("orders", b"%d" % n)
+                        if kind == 1:
+                            await txn.send_offsets({("in", 0): n}, "g")
+                        if kind == 2:
+                            raise ZeroDivisionError
+                        if kind == 3:
+                            p.send_nowait("missing", b"x")
+                            raise ZeroDivisionError
+                        if kind == 4:
+                            await p.send("orders", b"%d" % n)
+                except CommitOutcomeUnknown:
+                    await p.commit_transaction()
 
         p = producer(world, kafka, max_block_ms=8000, connections_max_idle_ms=0)
         async with p:

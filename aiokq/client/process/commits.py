@@ -81,8 +81,6 @@ class Commits:
         self._transaction: Transaction | None = None
         self._ending = False
         """Whether a commit was begun whose outcome is not known."""
-        self._unaborted = False
-        """Whether an abort by the producer itself was not answered."""
         self._doomed: str | None = None
         """Why what was handled has to be aborted."""
         self._fenced: ProducerFenced | None = None
@@ -148,12 +146,22 @@ class Commits:
 
     # -- a transaction
 
-    async def begin(self) -> None:
-        """Begin a transaction, unless one is open."""
-        if self._transactional and self._transaction is None:
-            self._transaction = await self._producer.now.begin_transaction()
+    async def begin(self) -> bool:
+        """Begin a transaction, unless one is open.
+
+        The producer may have to abort the one before. That is repeated until it is answered, unless
+        somebody waits for the end; then False is returned.
+        """
+        while self._transactional and self._transaction is None:
+            try:
+                self._transaction = await self._producer.now.begin_transaction()
+            except RequestTimeout as error:
+                if self._is_hurried():
+                    return False
+                logger.warning("transaction is not begun yet: error=%s", error)
         if not self.taken:
             self.opened_at = self._now()
+        return True
 
     def moved(self) -> bool:
         """Whether positions passed the ends of transactions behind the last record."""
@@ -172,9 +180,10 @@ class Commits:
         self.check()
         if self.taken != self.handled:
             raise TransactionAborted(f"{self.taken - self.handled} records were not handled")
+        if not await self.begin():
+            return
         offsets, member = self._committable()
         self._committing = {tp: offset.offset for tp, offset in offsets.items()}
-        await self.begin()
         if self._transaction is None:
             await self._producer.now.flush()
             for _, error in self._results.failures():
@@ -184,12 +193,7 @@ class Commits:
                 await self._consumer.commit(offsets)
         else:
             self._ending = True
-            try:
-                await commit_with_offsets(self._transaction, offsets, member)
-            except RequestTimeout as error:
-                # It could not be committed, and its abort was not answered.
-                self._ending, self._unaborted = False, True
-                raise TransactionAborted("the transaction could not be committed") from error
+            await commit_with_offsets(self._transaction, offsets, member)
         self._committed()
 
     async def learn_outcome(self) -> None:
@@ -325,7 +329,7 @@ class Commits:
         transaction = self._transaction
         if transaction is None:
             return
-        if transaction.outcome_now is not None and not self._unaborted:
+        if transaction.outcome_now is not None:
             return
         while True:
             try:
@@ -335,5 +339,4 @@ class Commits:
                     raise
                 logger.warning("abort was not answered and is repeated: error=%s", error)
             else:
-                self._unaborted = False
                 return

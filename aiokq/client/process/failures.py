@@ -167,7 +167,8 @@ class Failures:
                 return
             if tp not in backlog.queues or backlog.queues[tp].first is not item:
                 return  # the partition was lost
-        await commits.begin()
+        if not await commits.begin():
+            return
         backlog.take_alone(tp)
         commits.taken += record_count(item)
         try:

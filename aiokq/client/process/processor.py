@@ -239,7 +239,8 @@ class Processor:
         backlog, commits = self._backlog, self._commits
         if not (backlog.queues and backlog.open_partitions()):
             return
-        await commits.begin()
+        if not await commits.begin():
+            return
         before = commits.taken
         async with self._limit.over():
             if self._options.concurrency == 1:

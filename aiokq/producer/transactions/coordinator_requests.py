@@ -69,11 +69,20 @@ class CoordinatorRequests:
         )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        attempted = False
+
+        def attempt(version: int) -> Request[R]:
+            nonlocal attempted
+            request = make(version)
+            attempted = True
+            return request
+
         last: KafkaError | None = None
         while (remaining := deadline - loop.time()) > 0:
+            attempted = False
             try:
                 response = await self._engine.router.request(
-                    make, request_class, target, timeout=remaining, newest=newest
+                    attempt, request_class, target, timeout=remaining, newest=newest
                 )
             except KafkaError as error:
                 failure = error
@@ -82,7 +91,7 @@ class CoordinatorRequests:
                 if answered is None:
                     return response
                 failure = answered
-            if failure.may_have_been_written and on_lost is not None:
+            if attempted and failure.may_have_been_written and on_lost is not None:
                 on_lost()
             kind = kind_of(api, failure)
             if kind is ErrorKind.FIND:

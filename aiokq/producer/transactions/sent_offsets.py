@@ -24,6 +24,7 @@ class SentOffsets:
     """The offsets of one producer that are on their way.
 
     Args:
+        max_block: seconds within which offsets have to be accepted.
         refused: enters the phase that follows an error; returns the error for the caller.
         spawn: starts a task that belongs to the producer.
     """
@@ -33,12 +34,14 @@ class SentOffsets:
         state: TransactionState,
         epochs: Epochs,
         requests: TransactionRequests,
+        max_block: float,
         refused: Callable[[str, KafkaError], KafkaError],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._state = state
         self._epochs = epochs
         self._requests = requests
+        self._max_block = max_block
         self._refused = refused
         self._spawn = spawn
         self._on_their_way: set[asyncio.Future[KafkaError | None]] = set()
@@ -58,10 +61,16 @@ class SentOffsets:
         task = self._spawn(self._send(offsets, member, sent), "offsets of a transaction")
         self._on_their_way.add(sent)
 
-        def ended(_: object) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
             self._on_their_way.discard(sent)
-            if not sent.done():  # the task was cancelled, possibly before its first step
+            if sent.done():
+                return
+            if task.cancelled():  # possibly before its first step
                 sent.set_result(Closed("the producer was closed"))
+            else:
+                failed = Closed(f"the producer failed: {task.exception()!r}")
+                failed.__cause__ = task.exception()
+                sent.set_result(failed)
 
         task.add_done_callback(ended)
         return sent
@@ -79,15 +88,25 @@ class SentOffsets:
     ) -> None:
         state, epochs = self._state, self._epochs
         adds = state.bumps_epochs
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._max_block
         state.started = state.started or adds
         try:
             if not adds:
                 await self._requests.add_offsets(
-                    epochs.producer, member.group_id, on_lost=epochs.lose_addition
+                    epochs.producer,
+                    member.group_id,
+                    timeout=self._max_block,
+                    on_lost=epochs.lose_addition,
                 )
                 state.started = True
             await self._requests.commit_offsets(
-                epochs.producer, offsets, member, adds=adds, on_lost=epochs.lose_addition
+                epochs.producer,
+                offsets,
+                member,
+                adds=adds,
+                timeout=deadline - loop.time(),
+                on_lost=epochs.lose_addition,
             )
         except KafkaError as error:
             sent.set_result(self._refused("TxnOffsetCommit", error))

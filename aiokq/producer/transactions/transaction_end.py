@@ -1,7 +1,8 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
-An end that has begun goes on although its caller is cancelled. epochs.py has what follows for the
-next transaction.
+An end that has begun goes on although its caller is cancelled. A commit has one deadline; if it is
+over before EndTxn was sent, the transaction is aborted, and the abort goes on behind the answer.
+epochs.py has what follows for the next transaction.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -62,7 +63,7 @@ class TransactionEnd:
     """The ends of the transactions of one producer, one after the other.
 
     Args:
-        max_block: seconds within which the coordinator has to answer.
+        max_block: seconds within which a commit, or an abort, has to be answered.
         spawn: starts a task that belongs to the producer.
 
     Attributes:
@@ -89,12 +90,16 @@ class TransactionEnd:
         self.now: Ending | None = None
         self._commit_lost = False
         """Whether a request to commit the current transaction was not answered."""
+        self._commit_sent = False
+        """Whether a request to commit it was made."""
+        self._deadline = 0.0
+        """When whoever wanted to commit it is told."""
         self._hurried = False
         """Whether the delivery hurries because of a commit."""
 
     def reset(self) -> None:
         """Forget the end of the last transaction."""
-        self._commit_lost = False
+        self._commit_lost = self._commit_sent = False
 
     def begin(self, committed: bool) -> Ending:
         """Begin to end the current transaction.
@@ -104,6 +109,7 @@ class TransactionEnd:
         """
         state = self._state
         state.commits = committed
+        self._deadline = asyncio.get_running_loop().time() + self._max_block
         commit = False
         if not state.is_finished:  # else only the batches in flight are waited for
             if state.phase is Phase.UNKNOWN and committed:
@@ -128,11 +134,7 @@ class TransactionEnd:
         """Fail everybody who waits, because the producer is closed."""
         state = self._state
         if self.now is not None:
-            closed = Closed("the producer was closed")
-            if state.commits and state.phase is Phase.COMMITTING:
-                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(closed))
-            else:
-                self._settle_end(self._outcome_without_commit(), refusals.aborted(closed))
+            self._interrupt(Closed("the producer was closed"))
         elif state.current is not None and state.current.outcome_now is None:
             state.current.outcome_now = TransactionOutcome.ABORTED
 
@@ -143,7 +145,8 @@ class TransactionEnd:
         except BaseException as bug:
             if self.now is not None:
                 cause = Closed(f"the producer failed: {bug!r}")
-                self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))
+                cause.__cause__ = bug
+                self._interrupt(cause)
             raise
         finally:
             if self._hurried:
@@ -151,6 +154,14 @@ class TransactionEnd:
                 self._state.delivery.relax()
         if self.now is not None:
             self._settle_end(outcome, error)
+
+    def _interrupt(self, cause: KafkaError) -> None:
+        """Tell whoever waits that this producer does not end the transaction."""
+        commits = self._state.phase is Phase.COMMITTING
+        if self._commit_lost or (commits and self._commit_sent):
+            self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))
+        else:
+            self._settle_end(TransactionOutcome.ABORTED, refusals.aborted(cause))
 
     def _settle_end(self, outcome: TransactionOutcome, error: KafkaError | None) -> None:
         state = self._state
@@ -169,9 +180,18 @@ class TransactionEnd:
         """Return how the transaction ended, and the error for whoever wanted to end it."""
         state = self._state
         if state.phase is Phase.COMMITTING:
-            await self._settle()
-            await self._offsets.answered()
-            await self._additions.settled()
+            try:
+                async with asyncio.timeout_at(self._deadline):
+                    await self._settle()
+                    await self._offsets.answered()
+                    await self._additions.settled()
+            except TimeoutError:
+                state.fail(
+                    RequestTimeout(
+                        "the records and offsets of the transaction were not acknowledged within "
+                        "max_block_ms"
+                    )
+                )
             if state.cause is None:
                 return await self._commit()
             if state.phase is Phase.COMMITTING:
@@ -194,19 +214,19 @@ class TransactionEnd:
 
     async def _commit(self) -> tuple[TransactionOutcome, KafkaError | None]:
         state = self._state
+        timeout = self._deadline - asyncio.get_running_loop().time()
         try:
-            await self._request(committed=True, timeout=self._max_block)
+            await self._request(committed=True, timeout=timeout)
         except KafkaError as error:
             if state.cause is not None and not self._commit_lost:  # `forbid_commit`
                 state.move(Phase.ABORTING)
                 return await self._abort()
             kind = kind_of("EndTxn", error)
-            if kind is ErrorKind.ABORT:
-                state.cause = error
-                state.move(Phase.ABORTING)
-                return await self._abort()
             if kind not in DEAD_ENDS:
                 state.cause = error
+                if kind is ErrorKind.ABORT or not self._commit_lost:
+                    state.move(Phase.ABORTING)
+                    return await self._abort()
                 state.move(Phase.UNKNOWN)
                 return TransactionOutcome.UNKNOWN, refusals.unknown(error)
             finished = state.finish(error)
@@ -217,6 +237,40 @@ class TransactionEnd:
         return TransactionOutcome.COMMITTED, None
 
     async def _abort(self) -> tuple[TransactionOutcome, KafkaError | None]:
+        if not self._state.commits:
+            return await self._request_abort()
+        loop = asyncio.get_running_loop()
+        late = loop.call_at(self._deadline, self._tell_aborted)
+        try:
+            return await self._request_abort()
+        finally:
+            late.cancel()
+
+    def _tell_aborted(self) -> None:
+        """Tell whoever wanted to commit that the transaction is aborted; the abort goes on."""
+        state, told = self._state, self.now
+        if told is None:  # the producer was closed
+            return
+        assert state.current is not None
+        state.commits = False
+        state.current.outcome_now = self._outcome_without_commit()
+        if not state.is_finished:
+            state.delivery.accept(refusals.being_ended(commits=False))
+        state.delivery.forget_failures()
+        self.now = Ending()
+        told.set(self._refusal_of_commit())
+
+    def _refusal_of_commit(self) -> KafkaError:
+        """Return the error for whoever wanted to commit a transaction that is aborted."""
+        state = self._state
+        assert state.cause is not None
+        if self._commit_lost:
+            return refusals.unknown(state.cause)
+        if state.is_finished:
+            return refusals.finished(state.cause, state.transactional_id)
+        return refusals.aborted(state.cause)
+
+    async def _request_abort(self) -> tuple[TransactionOutcome, KafkaError | None]:
         state = self._state
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_block
@@ -240,15 +294,13 @@ class TransactionEnd:
                 state.finish(error)
             elif not state.is_finished:
                 state.cause = state.cause or error
-                state.commits = False
                 state.move(Phase.UNKNOWN)
+                if state.commits:
+                    state.commits = False
+                    error = self._refusal_of_commit()
                 return self._outcome_without_commit(), error
         if state.is_finished:
-            assert state.cause is not None
-            if self._commit_lost:
-                return TransactionOutcome.UNKNOWN, refusals.unknown(state.cause)
-            finished = refusals.finished(state.cause, state.transactional_id)
-            return TransactionOutcome.ABORTED, finished
+            return self._outcome_without_commit(), self._refusal_of_commit()
         state.move(Phase.READY)
         return TransactionOutcome.ABORTED, refusal if state.commits else None
 
@@ -286,6 +338,7 @@ class TransactionEnd:
         state = self._state
         if state.phase is Phase.COMMITTING and state.cause is not None and not self._commit_lost:
             raise refusals.aborted(state.cause)
+        self._commit_sent = self._commit_sent or state.phase is Phase.COMMITTING
 
     def _end_lost(self) -> None:
         """Note that EndTxn may have been carried out although that was not answered."""

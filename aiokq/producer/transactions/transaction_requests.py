@@ -136,11 +136,17 @@ class TransactionRequests:
         )
 
     async def add_offsets(
-        self, producer: ProducerId, group_id: str, *, on_lost: Callable[[], None]
+        self,
+        producer: ProducerId,
+        group_id: str,
+        *,
+        timeout: float,
+        on_lost: Callable[[], None],
     ) -> None:
         """Add the offsets of a group to the transaction.
 
         Args:
+            timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
         """
 
@@ -157,7 +163,7 @@ class TransactionRequests:
             AddOffsetsToTxnRequest,
             self._coordinator,
             lambda answer: _error(answer.error_code, "AddOffsetsToTxn"),
-            timeout=self._timeout,
+            timeout=timeout,
             on_lost=on_lost,
         )
 
@@ -168,12 +174,14 @@ class TransactionRequests:
         member: GroupMetadata,
         *,
         adds: bool,
+        timeout: float,
         on_lost: Callable[[], None],
     ) -> None:
         """Commit offsets as part of the transaction.
 
         Args:
             adds: whether the request also adds the offsets to the transaction.
+            timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
         """
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
@@ -216,7 +224,7 @@ class TransactionRequests:
             TxnOffsetCommitRequest,
             Coordinator(CoordinatorKind.GROUP, member.group_id),
             _error_of_offsets,
-            timeout=self._timeout,
+            timeout=timeout,
             newest=None if adds else NEWEST_OFFSETS_WITHOUT_ADDITION,
             on_lost=on_lost,
         )

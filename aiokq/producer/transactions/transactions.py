@@ -72,7 +72,9 @@ class Transactions:
         requests = TransactionRequests(settings, engine)
         self._epochs = Epochs(state, requests, settings.max_block)
         self._additions = PartitionAdditions(requests, self, spawn)
-        self._offsets = SentOffsets(state, self._epochs, requests, self._refused, spawn)
+        self._offsets = SentOffsets(
+            state, self._epochs, requests, settings.max_block, self._refused, spawn
+        )
         self._end = TransactionEnd(
             state,
             self._epochs,
@@ -135,8 +137,8 @@ class Transactions:
                     self.transactional_id,
                     error,
                 )
-        elif self._end.now is not None:
-            await self._end.now.wait()
+        else:
+            await self._not_ending()
 
     def abandon(self) -> None:
         """Fail everybody who waits for the end of a transaction, because the producer is closed."""
@@ -215,8 +217,12 @@ class Transactions:
     async def outcome(self, transaction: Transaction) -> TransactionOutcome:
         """See `Transaction.outcome`."""
         self._engine.check_loop()
-        if transaction is self._state.current and self._end.now is not None:
-            await self._end.now.wait()
+        while (
+            transaction is self._state.current
+            and (ending := self._end.now) is not None
+            and transaction.outcome_now in (None, TransactionOutcome.UNKNOWN)
+        ):
+            await ending.wait()
         if transaction.outcome_now is None:
             raise ConfigError(
                 "the transaction is open: commit or abort it first"
@@ -259,12 +265,16 @@ class Transactions:
 
     async def _last_ended(self) -> None:
         """Wait for the end of the last transaction; abort it again if that was not answered."""
-        while self._end.now is not None:
-            await self._end.now.wait()
+        await self._not_ending()
         state = self._state
         if state.phase is Phase.UNKNOWN and not state.commits:
             state.check_not_closed()
             await self.end(state.current, committed=False)
+
+    async def _not_ending(self) -> None:
+        """Wait until no transaction is being ended."""
+        while (ending := self._end.now) is not None:
+            await ending.wait()
 
     # -- records, called by the queues
 
