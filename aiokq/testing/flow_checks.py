@@ -91,18 +91,17 @@ def _read_edges(index: HistoryIndex, levels: Sequence[Isolation]) -> Edges:
 
 
 def _write_edges(index: HistoryIndex) -> Edges:
-    logs: dict[tuple[str, int], list[tuple[int, Send]]] = defaultdict(list)
-    for send in index.all_sends():
-        if send.txn is None or send.partition is None or send.offset is None:
-            continue
-        if send.outcome is Outcome.OK and not index.is_void(send):
-            logs[send.topic, send.partition].append((send.offset, send))
     edges: Edges = defaultdict(dict)
-    for log in logs.values():
-        log.sort(key=lambda entry: entry[0])
-        for (_, before), (_, after) in pairwise(log):
-            if before.txn is not None and after.txn is not None and before.txn != after.txn:
-                edges[before.txn].setdefault(after.txn, (before, after))
+    for log in index.logs.values():
+        before: Send | None = None
+        last: str | None = None
+        for _, send in log:
+            txn = send.txn
+            if txn is None or txn in index.aborted:
+                continue
+            if before is not None and last is not None and last != txn:
+                edges[last].setdefault(txn, (before, send))
+            before, last = send, txn
     return edges
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from operator import itemgetter
 from typing import TypeAlias
 
 from aiokq.testing.history import (
@@ -132,6 +133,7 @@ class HistoryIndex:
         sends: by process, its sends.
         ends: by transaction, the commits and aborts that were called.
         committed, uncommitted: by partition, what was read at read_committed and read_uncommitted.
+        logs: by partition, the records that were acknowledged with an offset, in its order.
         values: by topic and value, the distinct (partition, offset) where it was read.
         conflicts: polls that returned another value than an earlier one at the same offset.
         backward: polls that returned an offset at or below the one before.
@@ -173,6 +175,7 @@ class HistoryIndex:
         for index in (*self.committed.values(), *self.uncommitted.values()):
             index.finish()
         self._states = {txn: _state(ends) for txn, ends in self.ends.items()}
+        self.logs = self._acknowledged()
         self.aborted: set[str | None] = {
             txn for txn, state in self._states.items() if state is TransactionState.ABORTED
         }
@@ -221,6 +224,18 @@ class HistoryIndex:
         """Tell whether retention has not removed an offset by the end."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
+
+    def _acknowledged(self) -> dict[TopicPartition, list[tuple[int, Send]]]:
+        logs: dict[TopicPartition, list[tuple[int, Send]]] = defaultdict(list)
+        for sends in self.sends.values():
+            for send in sends:
+                if send.outcome is not Outcome.OK:
+                    continue
+                if send.offset is not None and send.partition is not None:
+                    logs[send.topic, send.partition].append((send.offset, send))
+        for log in logs.values():
+            log.sort(key=itemgetter(0))
+        return logs
 
     def _add(self, operation: Operation) -> None:
         match operation:

@@ -102,15 +102,10 @@ def check_send_order(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _send_skips(index: HistoryIndex) -> Iterator[Anomaly]:
-    logs: dict[tuple[str, int], list[Send]] = defaultdict(list)
-    for send in index.all_sends():
-        if send.outcome is Outcome.OK and send.partition is not None and send.offset is not None:
-            logs[send.topic, send.partition].append(send)
-    for (topic, partition), log in logs.items():
-        log.sort(key=lambda send: send.offset or 0)
+    for (topic, partition), log in index.logs.items():
         places: dict[str, int] = {}
         reported: set[str] = set()
-        for place, send in enumerate(log):
+        for place, (_, send) in enumerate(log):
             if send.txn is None:
                 continue
             before = places.get(send.txn)
@@ -121,7 +116,7 @@ def _send_skips(index: HistoryIndex) -> Iterator[Anomaly]:
                     AnomalyKind.SEND_SKIP,
                     f"{topic}-{partition}: records of others are between those of transaction "
                     f"{send.txn}",
-                    (log[before], log[before + 1], send),
+                    (log[before][1], log[before + 1][1], send),
                 )
 
 

@@ -6,7 +6,7 @@ Each function takes the index of a history and yields anomalies.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aiokq.testing.anomalies import Anomaly, AnomalyKind
 from aiokq.testing.copy_checks import input_of
@@ -30,7 +30,7 @@ def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
                 if not writers:
                     yield Anomaly(AnomalyKind.UNSENT, f"{place}: nobody sent {value!r}", (poll,))
                     continue
-                yield from _visible(index, isolation, place, writers[0], list(writers), poll)
+                yield from _visible(index, isolation, place, writers[0], writers, poll)
 
 
 def _is_fine(index: HistoryIndex, isolation: Isolation, send: Send, poll: Poll) -> bool:
@@ -48,7 +48,7 @@ def _visible(
     isolation: Isolation,
     place: str,
     send: Send,
-    writers: list[Send],
+    writers: Sequence[Send],
     poll: Poll,
 ) -> Iterator[Anomaly]:
     if all(writer.outcome is Outcome.FAILED for writer in writers):
@@ -109,30 +109,37 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
             "value",
             (earlier, poll),
         )
-    acknowledged: dict[tuple[str, int, int], Send] = {}
-    for send in index.all_sends():
-        if send.outcome is not Outcome.OK or send.partition is None or send.offset is None:
-            continue
-        key = (send.topic, send.partition, send.offset)
-        place = f"{send.topic}-{send.partition}@{send.offset}"
-        other = acknowledged.setdefault(key, send)
-        if other is not send:
-            message = f"{place} was acknowledged for {other.value!r} and for {send.value!r}"
-            yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, (other, send))
-            continue
-        if (found := _other_value(index, send)) is not None:
-            message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"
-            yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, (send, found[1]))
-        elif len(index.attempts[send.topic][send.value]) == 1:
-            places = index.values[send.topic].get(send.value, ())
-            if places and (send.partition, send.offset) not in places:
-                shown = _poll_of(index, send.topic, *places[0])
-                message = (
-                    f"{send.value!r} was acknowledged at {place} and read at "
-                    f"{send.topic}-{places[0][0]}@{places[0][1]}"
-                )
-                operations: tuple[Operation, ...] = (send,) if shown is None else (send, shown)
-                yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, operations)
+    for (topic, partition), log in index.logs.items():
+        before: Send | None = None
+        reads = index.committed[topic, partition].reads
+        for offset, send in log:
+            if before is not None and before.offset == offset:
+                place = f"{topic}-{partition}@{offset}"
+                message = f"{place} was acknowledged for {before.value!r} and for {send.value!r}"
+                yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, (before, send))
+                continue
+            before = send
+            found = reads.get(offset)
+            if found is None or found[0] != send.value:
+                yield from _misplaced(index, send)
+
+
+def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
+    """Find another value at the acknowledged offset, or the value at another offset only."""
+    place = f"{send.topic}-{send.partition}@{send.offset}"
+    if (found := _other_value(index, send)) is not None:
+        message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"
+        yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, (send, found[1]))
+    elif len(index.attempts[send.topic][send.value]) == 1:
+        places = index.values[send.topic].get(send.value, ())
+        if places and (send.partition, send.offset) not in places:
+            shown = _poll_of(index, send.topic, *places[0])
+            message = (
+                f"{send.value!r} was acknowledged at {place} and read at "
+                f"{send.topic}-{places[0][0]}@{places[0][1]}"
+            )
+            operations: tuple[Operation, ...] = (send,) if shown is None else (send, shown)
+            yield Anomaly(AnomalyKind.INCONSISTENT_OFFSETS, message, operations)
 
 
 def check_missing(index: HistoryIndex) -> Iterator[Anomaly]:
@@ -140,7 +147,7 @@ def check_missing(index: HistoryIndex) -> Iterator[Anomaly]:
     torn: dict[str, list[Send]] = defaultdict(list)
     visible = _visible_transactions(index)
     for send in index.all_sends():
-        if send.outcome is not Outcome.OK:
+        if send.outcome is not Outcome.OK or _was_read(index, send):
             continue
         if send.txn is not None and send.txn not in visible and not index.is_committed(send.txn):
             continue
@@ -167,14 +174,22 @@ def check_missing(index: HistoryIndex) -> Iterator[Anomaly]:
         )
 
 
+def _was_read(index: HistoryIndex, send: Send) -> bool:
+    """Tell quickly whether a record was read where it was acknowledged, as most are."""
+    if send.partition is None or send.offset is None:
+        return False
+    found = index.committed[send.topic, send.partition].reads.get(send.offset)
+    return found is not None and found[0] == send.value
+
+
 def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
     """Return how an acknowledged and committed record is missing, or None if it is not."""
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):
         return None
     if send.partition is None or send.offset is None:
-        finals = [f for (topic, _), f in index.finals.items() if topic == send.topic]
-        return AnomalyKind.UNSEEN if finals and not places else None
+        finished = not places and any(topic == send.topic for topic, _ in index.finals)
+        return AnomalyKind.UNSEEN if finished else None
     partition = (send.topic, send.partition)
     if not index.is_retained(partition, send.offset) or _other_value(index, send) is not None:
         return None
