@@ -327,7 +327,7 @@ def test_a_long_throttle_needs_one_timer() -> None:
             for _ in range(50):
                 deliveries.append(await p.enqueue("orders", b"v"))
                 await asyncio.sleep(0.01)
-            timers = [h for h in world.loop._scheduled if h._callback == sender._silence_over]
+            timers = [h for h in world.loop.timers() if h._callback == sender._silence_over]
             assert len(timers) == 1
             await asyncio.gather(*deliveries)
             assert 5 <= world.loop.time() - set_before < 6
@@ -349,7 +349,7 @@ def test_a_throttle_timer_does_not_outlive_its_producer() -> None:
         report = await p.close(timeout=0.5)
         assert (report.delivered, report.unsent) == (1, 1)
         await asyncio.sleep(0.1)
-        left = [str(timer) for timer in world.loop._scheduled if not timer.cancelled()]
+        left = list(map(str, world.loop.timers()))
         assert not [timer for timer in left if "Sender" in timer], left
 
     simulate(body)

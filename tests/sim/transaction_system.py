@@ -20,7 +20,7 @@ from enum import Enum
 
 from aiokq.admin.client import Admin
 from aiokq.admin.features import FeatureUpdate
-from aiokq.client.cluster import Cluster
+from aiokq.admin.offsets import OffsetListing
 from aiokq.consumer.consumer import Consumer
 from aiokq.core.errors import BootstrapFailed, KafkaError
 from aiokq.core.types import TopicPartition
@@ -66,6 +66,9 @@ class Power(Enum):
 
 POWER = (Power.KEPT, Power.SYNCED, Power.LOST, Power.KEPT)
 """By the seed, so that a few seeds have each."""
+
+SETTINGS = {"log.retention.check.interval.ms": "300000"}
+"""No world lasts until old records are deleted."""
 
 SYNCED = {"log.flush.interval.messages": "1"}
 
@@ -403,7 +406,7 @@ async def moment(world: Simulation, random: random_module.Random) -> None:
 async def system(world: Simulation) -> Account:
     """Run the world once, and wait until nothing changes any more."""
     account = Account(POWER[world.seed % len(POWER)])
-    broker = Broker(world, SYNCED if account.power is Power.SYNCED else {})
+    broker = Broker(world, SETTINGS | (SYNCED if account.power is Power.SYNCED else {}))
     await broker.start()
     async with Admin(SERVERS, _environment=world.environment(READER)) as admin:
         await admin.create_topics([TOPIC, "in"], num_partitions=PARTITIONS, raise_errors=True)
@@ -428,9 +431,12 @@ async def system(world: Simulation) -> Account:
             # Records that consumers had read are gone, and what is written now is kept.
             await writers[0].run(TRANSACTIONS + 3)
             consuming.append(loop.create_task(consume(world, account)))
-        await nothing_hangs(world, account)
-        await until_read(account)
-        await check_offsets(world, account)
+        async with Admin(
+            SERVERS, _environment=world.environment(READER), bootstrap_timeout_ms=60_000
+        ) as admin:
+            await nothing_hangs(world, admin, account)
+            await until_read(account)
+            await check_offsets(world, admin, account)
     finally:
         for task in consuming:
             task.cancel()
@@ -439,34 +445,35 @@ async def system(world: Simulation) -> Account:
     return account
 
 
-async def nothing_hangs(world: Simulation, account: Account) -> None:
+async def nothing_hangs(world: Simulation, admin: Admin, account: Account) -> None:
     """Wait until the last stable offset of each partition is its end; fail if one stays behind."""
-    places = [(TOPIC, n) for n in range(PARTITIONS)]
-    async with Cluster(
-        SERVERS, _environment=world.environment(READER), bootstrap_timeout_ms=60_000
-    ) as cluster:
-        left: dict[tuple[str, int], tuple[int, int]] = {}
-        for _ in range(60):
-            left = {}
-            for topic, n in places:
-                start = world.loop.time()
-                stable = await cluster.offsets(
-                    (topic, n), "latest", isolation_level="read_committed"
-                )
-                end = await cluster.offsets((topic, n), "latest")
-                assert stable is not None
-                assert end is not None
-                now = world.loop.time()
-                account.history.append(LastStable(topic, n, stable.offset, start, now))
-                if stable.offset != end.offset:
-                    left[topic, n] = (stable.offset, end.offset)
-                else:
-                    final = Final(topic, n, 0, stable.offset, end.offset, start, now)
-                    account.history.append(final)
-            if not left:
-                return
-            await asyncio.sleep(1)
+    ends = {TopicPartition(TOPIC, n): "latest" for n in range(PARTITIONS)}
+    left: dict[TopicPartition, tuple[int, int]] = {}
+    for _ in range(60):
+        start = world.loop.time()
+        stable = await admin.list_offsets(
+            ends, isolation_level="read_committed", raise_errors=True
+        )
+        end = await admin.list_offsets(ends, raise_errors=True)
+        now = world.loop.time()
+        left = {}
+        for tp in ends:
+            first, last = listed(stable[tp]), listed(end[tp])
+            account.history.append(LastStable(*tp, first, start, now))
+            if first != last:
+                left[tp] = first, last
+            else:
+                account.history.append(Final(*tp, 0, first, last, start, now))
+        if not left:
+            return
+        await asyncio.sleep(1)
     raise AssertionError(f"transactions hang: last stable and end offsets {left}")
+
+
+def listed(found: OffsetListing | KafkaError) -> int:
+    """Return the offset of a listing that has not failed."""
+    assert not isinstance(found, KafkaError)
+    return found.offset
 
 
 async def until_read(account: Account) -> None:
@@ -476,16 +483,13 @@ async def until_read(account: Account) -> None:
         if wanted <= set(account.read):
             break
         await asyncio.sleep(0.1)
-    await asyncio.sleep(2)
+    await asyncio.sleep(1)  # two requests of the consumer
 
 
-async def check_offsets(world: Simulation, account: Account) -> None:
+async def check_offsets(world: Simulation, admin: Admin, account: Account) -> None:
     """The offset of each producer is that of its last committed transaction."""
-    async with Admin(
-        SERVERS, _environment=world.environment(READER), bootstrap_timeout_ms=60_000
-    ) as admin:
-        start = world.loop.time()
-        results = await admin.list_group_offsets(GROUP, require_stable=True, raise_errors=True)
+    start = world.loop.time()
+    results = await admin.list_group_offsets(GROUP, require_stable=True, raise_errors=True)
     found = results[GROUP]
     assert not isinstance(found, KafkaError)
     offsets: list[Offset] = []

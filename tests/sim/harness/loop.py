@@ -12,10 +12,12 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+_new = object.__new__
 
 EPOCH_MS = 1_700_000_000_000
 """SimClock's first timestamp (November 2023), in ms."""
@@ -49,11 +51,12 @@ class SimTask(asyncio.Task[T]):
 
     _numbers = itertools.count()
 
-    def __init__(self, coro: Coroutine[Any, Any, T], **keywords: Any) -> None:
+    def __init__(
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, **keywords: Any
+    ) -> None:
         self._number = next(self._numbers)
-        if keywords.get("name") is None:
-            keywords["name"] = f"Task-{self._number}"  # the same in each run
-        super().__init__(coro, **keywords)
+        # The default name is the same in each run.
+        super().__init__(coro, name=name or f"Task-{self._number}", **keywords)
 
     def __hash__(self) -> int:
         return self._number
@@ -62,13 +65,18 @@ class SimTask(asyncio.Task[T]):
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time; see the module docstring.
 
+    A simulation consists of thousands of short callbacks. What each of them needs is written for
+    speed: it does what asyncio does outside its debug mode, with fewer calls.
+
     Args:
         limit: virtual seconds after which SimTimeout is raised.
     """
 
     _scheduled: list[Any]
-    """TimerHandles; typeshed does not know their attributes."""
-    _ready: deque[asyncio.Handle]
+    """A heap of (time, number, TimerHandle); timers for the same time fire in their order."""
+    _ready: deque[Any]
+    """Handles; typeshed does not know their attributes."""
+    _closed: bool
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -84,19 +92,23 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[dict[str, Any]] = []
         """Reports that asyncio would have logged: unretrieved exceptions, failed callbacks."""
         self.set_exception_handler(lambda _, context: self.errors.append(context))
-        self.set_task_factory(self._make_task)
+        self._timers = itertools.count()
         SimTask._numbers = itertools.count()
 
     def time(self) -> float:
         return self._now
 
-    def _make_task(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
-        **keywords: Any,
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """Return the timers that are set."""
+        return [timer for _, _, timer in self._scheduled if not timer.cancelled()]
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **keywords: Any
     ) -> asyncio.Task[T]:
-        return SimTask(coro, loop=loop, **keywords)  # type: ignore[arg-type]
+        if self._closed:
+            coro.close()
+            raise RuntimeError("Event loop is closed")
+        return SimTask(coro, loop=self, **keywords)  # type: ignore[arg-type]
 
     def call_soon(
         self,
@@ -104,11 +116,50 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        if self.is_closed():
-            raise RuntimeError("Event loop is closed")
-        handle = asyncio.Handle(callback, args, self, context)
+        handle: Any = _new(asyncio.Handle)
+        self._fill(handle, callback, args, context)
         self._ready.append(handle)
-        return handle
+        return cast("asyncio.Handle", handle)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer: Any = _new(asyncio.TimerHandle)
+        self._fill(timer, callback, args, context)
+        timer._when = when
+        timer._scheduled = True
+        heapq.heappush(self._scheduled, (when, next(self._timers), timer))
+        return cast("asyncio.TimerHandle", timer)
+
+    def _fill(
+        self,
+        handle: Any,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        """Set the attributes of a new handle, as its constructor does."""
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        handle._context = contextvars.copy_context() if context is None else context
+        handle._loop = self
+        handle._callback = callback
+        handle._args = args
+        handle._cancelled = False
+        handle._repr = handle._source_traceback = None
 
     def at_step(self, count: int, callback: Callable[[], object]) -> None:
         """Call `callback` between two iterations of the loop, `count` from now.
@@ -127,23 +178,23 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._timer_cancelled_count > max(100, len(self._scheduled) // 2):
             self._drop_cancelled()
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0]._cancelled:
+        while scheduled and scheduled[0][2]._cancelled:
             self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)._scheduled = False
+            heapq.heappop(scheduled)[2]._scheduled = False
         if ready or self._stopping:
             self._steps += 1
             if self._steps > STEPS_PER_INSTANT:
                 raise SimLivelock(f"no end of callbacks at {self._now:.6f} s: {self._pending()}")
         elif not scheduled:
             raise SimDeadlock(self._deadlock())
-        elif (when := scheduled[0].when()) > self._now:
+        elif (when := scheduled[0][0]) > self._now:
             self._steps = 0
             self._now = when
             if when > self._limit:
                 raise SimTimeout(f"still running after {self._limit} virtual seconds")
         now = self._now + RESOLUTION
-        while scheduled and scheduled[0].when() < now:
-            timer = heapq.heappop(scheduled)
+        while scheduled and scheduled[0][0] < now:
+            timer = heapq.heappop(scheduled)[2]
             timer._scheduled = False
             ready.append(timer)
         self.iterations += 1
@@ -152,16 +203,31 @@ class SimLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._report(handle, error)
+
+    def _report(self, handle: Any, error: BaseException) -> None:
+        """Report that a callback failed."""
+        self.call_exception_handler(
+            {
+                "message": f"Exception in callback {handle._callback!r}",
+                "exception": error,
+                "handle": handle,
+            }
+        )
 
     def _drop_cancelled(self) -> None:
         """Free the timers that were cancelled: with long timeouts there would be thousands."""
         left = []
-        for handle in self._scheduled:
-            if handle._cancelled:
-                handle._scheduled = False
+        for entry in self._scheduled:
+            if entry[2]._cancelled:
+                entry[2]._scheduled = False
             else:
-                left.append(handle)
+                left.append(entry)
         heapq.heapify(left)
         self._scheduled = left
         self._timer_cancelled_count = 0

@@ -45,12 +45,13 @@ class Wire:
         """The client's machine and the server's machine."""
         self.client = MemoryTransport(self, 0, names[0], names[1])
         self.server = MemoryTransport(self, 1, names[1], names[0])
+        (host, port), (peer, peer_port) = self.client.names
+        self._text = f"#{number} {host}:{port}->{peer}:{peer_port}"
         self.dropped = False
         """Whether the connection is half-open: sent data vanishes, and neither end is notified."""
 
     def __str__(self) -> str:
-        (host, port), (peer, peer_port) = self.client.names
-        return f"#{self.number} {host}:{port}->{peer}:{peer_port}"
+        return self._text
 
     @property
     def open(self) -> bool:
@@ -298,10 +299,11 @@ class MemoryTransport(asyncio.Transport):
             self._call(protocol.data_received, bytes(segment))
 
     def _taken(self, size: int) -> None:
-        """Open the peer's window; its transport continues in the next iteration of the loop."""
+        """Open the peer's window; if it waits, it continues in the next iteration of the loop."""
         peer = self.peer
         peer._under_way -= size
-        self._loop.call_soon(peer._window_open)
+        if peer._out:
+            self._loop.call_soon(peer._window_open)
 
     def _window_open(self) -> None:
         if not self.lost:
