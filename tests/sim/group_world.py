@@ -74,12 +74,17 @@ class World:
             await asyncio.sleep(gap)
             await admin.create_topics(name, num_partitions=partitions, raise_errors=True)
 
+    def sent(self, topic: str, value: bytes, delivery: Any) -> None:
+        """Called for each record that `produce` sends."""
+
     async def produce(self, topic: str, numbers: Iterable[int], partitions: int) -> None:
         """Produce numbers to the partitions in turn."""
         environment = self.world.environment("10.0.0.9")
         async with Producer(SERVERS, _environment=environment) as producer:
             for n in numbers:
-                await producer.enqueue(topic, b"%d" % n, partition=n % partitions)
+                value = b"%d" % n
+                delivery = await producer.enqueue(topic, value, partition=n % partitions)
+                self.sent(topic, value, delivery)
 
     async def committed(self, topic: str, partitions: int, group_id: str = "g") -> list[int | None]:
         """Return the group's committed offsets, as a consumer outside the group sees them."""

@@ -1,9 +1,13 @@
-"""A world for tests of process(): a real broker, and programs that copy records on machines."""
+"""A world for tests of process(): a real broker, and programs that copy records on machines.
+
+When the body of a test has ended, its topics are read to their ends, and the checker of
+aiokq.testing may condemn nothing in what the test sent and a consumer reads.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from aiokq.admin.client import Admin
@@ -12,10 +16,16 @@ from aiokq.client.cluster import Cluster
 from aiokq.client.process.options import ProcessReport
 from aiokq.consumer.consumer import Consumer
 from aiokq.fastpath.produce import Outgoing
+from aiokq.testing import Copy, Poll, Recorder, Send, check
+from aiokq.testing import Outcome as Known
+from tests.peers.checked_topics import read_to_end
 from tests.sim.group_world import FAST, World
 from tests.sim.group_world import simulate as simulate_group
 from tests.sim.harness.simulation import Outcome
 from tests.sim.test_whole_system import SERVERS
+
+SETTLED_SECONDS = 90
+"""Open transactions of killed programs time out within this time."""
 
 
 def copy(record: Any) -> Outgoing:
@@ -26,7 +36,9 @@ def copy(record: Any) -> Outgoing:
 class Program:
     """A call of process() on a machine of its own."""
 
-    def __init__(self, world: World, host: str, handler: Any, topics: Any, options: Any) -> None:
+    def __init__(
+        self, world: ProcessWorld, host: str, handler: Any, topics: Any, options: Any
+    ) -> None:
         self.world = world
         self.host = host
         self.stop = asyncio.Event()
@@ -54,7 +66,13 @@ class ProcessWorld(World):
 
     def __init__(self, world: Any, broker: Any) -> None:
         super().__init__(world, broker)
+        self._sent: list[tuple[str, str, Any]] = []
+        """Topic, value and delivery of each record that `produce` sent."""
         self._programs = 0
+        self._partitions: dict[str, int] = {}
+        """The topics that the checker can judge."""
+        self._copies_only = True
+        """Whether all programs copy "in" to "out" exactly once."""
 
     def program(
         self,
@@ -67,6 +85,10 @@ class ProcessWorld(World):
     ) -> Program:
         """Start a call of process()."""
         self._programs += 1
+        exact = options.get("guarantee", "exactly_once") == "exactly_once"
+        plain = (handler, topics, options.get("group_id", "g")) == (copy, ("in",), "g")
+        self._copies_only &= exact and plain and "output" not in options
+        self._copies_only &= "isolation_level" not in (consumer or {})
         settings = {"group_protocol": protocol} | (FAST if protocol == "classic" else {})
         options.setdefault("group_id", "g")
         options["consumer_settings"] = settings | (consumer or {})
@@ -88,6 +110,84 @@ class ProcessWorld(World):
     async def copies(self, topic: str = "out", **settings: Any) -> list[int]:
         """Return the committed numbers of a topic, sorted."""
         return sorted(int(record.value) for record in await self.values(topic, **settings))
+
+    async def topic(self, name: str, partitions: int) -> None:
+        await super().topic(name, partitions)
+        self._partitions[name] = partitions
+
+    async def grow(self, name: str, partitions: int) -> None:
+        await super().grow(name, partitions)
+        self._partitions[name] = partitions
+
+    async def recreate(self, name: str, partitions: int, *, gap: float = 0.0) -> None:
+        self._partitions.pop(name)  # its offsets begin anew
+        await super().recreate(name, partitions, gap=gap)
+
+    def sent(self, topic: str, value: bytes, delivery: Any) -> None:
+        self._sent.append((topic, value.decode(), delivery))
+
+    def _sends(self) -> Iterator[Send]:
+        """Yield the records that `produce` sent, as a history."""
+        for topic, value, delivery in self._sent:
+            if delivery.done() and not delivery.exception():
+                meta = delivery.result()
+                yield Send("source", topic, value, Known.OK, meta.partition, meta.offset)
+            else:
+                yield Send("source", topic, value, Known.UNKNOWN)
+
+    async def judge(self) -> None:
+        """Read the topics to their ends; fail if the checker condemns anything.
+
+        The checker tells records apart by their values. A topic in which a value is repeated, by
+        the test or by a handler, is only checked for transactions that hang.
+        """
+        recorder = Recorder(clock=self.world.loop.time)
+        environment = self.world.environment("10.0.0.8")
+        found: dict[str, list[str]] = {}
+        async with Cluster(SERVERS, _environment=environment) as cluster:
+            for topic, partitions in self._partitions.items():
+                await self._until_stable(cluster, topic, partitions)
+                found[topic] = await read_to_end(cluster, recorder, topic, partitions=partitions)
+        copies = self._copies_only and not repeats(found.get("in", []))
+        repeated = {
+            topic
+            for topic, values in found.items()
+            if repeats(values) and not (copies and topic == "out")
+        }
+        history = [
+            each
+            for each in (*self._sends(), *recorder.history)
+            if not (isinstance(each, Send) and each.topic in repeated)
+            and not (isinstance(each, Poll) and each.records[0].topic in repeated)
+        ]
+        if copies and await self._finished():
+            history.append(Copy("in", "out"))
+        report = check(history)
+        assert report.ok, str(report)
+
+    async def _until_stable(self, cluster: Cluster, topic: str, partitions: int) -> None:
+        """Wait until the transactions of killed programs have timed out."""
+        for _ in range(SETTLED_SECONDS):
+            found = [
+                await cluster.offsets((topic, n), "latest", isolation_level=isolation)
+                for n in range(partitions)
+                for isolation in ("read_committed", "read_uncommitted")
+            ]
+            if found[::2] == found[1::2]:
+                return
+            await asyncio.sleep(1)
+
+    async def _finished(self) -> bool:
+        """Whether the programs committed all records of "in"."""
+        if "in" not in self._partitions:
+            return False
+        committed = await self.committed("in", self._partitions["in"])
+        environment = self.world.environment("10.0.0.8")
+        async with Cluster(SERVERS, _environment=environment) as cluster:
+            ends = [
+                await cluster.offsets(("in", n), "latest") for n in range(self._partitions["in"])
+            ]
+        return all(c == end.offset for c, end in zip(committed, ends, strict=True) if end)
 
     async def topics(self, partitions: int, *names: str) -> None:
         """Create "in", "out" and others."""
@@ -117,9 +217,18 @@ def simulate(
     """Run `body(world)` in virtual time, with a running broker."""
 
     async def main(world: World) -> Any:
-        return await body(ProcessWorld(world.world, world.broker))
+        processes = ProcessWorld(world.world, world.broker)
+        value = await body(processes)
+        if world.broker.node is not None:
+            await processes.judge()
+        return value
 
     return simulate_group(main, seed=seed, settings=settings)
+
+
+def repeats(values: list[str]) -> bool:
+    """Whether a value is there twice."""
+    return len(values) != len(set(values))
 
 
 async def settled(tasks: Iterable[asyncio.Task[Any]]) -> None:

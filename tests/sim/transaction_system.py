@@ -451,9 +451,7 @@ async def nothing_hangs(world: Simulation, admin: Admin, account: Account) -> No
     left: dict[TopicPartition, tuple[int, int]] = {}
     for _ in range(60):
         start = world.loop.time()
-        stable = await admin.list_offsets(
-            ends, isolation_level="read_committed", raise_errors=True
-        )
+        stable = await admin.list_offsets(ends, isolation_level="read_committed", raise_errors=True)
         end = await admin.list_offsets(ends, raise_errors=True)
         now = world.loop.time()
         left = {}
