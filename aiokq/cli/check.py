@@ -28,6 +28,15 @@ def check(
     shown: Annotated[
         int, typer.Option("--shown", min=1, help="How many anomalies of each kind to print.")
     ] = 5,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg",
+            metavar="FILE",
+            help="Also write pictures of the anomalies printed to an SVG file.",
+            dir_okay=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check what clients saw of a Kafka: lost, doubled, torn, too early, out of order.
@@ -44,6 +53,12 @@ def check(
     except HistoryError as error:
         complain(f"{history}: {error}")
         raise typer.Exit(FAILED) from None
+    if svg is not None:
+        try:
+            svg.write_text(report.svg(shown), encoding="utf-8")
+        except OSError as error:
+            complain(f"{svg}: {error.strerror}")
+            raise typer.Exit(FAILED) from None
     output.line(report.to_json() if as_json else report.text(shown))
     if not report.ok:
         raise typer.Exit(FAILED)

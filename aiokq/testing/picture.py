@@ -1,4 +1,7 @@
-"""A picture of a few operations in text: a line per process, time from left to right."""
+"""A picture of a few operations in text: a line per process, time from left to right.
+
+`Layout` places the operations; `svg.py` draws with it, too.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +20,61 @@ from aiokq.testing.history import (
     Send,
 )
 
-__all__ = ["picture"]
+__all__ = ["Layout", "label_of", "picture"]
 
 SHOWN_RECORDS = 3
 
 
-def picture(operations: Sequence[Operation]) -> list[str]:
-    """Return the lines of the picture.
+class Layout:
+    """Where operations are in a picture, in characters.
 
-    Columns are the distinct times of the operations in order; they show order, not length. An
-    operation lasts from `[` to `]`.
+    Columns are the distinct times of the operations in order; they show order, not length. They
+    are as wide as the labels need.
+
+    Attributes:
+        lines: for each line, the name of its process and its operations, which do not overlap.
+        times: the distinct times.
+        columns: where each time begins, and the end of the last.
     """
-    times = sorted({time for each in operations for time in (each.start, each.end)})
-    rows: dict[str, list[Operation]] = defaultdict(list)
-    for operation in sorted(operations, key=lambda each: (each.start, each.end)):
-        rows[_row(operation)].append(operation)
-    lines: list[tuple[str, list[Operation]]] = []
-    for name, row in rows.items():
-        for line in _without_overlap(row):
-            lines.append((name, line))
-    place = {time: number for number, time in enumerate(times)}
-    columns = [0] * (len(times) + 1)
-    cells = [
-        (place[each.start], place[each.end], f"[{_label(each)}]")
-        for _, line in lines
-        for each in line
-    ]
-    for number in range(len(times)):
-        columns[number + 1] = columns[number] + 2
-        for first, last, label in cells:
-            if last == number or first == last == number:
-                columns[number + 1] = max(columns[number + 1], columns[first] + len(label) + 1)
-    width = max(len(name) for name, _ in lines)
-    return [f"{name:<{width}} {_draw(line, place, columns)}" for name, line in lines]
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.times = sorted({time for each in operations for time in (each.start, each.end)})
+        rows: dict[str, list[Operation]] = defaultdict(list)
+        for operation in sorted(operations, key=lambda each: (each.start, each.end)):
+            rows[_row(operation)].append(operation)
+        self.lines = [(name, line) for name, row in rows.items() for line in _without_overlap(row)]
+        self._place = {time: number for number, time in enumerate(self.times)}
+        self.columns = columns = [0] * (len(self.times) + 1)
+        cells = [
+            (self._place[each.start], self._place[each.end], len(label_of(each)) + 3)
+            for _, line in self.lines
+            for each in line
+        ]
+        for number in range(len(self.times)):
+            columns[number + 1] = columns[number] + 2
+            for first, last, width in cells:
+                if last == number:
+                    columns[number + 1] = max(columns[number + 1], columns[first] + width)
+
+    def span(self, operation: Operation) -> tuple[int, int]:
+        """Return where an operation begins and ends."""
+        first, last = self._place[operation.start], self._place[operation.end]
+        return self.columns[first], self.columns[last + 1] - 1
 
 
-def _draw(line: Sequence[Operation], place: dict[float, int], columns: Sequence[int]) -> str:
+def picture(operations: Sequence[Operation]) -> list[str]:
+    """Return the lines of the picture. An operation lasts from `[` to `]`."""
+    layout = Layout(operations)
+    width = max(len(name) for name, _ in layout.lines)
+    return [f"{name:<{width}} {_draw(line, layout)}" for name, line in layout.lines]
+
+
+def _draw(line: Sequence[Operation], layout: Layout) -> str:
     text = ""
     for each in line:
-        first, last = columns[place[each.start]], columns[place[each.end] + 1]
-        text = text.ljust(first)
-        label = _label(each)
-        text += f"[{label.ljust(max(last - first - 3, len(label)), '-')}]"
+        first, last = layout.span(each)
+        label = label_of(each)
+        text = text.ljust(first) + f"[{label.ljust(max(last - first - 2, len(label)), '-')}]"
     return text
 
 
@@ -82,7 +98,7 @@ def _row(operation: Operation) -> str:
     return getattr(operation, "process", "")
 
 
-def _label(operation: Operation) -> str:
+def label_of(operation: Operation) -> str:
     match operation:
         case Send():
             at = "" if operation.offset is None else f"@{operation.offset}"
@@ -91,7 +107,8 @@ def _label(operation: Operation) -> str:
         case Poll():
             shown = " ".join(f"{r.value}@{r.offset}" for r in operation.records[:SHOWN_RECORDS])
             more = " ..." if len(operation.records) > SHOWN_RECORDS else ""
-            return f"poll {shown}{more}"
+            txn = "" if operation.txn is None else f" {operation.txn}"
+            return f"poll {shown}{more}{txn}"
         case EndTransaction():
             word = "commit" if operation.commit else "abort"
             return f"{word} {operation.txn}{_mark(operation.outcome)}"

@@ -1,4 +1,4 @@
-"""Report: the anomalies of a history as text, JSON and a picture. It does not look for them."""
+"""Report: the anomalies of a history as text, JSON and SVG. It does not look for them."""
 
 from __future__ import annotations
 
@@ -58,11 +58,7 @@ class Report:
         For each kind: its definition, the reason, the first `shown` anomalies with their
         operations, and a picture of the first.
         """
-        condemned = len(self.condemned)
-        lines = [
-            f"{self.operations} operations: {condemned} anomalies are condemned, "
-            f"{len(self.anomalies) - condemned} reported"
-        ]
+        lines = [self._headline()]
         for kind, found in self.by_kind().items():
             verdict = "CONDEMNED" if kind.condemned else "reported"
             lines += ["", f"{kind} ({len(found)}, {verdict})", f"  {kind.definition}"]
@@ -75,6 +71,20 @@ class Report:
             if len(found) > shown:
                 lines.append(f"  - and {len(found) - shown} more")
         return "\n".join(lines)
+
+    def svg(self, shown: int = SHOWN_PER_KIND) -> str:
+        """Return pictures of the first `shown` anomalies of each kind as one SVG document."""
+        from aiokq.testing.svg import svg
+
+        kinds = self.by_kind().values()
+        return svg(self._headline(), [each for found in kinds for each in found[:shown]])
+
+    def _headline(self) -> str:
+        condemned = len(self.condemned)
+        return (
+            f"{self.operations} operations: {condemned} anomalies are condemned, "
+            f"{len(self.anomalies) - condemned} reported"
+        )
 
     def to_json(self) -> str:
         """Return the report as one JSON document, with every anomaly and its operations."""

@@ -34,6 +34,18 @@ def test_a_condemned_anomaly_is_a_failure(alone: CommandLine, tmp_path: Path) ->
     assert done.code == 1
 
 
+def test_a_picture_is_written_to_a_file(alone: CommandLine, tmp_path: Path) -> None:
+    """The text is printed as without it, and a file that cannot be written is a failure."""
+    path = saved(tmp_path / "h.jsonl", Poll("c", (RECORD,)), Poll("c", (RECORD,)))
+    plain = alone("check", path, servers=None)
+    drawn = alone("check", path, "--svg", str(tmp_path / "h.svg"), servers=None)
+    assert (drawn.lines, drawn.code) == (plain.lines, plain.code)
+    assert (tmp_path / "h.svg").read_text().startswith("<svg ")
+    failed = alone("check", path, "--svg", str(tmp_path / "missing" / "h.svg"), servers=None)
+    assert "No such file or directory" in failed.complaint
+    assert failed.code == 1
+
+
 def test_a_wrong_line_is_explained(alone: CommandLine, tmp_path: Path) -> None:
     """A file of another format must not look clean."""
     path = tmp_path / "h.jsonl"

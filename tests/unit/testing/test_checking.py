@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -387,10 +388,12 @@ def test_the_report_survives_the_file_format(seed: int, planted: tuple[AnomalyKi
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_anomaly_names_its_operations(seed: int) -> None:
-    """A report without the operations is only a rumour."""
+    """A report without the operations is only a rumour; each can be drawn."""
     history = correct_history(seed)
     for _, plant in PLANTS:
-        for anomaly in check(plant(history)).anomalies:
+        report = check(plant(history))
+        ElementTree.fromstring(report.svg())
+        for anomaly in report.anomalies:
             assert anomaly.operations, anomaly
             assert anomaly.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -22,6 +23,7 @@ from aiokq.testing import (
 )
 from tests.unit.testing.correct_log import correct_history
 
+SVG = "{http://www.w3.org/2000/svg}"
 READ_TOO_SOON = [
     Send("p1", "t", "v1", Outcome.OK, 0, 0, "t1", 1, 2),
     Poll("c1", (Polled("t", 0, 0, "v1"),), start=3, end=4),
@@ -46,6 +48,36 @@ def test_a_report_shows_operations_and_a_picture() -> None:
         '"start":5,"end":6}',
         "      p1 [send v1@0 t1]             [commit t1]",
         "      c1                [poll v1@0]",
+    ]
+
+
+def test_a_picture_has_a_lane_per_client_and_the_edges() -> None:
+    """A browser shows it without another file."""
+    root = ElementTree.fromstring(check(READ_TOO_SOON).svg())
+    texts = [each.text for each in root.iter(f"{SVG}text")]
+    assert texts[0] == "3 operations: 1 anomalies are condemned, 0 reported"
+    assert {"p1", "c1", "send v1@0 t1", "poll v1@0", "commit t1"} <= set(texts)
+    assert {"+0", "+2", "+4"} <= set(texts), "the time axis"
+    lanes = {each.get("y") for each in root.iter(f"{SVG}rect")} - {None}
+    assert len(lanes) == 2
+    styles = [each.get("class") for each in root.iter(f"{SVG}path")]
+    assert styles.count("edge") == 1, "from the send to the poll"
+    assert styles.count("transaction") == 1, "from the send to the commit"
+
+
+def test_a_picture_shows_any_value() -> None:
+    """Values come from strangers."""
+    value = "<b>&\x00\ud800"
+    polls = [Poll("c1", (Polled("t", 0, 0, value),), start=n, end=n) for n in (1, 2)]
+    root = ElementTree.fromstring(check(polls).svg().encode())
+    assert "poll <b>&\ufffd\ufffd@0" in [each.text for each in root.iter(f"{SVG}text")]
+
+
+def test_a_picture_of_nothing_has_the_headline() -> None:
+    """A clean history is no error."""
+    root = ElementTree.fromstring(check([]).svg())
+    assert [each.text for each in root.iter(f"{SVG}text")] == [
+        "0 operations: 0 anomalies are condemned, 0 reported"
     ]
 
 
