@@ -315,6 +315,18 @@ class MemoryFiles:
         inode.content[position] ^= mask
         inode.sync()
 
+    def names(self, path: Path) -> list[str]:
+        """Return the paths of all files below a directory."""
+        found: list[str] = []
+        stack: list[tuple[str, Node]] = [(_normal(path), self._directory(_normal(path)))]
+        while stack:
+            name, node = stack.pop()
+            if isinstance(node, Directory):
+                stack.extend((f"{name}/{last}", each) for last, each in node.entries.items())
+            else:
+                found.append(name)
+        return sorted(found)
+
     def used(self) -> int:
         """Bytes in all files that have a name."""
         total = 0
