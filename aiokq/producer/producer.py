@@ -467,7 +467,9 @@ class Producer:
             ProducerFenced: another producer with the transactional id was started.
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.
-            KafkaError: a new epoch was needed and not given within max_block_ms.
+            RequestTimeout: the abort of the last transaction, or a new epoch that was needed, was
+                not answered within max_block_ms.
+            BrokerError: the permissions or the configuration are wrong, see `commit_transaction`.
         """
         transactions = self._transactions("begin_transaction()")
         transaction = transactions.new_transaction(self._check_open)
@@ -476,15 +478,20 @@ class Producer:
         return transaction
 
     async def commit_transaction(self) -> None:
-        """Deliver the records of the transaction, then commit it.
+        """Deliver the records of the transaction, then commit it; both within max_block_ms.
 
         If the call is cancelled, the commit goes on; `Transaction.outcome` tells how it ended.
 
         Raises:
-            TransactionAborted: a record failed, or the broker has aborted the transaction. It is
-                aborted; the cause says why.
-            CommitOutcomeUnknown: nobody answered within max_block_ms: commit again, or close.
-            ProducerFenced: another producer with the transactional id was started.
+            TransactionAborted: a record or the offsets failed, or could not be delivered in time,
+                or the coordinator was not found in time. The transaction is aborted, and the cause
+                says why. If the abort takes longer, the next begin waits for it.
+            CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
+                again, or close.
+            ProducerFenced: another producer with the transactional id was started, or the
+                transaction lasted longer than transaction_timeout_ms, or the id has expired.
+            BrokerError: the permissions or the configuration are wrong, for example
+                TransactionalIdAuthorization or ClusterAuthorization; this producer cannot go on.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
         transactions = self._transactions("commit_transaction()")
@@ -498,7 +505,7 @@ class Producer:
 
         Raises:
             RequestTimeout: nobody answered within max_block_ms: abort again, or close.
-            ProducerFenced: another producer with the transactional id was started.
+            ProducerFenced, BrokerError: this producer cannot go on, see `commit_transaction`.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
         transactions = self._transactions("abort_transaction()")

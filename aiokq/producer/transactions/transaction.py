@@ -123,10 +123,13 @@ class Transaction:
                 streams without ``ack_mode="explicit"``.
             CommitFailed: the consumer has lost partitions whose records it handed over, or is
                 outside its group: abort the transaction.
-            TransactionAborted: the transaction can only be aborted; the cause says why. It also can
+            TransactionAborted: the transaction can only be aborted; the cause says why, for example
+                RequestTimeout if the offsets were not accepted within max_block_ms. It also can
                 only be aborted if this call is cancelled.
-            ProducerFenced: another producer with the transactional id was started.
-            KafkaError: the offsets were not accepted within max_block_ms.
+            ProducerFenced, BrokerError: the producer cannot go on, see
+                `Producer.commit_transaction`.
+            CommitOutcomeUnknown: the transaction was committed before, and nobody answered.
+            Closed: the producer was closed.
         """
         self._check_open()
         await self._transactions.send_offsets(self, offsets, group_metadata)

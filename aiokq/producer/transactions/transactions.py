@@ -186,9 +186,9 @@ class Transactions:
             transaction: the transaction; None for the current one.
 
         Raises:
-            TransactionAborted: the transaction was to be committed, and was aborted.
+            TransactionAborted: the transaction was to be committed, and was or is being aborted.
             CommitOutcomeUnknown: nobody answered within max_block_ms whether it is committed.
-            ProducerFenced: another producer with the transactional id was started.
+            ProducerFenced, BrokerError: the producer cannot go on.
             ConfigError: there is no open transaction, or it is being ended in the other way.
             RequestTimeout: the abort was not answered within max_block_ms.
             WrongLoop: another event loop than the producer's, or a forked process.
