@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from aiokq.client.process.handler_calls import Handler
     from aiokq.client.process.options import ProcessReport
     from aiokq.client.process_arguments import ProcessArguments
+    from aiokq.cluster.settings import ClusterSettings
 
 __all__ = ["process"]
 
@@ -21,17 +22,20 @@ async def process(
     topics: Sequence[str] | str,
     handler: Handler,
     /,
+    *,
+    settings: ClusterSettings | None = None,
     **arguments: Unpack[ProcessArguments],
 ) -> ProcessReport:
     """Connect to a cluster, and handle each record of topics; see `Cluster.process`.
 
     Args:
         bootstrap_servers: "host:port" addresses, in a comma-separated string or in a list.
+        settings: further settings of the Cluster, for example of its security.
         arguments: the keyword arguments of `Cluster.process`.
 
     Raises:
         BootstrapFailed: no bootstrap server answered.
         others: see `Cluster.process`.
     """
-    async with Cluster(bootstrap_servers) as cluster:
+    async with Cluster(bootstrap_servers, settings=settings) as cluster:
         return await cluster.process(topics, handler, **arguments)
