@@ -38,8 +38,12 @@ __all__ = ["MarkerLog", "TransactionCompletion", "TransactionLog", "WrittenMarke
 
 logger = logging.getLogger("aiokq.broker.coordinator")
 
-RETRY_SECONDS: Final = 0.1
-"""Pause before markers that could not be written are written again."""
+FIRST_RETRY_SECONDS: Final = 0.1
+LONGEST_RETRY_SECONDS: Final = 1.0
+"""Pauses before markers that could not be written are written again; each doubles the one before.
+
+A partition may be away for long, with a prepared transaction of many producers.
+"""
 
 _TASK: Final = "transaction markers"
 
@@ -215,6 +219,7 @@ class _Completion:
         The next coordinator finds the transaction prepared, and writes all markers again.
         """
         log, key, epoch = self._transactions, self.transactional_id, self._epoch
+        pause = FIRST_RETRY_SECONDS
         while log.leads(key, epoch):
             try:
                 await log.committed(key, self._end_offset, epoch)
@@ -229,7 +234,8 @@ class _Completion:
                 logger.debug(
                     "transaction is not completed yet: transactional_id=%s error=%s", key, error
                 )
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY_SECONDS)
 
     def _write_markers(self) -> None:
         """Write the markers that are not written yet, where that is possible now."""

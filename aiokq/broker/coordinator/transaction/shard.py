@@ -35,6 +35,7 @@ from aiokq.core.errors import (
     TransactionAbortable,
 )
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.records.header import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
@@ -89,6 +90,9 @@ class TransactionShard:
         self._version = version
         self._prepared = prepared
         self._ids: dict[int, str] = {}
+        """The transactional id of each producer id."""
+        self._previous_ids: dict[int, str] = {}
+        """The transactional id of each producer id that the last transition replaced."""
         self._end_offset = 0
         self._active = False
         self._completions: dict[str, Deferred[bool]] = {}
@@ -302,10 +306,8 @@ class TransactionShard:
 
     def by_previous_producer(self, producer_id: int) -> TransactionMetadata | None:
         """Return the metadata whose producer id this was until its last transition."""
-        for metadata in self.transactions.values():
-            if metadata.previous_producer_id == producer_id:
-                return metadata
-        return None
+        transactional_id = self._previous_ids.get(producer_id)
+        return None if transactional_id is None else self.transactions[transactional_id]
 
     # --- calls of the runtime
 
@@ -319,13 +321,15 @@ class TransactionShard:
         before = self.transactions.pop(transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
+            if self._previous_ids:
+                self._previous_ids.pop(before.previous_producer_id, None)
         self._ended.pop(transactional_id, None)
         if metadata is None:
             self._deadlines.forget(transactional_id)
             return
         assert isinstance(metadata, TransactionMetadata)
         self.transactions[transactional_id] = metadata
-        self._ids[metadata.producer_id] = transactional_id
+        self._note_ids(metadata)
         if metadata.state is not TransactionState.ONGOING:
             self._deadlines.forget(transactional_id)
         if not metadata.state.is_prepared:
@@ -347,9 +351,15 @@ class TransactionShard:
             prepared: the last value before it that was prepared; None if there is none.
         """
         self.transactions[metadata.transactional_id] = metadata
-        self._ids[metadata.producer_id] = metadata.transactional_id
+        self._note_ids(metadata)
         if prepared is not None:
             self._ended[metadata.transactional_id] = prepared
+
+    def _note_ids(self, metadata: TransactionMetadata) -> None:
+        producer_id, previous = metadata.producer_id, metadata.previous_producer_id
+        self._ids[producer_id] = metadata.transactional_id
+        if previous != producer_id and previous != NO_PRODUCER_ID:
+            self._previous_ids[previous] = metadata.transactional_id
 
     def restored(self, end_offset: int) -> None:
         """Note the offset after the last record of the log that was loaded."""

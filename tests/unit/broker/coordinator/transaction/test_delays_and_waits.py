@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from aiokq.broker.replica import marker_append
+from aiokq.broker.replica.admission import admit_marker
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.coordinator.transaction.test_requests import (
     VERSIONS,
@@ -125,6 +127,35 @@ async def test_a_marker_that_was_held_up_wakes_the_readers_too(version):
         release()
         await until(reader.done)
         assert (await reader).responses[0].partitions[0].records
+
+
+@VERSIONS
+def test_markers_of_a_partition_that_cannot_be_written_are_tried_once_a_second(
+    version, monkeypatch
+):
+    """A partition that is away for an hour would cost ten attempts a second and transaction."""
+
+    async def main(simulation: Simulation) -> None:
+        async with timed() as broker:
+            await broker.create("t", min_insync_replicas=2)
+            client = await initialized(broker, version=version)
+            await client.wrote("t")
+            release = hold_markers(broker)
+            attempts = []
+
+            def counted(partition, leader_epoch):
+                attempts.append(leader_epoch)
+                admit_marker(partition, leader_epoch)
+
+            monkeypatch.setattr(marker_append, "admit_marker", counted)
+            assert await client.end() == 0
+            await asyncio.sleep(60)
+            assert 55 < len(attempts) < 70
+            release()
+            await asyncio.sleep(1.01)
+            assert (await client.describe()).transaction_state == "CompleteCommit"
+
+    run(1, main)
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])

@@ -89,6 +89,7 @@ def test_a_load_gives_the_same_state_as_the_records_one_after_the_other(seed):
     transactions, ids, ended, end_offset = state(one)
     assert transactions == other.transactions
     assert ids == other._ids
+    assert one._previous_ids == other._previous_ids
     assert end_offset == other._end_offset == 205
     assert ended == {name: prepared.get(name) for name in other.transactions}
     assert prepared

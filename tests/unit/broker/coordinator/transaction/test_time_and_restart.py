@@ -125,7 +125,7 @@ def test_many_ids_expire_in_parts_and_leave_nothing():
             assert len(shard) == 600
             await asyncio.sleep(11.5)
             assert len(shard) == 0
-            assert shard._ids == {}
+            assert shard._ids == shard._previous_ids == {}
             assert shard._completions == {}
             partition = broker.node.topics.partition("__transaction_state", 0)
             assert partition.log.log_end_offset == 1200
@@ -238,6 +238,8 @@ async def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id(committ
         assert (after[0] != before[0], after[1]) == (True, 0)
         [entry] = list(broker.node.topics.partition("t", 0).log.producers)
         assert (entry.producer_id, entry.producer_epoch) == (before[0], LAST_EPOCH + 1)
+        shard = shard_of(broker)
+        assert shard.by_previous_producer(before[0]) == shard.by_producer(after[0])
         client.producer_id, client.epoch = before
         assert await client.end(committed) == 0
         assert client.producer == after
@@ -245,7 +247,9 @@ async def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id(committ
         assert await client.end() == 0
         client.producer_id, client.epoch = before
         assert await client.end(committed) == 49  # two transactions later it is unknown
-        assert list(shard_of(broker)._ids) == [after[0]]
+        assert list(shard._ids) == [after[0]]
+        assert shard.by_previous_producer(before[0]) is None
+        assert shard._previous_ids == {}
 
 
 async def test_a_repeated_end_over_a_change_of_the_id_survives_a_restart():
@@ -292,7 +296,7 @@ async def test_a_transaction_of_the_last_epoch_that_is_fenced(version):
         new = await initialized(broker, version=version)
         assert (new.producer_id != client.producer_id, new.epoch) == (True, 0)
         assert await read_committed(broker, "t") == ([0, 1], [(client.producer_id, 0)])
-        assert (await client.send("t")).error_code == 49
+        assert (await client.send("t")).error_code == 47
 
 
 async def test_a_producer_id_that_cannot_be_reserved_decides_nothing():
