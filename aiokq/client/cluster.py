@@ -394,7 +394,8 @@ class Cluster:
                 `retry_backoff_ms` to `retry_backoff_max_ms`.
             dead_letter_topic: gets the records for which all calls raised, or whose results a
                 broker refused; without it, the error is raised.
-            stop: ends the call when set.
+            stop: ends the call when set, after the records that are being handled. A handler that
+                never waits may be called for up to seven records more.
             consumer_settings, producer_settings: further settings of the consumer and the producer.
 
         Returns:
