@@ -42,6 +42,11 @@ LOG_APPEND_TIME: Final = 1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
+EPOCH_BUMP_VERSION: Final = 2
+"""The level of `transaction.version` from which each end of a transaction bumps the epoch.
+
+Its markers have the epoch after that of its batches (KIP-890).
+"""
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 SEQUENCE_MASK: Final = 2**31 - 1

@@ -17,10 +17,11 @@ Source: Kafka ``KafkaApis.handleWriteTxnMarkersRequest``.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.permissions import Operation, ResourceType
+from aiokq.broker.replica.commits import COMMIT_TIMEOUT
 from aiokq.core.errors import (
     BrokerError,
     CoordinatorLoadInProgress,
@@ -46,10 +47,6 @@ if TYPE_CHECKING:
     from aiokq.broker.handlers.areas import Markers, WrittenMarker
     from aiokq.broker.handlers.call import Call
     from aiokq.wire.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
-
-COMMIT_TIMEOUT: Final = 30.0
-"""Seconds for which the response waits for other replicas: Kafka's default ``request.timeout.ms``.
-"""
 
 _Codes = dict[int, dict[TopicPartition, int]]
 """The error codes by producer id and partition."""

@@ -24,6 +24,7 @@ from aiokq.core.errors import (
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.records.control import ControlType, EndTransactionMarker
 from aiokq.records.header import (
+    EPOCH_BUMP_VERSION,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -37,10 +38,6 @@ BATCHES_REMEMBERED: Final = 5
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
-
-
-EPOCH_BUMP_VERSION: Final = 2
-"""The first ``transaction.version`` in which a marker has the epoch after its transaction's."""
 
 
 class Origin(enum.Enum):

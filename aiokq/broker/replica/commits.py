@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from aiokq.broker.log.partition_log import PartitionLog
     from aiokq.core.types import TopicPartition
 
-__all__ = ["ALL", "LEADER", "Commits"]
+__all__ = ["ALL", "COMMIT_TIMEOUT", "LEADER", "Commits"]
 
 ALL: Final = -1
 """acks=all: the response to a Produce request is sent when its records are committed."""
 
 LEADER: Final = 1
 """acks=1: the response is sent when the leader's flush policy allows it."""
+
+COMMIT_TIMEOUT: Final = 30.0
+"""Seconds for which the broker's own writes wait for other replicas: Kafka's default
+``request.timeout.ms``.
+"""
 
 
 class CommittingPartition(Protocol):

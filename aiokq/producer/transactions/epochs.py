@@ -12,7 +12,8 @@ from aiokq.core.errors import InvalidTxnState, KafkaError
 from aiokq.producer.idempotence import ProducerId, ProducerIdentity
 from aiokq.producer.transactions.error_kinds import kind_of
 from aiokq.producer.transactions.phases import Phase
-from aiokq.producer.transactions.transaction_state import DEAD_ENDS, EPOCH_BUMP_VERSION
+from aiokq.producer.transactions.transaction_state import DEAD_ENDS
+from aiokq.records.header import EPOCH_BUMP_VERSION
 
 if TYPE_CHECKING:
     from aiokq.producer.transactions.transaction_requests import TransactionRequests

@@ -16,17 +16,15 @@ from aiokq.core.errors import Closed, ConfigError, KafkaError
 from aiokq.producer.transactions import refusals
 from aiokq.producer.transactions.error_kinds import ErrorKind, kind_of
 from aiokq.producer.transactions.phases import MOVES, Phase
+from aiokq.records.header import EPOCH_BUMP_VERSION
 
 if TYPE_CHECKING:
     from aiokq.producer.transactions.record_delivery import RecordDelivery
     from aiokq.producer.transactions.transaction import Transaction
 
-__all__ = ["DEAD_ENDS", "EPOCH_BUMP_VERSION", "TransactionState"]
+__all__ = ["DEAD_ENDS", "TransactionState"]
 
 logger = logging.getLogger("aiokq.producer")
-
-EPOCH_BUMP_VERSION: Final = 2
-"""The level of `transaction.version` from which each end of a transaction bumps the epoch."""
 
 DEAD_ENDS: Final = (ErrorKind.FINISHED, ErrorKind.INVALID)
 """Errors after which the producer can only be closed."""

@@ -15,6 +15,7 @@ from aiokq.broker.coordinator.group.registry_topic_view import RegistryTopicView
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
+from aiokq.broker.metadata.image.topic_names import OFFSETS_TOPIC
 from aiokq.core.errors import BrokerError, Closed
 from aiokq.core.types import TopicPartition
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
 
 logger = logging.getLogger("aiokq.broker.coordinator")
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class _GroupCoordinatorDefinition:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiokq.broker.coordinator.key_hash import partition_by_hash
 from aiokq.broker.coordinator.runtime import CoordinatorRuntime
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
+from aiokq.broker.metadata.image.topic_names import TRANSACTIONS_TOPIC
+from aiokq.broker.replica.commits import COMMIT_TIMEOUT
 from aiokq.core.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -45,11 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["TRANSACTIONS_TOPIC", "TransactionCoordinator"]
 
 R = TypeVar("R")
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-
-COMMIT_TIMEOUT: Final = 30.0
-"""Seconds for which a write waits for other replicas: Kafka's default ``request.timeout.ms``."""
 
 ADDING_VERSION: Final = 2
 """The ``transaction.version`` of clients whose batches add their partitions to the transaction."""

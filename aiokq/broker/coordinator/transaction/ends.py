@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from aiokq.broker.coordinator.transaction.decisions import Decision, fenced, known, needed
 from aiokq.broker.coordinator.transaction.states import TransactionState
 from aiokq.broker.coordinator.transaction.transaction_metadata import (
-    EPOCH_BUMP_VERSION,
     LAST_EPOCH,
 )
 from aiokq.core.errors import ConcurrentTransactions, InvalidPidMapping, InvalidTxnState
-from aiokq.records.header import NO_PRODUCER_ID
+from aiokq.records.header import EPOCH_BUMP_VERSION, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.shard import TransactionalProducer

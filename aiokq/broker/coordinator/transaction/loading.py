@@ -15,7 +15,7 @@ from aiokq.broker.coordinator.transaction.record_types import (
     decode_metadata,
     decode_record,
 )
-from aiokq.broker.coordinator.transaction.states import TransactionState
+from aiokq.broker.coordinator.transaction.states import PREPARED_STATES, TransactionState
 from aiokq.core.errors import ProtocolError
 from aiokq.wire.codec import decode_prefixed
 from aiokq.wire.transaction_records import TransactionLogKey
@@ -29,7 +29,6 @@ __all__ = ["TransactionLoad"]
 IDS_PER_STEP: Final = 128
 """Transactional ids that are decoded in one step of `finish`; they take about a millisecond."""
 
-_PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _KEY: Final = b"\0\0"  # the record type of the key
 _VERSIONS: Final = (b"\0\0", b"\0\1")
 _SHORTEST_VALUE: Final = 34  # bytes of a value of version 1 without partitions and tagged fields
@@ -89,7 +88,7 @@ class TransactionLoad:
         before = latest.get(key)
         if before is not None:
             replaced = before[1]
-            if replaced is not None and replaced[STATUS_OFFSET] in _PREPARED:
+            if replaced is not None and replaced[STATUS_OFFSET] in PREPARED_STATES:
                 self._prepared[key] = replaced
         latest[key] = offset, value
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.coordinator.transaction.states import TransactionState
 from aiokq.broker.coordinator.transaction.transaction_metadata import (
-    EPOCH_BUMP_VERSION,
     LAST_EPOCH,
 )
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.records.header import EPOCH_BUMP_VERSION
 
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata

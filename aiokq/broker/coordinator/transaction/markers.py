@@ -5,8 +5,9 @@ Source: Kafka ``KafkaApis.handleWriteTxnMarkersRequest``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from aiokq.broker.metadata.image.topic_names import OFFSETS_TOPIC
 from aiokq.broker.replica.marker_append import append_marker
 from aiokq.core.named_tuple import NamedTuple
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from aiokq.records.control import EndTransactionMarker
 
 __all__ = ["LocalMarkers"]
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class _Groups(Protocol):

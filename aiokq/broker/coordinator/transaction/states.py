@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-__all__ = ["LEGAL_MOVES", "TransactionState"]
+__all__ = ["LEGAL_MOVES", "PREPARED_STATES", "TransactionState"]
 
 
 class TransactionState(enum.IntEnum):
@@ -40,7 +40,7 @@ class TransactionState(enum.IntEnum):
     @property
     def is_prepared(self) -> bool:
         """Whether the outcome is decided, and markers may be missing."""
-        return self in _PREPARED
+        return self in PREPARED_STATES
 
     @property
     def is_idle(self) -> bool:
@@ -50,7 +50,7 @@ class TransactionState(enum.IntEnum):
 
 _S: Final = TransactionState
 
-_PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+PREPARED_STATES: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 _IDLE: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 LEGAL_MOVES: Final = {

@@ -14,18 +14,15 @@ from aiokq.broker.coordinator.shard import TransactionalProducer
 from aiokq.broker.coordinator.transaction.states import LEGAL_MOVES, TransactionState
 from aiokq.core.errors import ProducerFenced
 from aiokq.core.named_tuple import NamedTuple
-from aiokq.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from aiokq.records.header import EPOCH_BUMP_VERSION, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
-__all__ = ["EPOCH_BUMP_VERSION", "LAST_EPOCH", "TransactionMetadata"]
+__all__ = ["LAST_EPOCH", "TransactionMetadata"]
 
 LAST_EPOCH: Final = 2**15 - 2
 """The last epoch that a producer gets. The epoch after it is left to fence that producer."""
-
-EPOCH_BUMP_VERSION: Final = 2
-"""The first ``transaction.version`` in which each end of a transaction bumps the epoch."""
 
 NO_TIME: Final = -1
 

@@ -231,8 +231,8 @@ class TransactionRecovery:
             BrokerError: the marker was not written, or was not committed.
         """
         from aiokq.broker.coordinator.transaction.lost_transactions import Verdict
-        from aiokq.broker.coordinator.transaction.transaction_metadata import EPOCH_BUMP_VERSION
         from aiokq.records.control import ControlType, EndTransactionMarker
+        from aiokq.records.header import EPOCH_BUMP_VERSION
 
         epoch, version, coordinator_epoch = entry.producer_epoch, 0, entry.coordinator_epoch
         if found is not None:

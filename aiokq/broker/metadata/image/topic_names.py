@@ -8,10 +8,19 @@ from typing import Final
 
 from aiokq.core.errors import InvalidTopic
 
-__all__ = ["INTERNAL_TOPICS", "check_topic_name", "colliding_topic"]
+__all__ = [
+    "INTERNAL_TOPICS",
+    "OFFSETS_TOPIC",
+    "TRANSACTIONS_TOPIC",
+    "check_topic_name",
+    "colliding_topic",
+]
 
 MAX_NAME_LENGTH: Final = 249
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics that only the broker writes; clients can read them."""
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
