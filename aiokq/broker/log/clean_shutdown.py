@@ -42,10 +42,9 @@ class CleanShutdown:
         """Remove the marker.
 
         The marker is removed before the logs are loaded, because a crash while they are loaded is
-        an unclean shutdown. Appends to logs need no sync, so a power cut must not bring the marker
-        back: the next start would not check the records. A marker with a broker epoch may come
-        back, because it does not count once the metadata log has the registration of a later epoch
-        (see `register`). The removal of another one is synced here.
+        an unclean shutdown. The removal is durable on return, because appends to logs need no sync:
+        after a power cut, a start that found the marker would not check the records. Each log
+        directory needs its own sync, since each may be a file system of its own.
 
         Raises:
             OSError: the disk failed.
@@ -58,8 +57,7 @@ class CleanShutdown:
         if files.exists(self._path):
             self._read()
             files.remove(self._path)
-            if self.broker_epoch == NO_BROKER_EPOCH:
-                files.sync_dir(directory)
+            files.sync_dir(directory)
 
     def _read(self) -> None:
         """Read the marker. It does not count if it is damaged: the logs are recovered.
@@ -81,19 +79,6 @@ class CleanShutdown:
             )
             return
         self.found, self.broker_epoch = True, epoch
-
-    def register(self, broker_epoch: int) -> None:
-        """Set the epoch of the registration, which is durable in the metadata log.
-
-        The removal of the marker is synced if this epoch is not later than the marker's, as in a
-        new metadata log beside an old directory.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        if self.found and self.broker_epoch >= broker_epoch:
-            self._files.sync_dir(self._directory)
-        self.broker_epoch = broker_epoch
 
     def leave(self) -> None:
         """Sync the directory, then write the marker durably. All records must be durable already.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.checkpoints import Checkpoint, Checkpoints
-from aiokq.broker.log.clean_shutdown import NO_BROKER_EPOCH, CleanShutdown
+from aiokq.broker.log.clean_shutdown import CleanShutdown
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble, is_full, remedy, unusable
 from aiokq.broker.log.file_removal import FileRemoval, remove_directory
@@ -164,23 +164,17 @@ class LogDirectory:
         """The open files of the directory's logs."""
         return self._open_files
 
-    def register(self, broker_epoch: int) -> None:
-        """Set the epoch for the clean shutdown marker: that of the broker's registration.
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch that the clean shutdown marker had; -1 if it had none, or was missing.
 
-        Raises:
-            KafkaStorage: the disk failed.
+        After `set_broker_epoch`, the epoch that the next marker gets.
         """
-        try:
-            self._clean_shutdown.register(broker_epoch)
-        except OSError as error:
-            raise unusable(self.path, error) from error
+        return self._clean_shutdown.broker_epoch
 
-    def is_closed_by(self, broker_epoch: int) -> bool:
-        """Whether the clean shutdown marker, if there was one, is of this broker epoch.
-
-        Markers without an epoch count as such. Asked before `register`.
-        """
-        return self._clean_shutdown.broker_epoch in (NO_BROKER_EPOCH, broker_epoch)
+    def set_broker_epoch(self, broker_epoch: int) -> None:
+        """Set the epoch for the clean shutdown marker: that of the broker's registration."""
+        self._clean_shutdown.broker_epoch = broker_epoch
 
     def attach(self, flusher: Flusher) -> None:
         """Set the flusher of logs that are opened from now on."""

@@ -18,6 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aiokq.broker.log import file_names
+from aiokq.broker.log.clean_shutdown import NO_BROKER_EPOCH
 from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.partition_metadata import is_damaged_id
 from aiokq.broker.metadata.controller.registration import (
@@ -162,25 +163,18 @@ class MetadataStart:
         if moved and level >= METADATA_TRANSACTIONS:
             # The records may be in several batches, and a power cut may keep only the first ones.
             moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
-        self._append([*self._first, *moved, *registered, *led])
-        for directory in directories.all:
-            directory.register(broker_epoch)
-        if self._finish is not None:
-            try:
-                self._finish()
-            except OSError as error:
-                raise unusable(directories.metadata.path, error) from error
-        self._note_paths()
-
-    def _append(self, records: Sequence[Message]) -> None:
-        path = self._directories.metadata.path
         try:
-            self.log.lead(records)
+            self.log.lead([*self._first, *moved, *registered, *led])
+            for directory in directories.all:
+                directory.set_broker_epoch(broker_epoch)
+            if self._finish is not None:
+                self._finish()
+            self._note_paths()
         except OSError as error:
-            raise unusable(path, error) from error
+            raise unusable(directories.metadata.path, error) from error
         except KafkaStorage as error:
             if isinstance(error.__cause__, OSError):
-                raise unusable(path, error.__cause__) from error
+                raise unusable(directories.metadata.path, error.__cause__) from error
             raise
 
     def _was_clean(self) -> Callable[[TopicPartition], bool] | None:
@@ -194,7 +188,7 @@ class MetadataStart:
         stale = {
             one
             for one in directories.all
-            if broker is not None and not one.is_closed_by(broker.broker_epoch)
+            if broker is not None and one.broker_epoch not in (NO_BROKER_EPOCH, broker.broker_epoch)
         }
         if not stale and all(one.clean for one in directories.all):
             return None
@@ -292,7 +286,6 @@ def _open(
     image = _after(state.image, first, last)
     directories.find(_owned(image, node_id))
     _tell_unenforced(image)
-    broker = state.image.brokers.get(node_id)
     log = ClusterMetadataLog.open(
         files,
         f"{home.path}/{file_names.CLUSTER_METADATA}",
@@ -300,7 +293,7 @@ def _open(
         node_id=node_id,
         disk=home.disk,
         open_files=home.open_files,
-        clean=home.clean and (broker is None or home.is_closed_by(broker.broker_epoch)),
+        clean=home.clean,
         limits=limits,
         now_ms=clock.timestamp_ms,
         crc32c=crc32c,

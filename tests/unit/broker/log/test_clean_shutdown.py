@@ -51,29 +51,3 @@ def test_a_flipped_bit_is_another_epoch_or_no_marker() -> None:
             data[position] ^= 1 << bit
             marker = opened(bytes(data))
             assert not marker.found or marker.broker_epoch != 12, bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("content", "registered", "comes_back"),
-    [
-        (clean_shutdown_marker(12), None, True),  # no log was opened
-        (clean_shutdown_marker(12), 13, True),  # the registration makes it stale
-        (clean_shutdown_marker(12), 12, False),
-        (clean_shutdown_marker(12), 0, False),  # a new metadata log beside an old directory
-        (clean_shutdown_marker(), 13, False),
-        (b"", None, False),
-    ],
-)
-def test_a_power_cut_brings_only_a_stale_marker_back(
-    content: bytes, registered: int | None, comes_back: bool
-) -> None:
-    files = MemoryFiles()
-    files.mkdirs("/data")
-    files.sync_dir("/")
-    files.write_atomic(MARKER, content)
-    files.sync_dir("/data")
-    marker = CleanShutdown(files, "/data")
-    if registered is not None:
-        marker.register(registered)
-    files.power_cut()
-    assert files.exists(MARKER) is comes_back
