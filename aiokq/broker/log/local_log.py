@@ -78,8 +78,8 @@ class LocalLog(ABC):
         self.is_truncating = False
         self.generation = 0
         self._unsettled: list[CleanedSegment] = []
-        # _changed: whether a clean shutdown has to write anything; _renamed: whether it has to sync
-        # the names of files
+        # _changed: whether a clean shutdown has to write anything; _renamed: whether a flush has to
+        # sync the names of files
         self._changed = self._renamed = opened.changed
 
     @property
@@ -408,5 +408,6 @@ class LocalLog(ABC):
         self.take_snapshot()
         self.flush()
         self.purge()
-        if self._renamed:
-            self._files.sync_dir(self.directory)
+        # After a clean stop nobody looks for a file whose name a power cut took: a segment, or a
+        # transaction index, without which aborted records are read as committed.
+        self._files.sync_dir(self.directory)

@@ -11,16 +11,20 @@ import pytest
 from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import ConfigError, KafkaStorage
 from aiokq.core.files import OsFiles
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
+from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
+from aiokq.records.header import TRANSACTIONAL_MASK
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.log.samples import NOW_MS, TP, append, batch, config, values
 from tests.unit.broker.log.test_recovery import log_reads
 
 PATH = "/data"
 ONE = len(batch(b"old"))
+PRODUCER = {"producer_id": 9, "producer_epoch": 0}
 """Bytes of a small batch; used as segment.bytes it makes a segment of each."""
 TOPIC_ID = uuid.UUID("78e51061-7311-48a3-820b-3d847ed4d57b")
 
@@ -125,6 +129,34 @@ def test_a_clean_stop_survives_a_power_cut(files: MemoryFiles) -> None:
     directory = open_directory(files)
     assert directory.clean
     assert [value for _, value in values(partition(directory))] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_clean_stop_keeps_a_transaction_index_that_a_flush_has_not_created(
+    files: MemoryFiles,
+) -> None:
+    """The flush of an older segment syncs the names before the first entry creates the file.
+
+    Without the file, aborted records would be read as committed.
+    """
+    directory = open_directory(files)
+    log = partition(directory, segment_bytes=2 * ONE)
+    for index in range(3):
+        append(log, batch(b"%d" % index))
+    append(log, batch(b"t", base_sequence=0, attributes=TRANSACTIONAL_MASK, **PRODUCER))
+    marker = EndTransactionMarker(ControlType.ABORT, 1)
+    append(
+        log,
+        encode_marker(marker, timestamp_ms=NOW_MS, crc32c=crc32c, **PRODUCER),
+        origin=Origin.COORDINATOR,
+    )
+    flush = log.begin_flush(log.segments[-1].base_offset)
+    assert flush is not None
+    flush.sync(files)
+    log.end_flush(flush)
+    directory.close()
+    files.power_cut()
+    names = files.listdir(f"{PATH}/{TP}")
+    assert [name for name in names if name.endswith(file_names.TXN_INDEX)]
 
 
 def test_after_a_clean_stop_nothing_is_scanned(files: MemoryFiles) -> None:
