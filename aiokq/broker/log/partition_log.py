@@ -200,6 +200,7 @@ class PartitionLog(ReadableLog):
                 self._producers.update(header, now_ms)
             else:
                 aborted = self._producers.end_transaction(header, marker, now_ms)
+                self._producers.limit_completed(self.high_watermark)
                 if aborted is not None:
                     self._renamed = True  # the first entry creates the index file
                     self._segments.active.note_aborted(aborted)

@@ -36,6 +36,9 @@ BATCHES_REMEMBERED: Final = 5
 """The maximum number of batches in flight of an idempotent producer; their retries are recognized.
 """
 
+COMPLETED_KEPT: Final = 64
+"""Completed transactions whose markers are not looked at again before a read asks for them."""
+
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
 
@@ -126,7 +129,7 @@ class ProducerState:
         map_end_offset: the log end offset that this state reflects.
     """
 
-    __slots__ = ("_completed", "_entries", "_open", "_unverified", "map_end_offset")
+    __slots__ = ("_completed", "_entries", "_forget_at", "_open", "_unverified", "map_end_offset")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -135,6 +138,7 @@ class ProducerState:
         # completed transactions as (first offset, offset of the marker), kept until the high
         # watermark has passed the marker
         self._completed: list[tuple[int, int]] = []
+        self._forget_at = COMPLETED_KEPT
         # producers of open transactions that are not compared with the coordinator yet
         self._unverified: set[int] = set()
         self.map_end_offset = 0
@@ -366,11 +370,20 @@ class ProducerState:
         A transaction counts as open until its end marker is below the high watermark, and is then
         forgotten.
         """
-        if self._completed:
-            self._completed = [done for done in self._completed if done[1] >= high_watermark]
+        self._forget_completed(high_watermark)
         if not self._open and not self._completed:
             return None
         return min([*self._open.values(), *(first for first, _ in self._completed)])
+
+    def limit_completed(self, high_watermark: int) -> None:
+        """Forget completed transactions where nobody reads, in amortized constant time."""
+        if len(self._completed) >= self._forget_at:
+            self._forget_completed(high_watermark)
+            self._forget_at = max(COMPLETED_KEPT, 2 * len(self._completed))
+
+    def _forget_completed(self, high_watermark: int) -> None:
+        if self._completed:
+            self._completed = [done for done in self._completed if done[1] >= high_watermark]
 
     # --- entries
 

@@ -137,6 +137,23 @@ def test_transactions_are_open_until_their_marker_is_below_the_high_watermark() 
     assert state.end_transaction(end, EndTransactionMarker(ControlType.ABORT, 3), 0) is None
 
 
+def test_completed_transactions_are_forgotten_where_nobody_reads() -> None:
+    """Only those are kept whose markers are not below the high watermark."""
+    state = ProducerState()
+    kept = []
+    for number in range(1_000):
+        first = 2 * number
+        add(state, header(number, offset=first, attributes=TRANSACTIONAL_MASK))
+        end = header(-1, offset=first + 1, attributes=TRANSACTIONAL_MASK | CONTROL_MASK)
+        state.end_transaction(end, EndTransactionMarker(ControlType.COMMIT, 3), 0)
+        state.limit_completed(min(first, 1_000))
+        kept.append(len(state._completed))
+    assert max(kept[:500]) <= 64
+    assert kept[-1] <= 600  # those from offset 1,000 on, and some
+    assert state.first_unstable_offset(1_000) == 1_000
+    assert state.first_unstable_offset(2_000) is None
+
+
 def test_markers_of_a_replaced_coordinator_are_fenced() -> None:
     """Two coordinators that both believe they lead could end each other's transactions."""
     state = ProducerState()
