@@ -421,6 +421,9 @@ LOOP = {
 HERE = {"fn", "self.clock.timestamp_ms", "wait.context.run"}
 """Callbacks of Deliveries, tested above, and the clock of the pure core."""
 
+HANDLING = {"clock.monotonic", "coroutine.send", "ended", "handler"}
+"""Calls while handlers are called: tests/unit/fastpath/test_outgoing.py tests them."""
+
 GUARD = {"guard.check"}
 """Called first, and meant to raise: tests/unit/fastpath/test_guard.py tests it."""
 
@@ -455,4 +458,4 @@ def test_each_call_out_of_the_core_has_a_test() -> None:
         return found is not None and found[2] in own
 
     out = {call for call in called if not is_ours(call)}
-    assert out == CALLS_OUT.keys() | READING | LOOP | GUARD | HERE | INSIDE
+    assert out == CALLS_OUT.keys() | READING | HANDLING | LOOP | GUARD | HERE | INSIDE

@@ -303,6 +303,37 @@ def test_no_further_item_is_handled_when_the_time_is_over_or_the_end_has_come(
         made.handle(handler, 6, 11)
 
 
+@pytest.mark.parametrize("broken", ["ended", "clock"])
+def test_a_bug_in_what_is_asked_after_an_item_loses_no_result(
+    core: SimpleNamespace, bench: Make, broken: str
+) -> None:
+    """The error is raised; what was appended keeps its item, and the next call works."""
+    clock = FixedClock()
+    there = bench(clock=clock)
+    made = Loop(core, there)
+    bugs = [ZeroDivisionError()]
+
+    def fails() -> bool:
+        if bugs and len(made.results) >= 2:
+            raise bugs.pop()
+        return False
+
+    class Broken(FixedClock):
+        def monotonic(self) -> float:
+            fails()
+            return 0.0
+
+    if broken == "clock":
+        made = Loop(core, there := bench(clock=Broken()))
+    with pytest.raises(ZeroDivisionError):
+        made.handle(made.copy, ended=fails if broken == "ended" else never)
+    assert 2 <= len(made.results) < 10
+    assert values(there) == [b"%d" % n for n in range(len(made.results))]
+    start = len(made.results)
+    assert made.handle(made.copy, start) == (10, None, None)
+    assert values(there) == [b"%d" % n for n in range(10)]
+
+
 def test_a_record_gets_the_time_at_which_its_handler_returned(
     core: SimpleNamespace, bench: Make
 ) -> None:
