@@ -46,6 +46,15 @@ def aborted(cause: KafkaError | None) -> TransactionAborted:
     return error
 
 
+def not_committed(cause: KafkaError) -> TransactionAborted:
+    """Return the error of a commit whose transaction was aborted instead."""
+    error = TransactionAborted(
+        f"the transaction could not be committed, and was aborted: {cause}; begin another one"
+    )
+    error.__cause__ = cause
+    return error
+
+
 def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
     """Return the error of a producer that can only be closed."""
     if getattr(cause, "code", 0) in FENCED_CODES:

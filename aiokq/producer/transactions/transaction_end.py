@@ -268,7 +268,7 @@ class TransactionEnd:
             return refusals.unknown(state.cause)
         if state.is_finished:
             return refusals.finished(state.cause, state.transactional_id)
-        return refusals.aborted(state.cause)
+        return refusals.not_committed(state.cause)
 
     async def _request_abort(self) -> tuple[TransactionOutcome, KafkaError | None]:
         state = self._state
@@ -302,7 +302,10 @@ class TransactionEnd:
         if state.is_finished:
             return self._outcome_without_commit(), self._refusal_of_commit()
         state.move(Phase.READY)
-        return TransactionOutcome.ABORTED, refusal if state.commits else None
+        if not state.commits:
+            return TransactionOutcome.ABORTED, None
+        assert state.cause is not None
+        return TransactionOutcome.ABORTED, refusals.not_committed(state.cause)
 
     def _outcome_without_commit(self) -> TransactionOutcome:
         """Return the outcome of a transaction that will not be committed from now on."""
