@@ -46,7 +46,7 @@ SMOKE = [
         ["tests/interop", "tests/examples"],
         [*BY_FILE, "-m", "not torture and not full"],
     ),
-    Tier("spark", 240, ["tests/spark"], ["-m", "not torture and not full"]),
+    Tier("spark", 240, ["tests/spark"], [*BY_FILE, "-m", "not torture and not full"]),
 ]
 INTEROP = [
     Tier("interop", 1800, ["tests/interop", "tests/examples"], ["-m", "not torture"]),
