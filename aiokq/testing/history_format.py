@@ -63,7 +63,7 @@ def from_json(line: str | bytes) -> Operation:
     try:
         fields = json.loads(line)
         return _READERS[fields.pop("op")](fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise HistoryError(f"{type(error).__name__}: {error} in {line[:200]!r}") from error
 
 
@@ -76,7 +76,10 @@ def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operat
     """
     if isinstance(source, str | PathLike):
         with open(source, encoding="utf-8") as lines:
-            yield from read_history(lines)
+            try:
+                yield from read_history(lines)
+            except UnicodeDecodeError as error:
+                raise HistoryError(f"the file is not UTF-8: {error}") from error
         return
     for number, line in enumerate(source, 1):
         if not line.strip():

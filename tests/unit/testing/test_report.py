@@ -126,9 +126,18 @@ def test_an_unfinished_last_line_is_left_out() -> None:
         '{"op":"send","process":"p","topic":"t","value":"v","outcome":"ok","offset":1}',
         '{"op":"end","process":"p","txn":"t","commit":"yes","outcome":"ok"}',
         '{"op":"poll","process":"c","records":[["t",0]]}',
+        '{"op":' * 10_000,
     ],
+    ids=lambda line: line[:60],
 )
 def test_a_wrong_line_is_named(line: str) -> None:
     """A line that is skipped could hide what it says."""
     with pytest.raises(HistoryError, match="line 2: "):
         list(read_history(['{"op":"copy","input":"a","output":"b"}\n', line + "\n"]))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(HistoryError, match="not UTF-8"):
+        list(read_history(path))
