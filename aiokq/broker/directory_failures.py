@@ -24,10 +24,10 @@ class DirectoryFailures:
     """Reacts to failures of the log directories of a node.
 
     Args:
-        storage: returns the open storage of the node, or None while the node is not open; failures
-            are ignored then.
-        fail: called if the node cannot continue: if the directory has the metadata log, or if no
-            directory is online.
+        storage: returns the open storage of the node, or None while the node is not open. While the
+            result is None, failures are ignored.
+        fail: called with the error if the node cannot continue, because the failed directory has
+            the metadata log or no directory is online.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DirectoryFailures:
 
         for directory in dict.fromkeys((directories.metadata, *directories.all)):
             directory.disk.listener = listen(directory)
-            if directory.disk.failure is not None:  # it failed during its opening
+            if directory.disk.failure is not None:  # failed while it was opened
                 self._failed(directory, directory.disk.failure)
 
     def _failed(self, directory: LogDirectory, error: KafkaStorage) -> None:

@@ -59,8 +59,8 @@ class Dispatcher:
         """Handle one request; return its response, or None if it has none (Produce with acks=0).
 
         Raises:
-            CloseConnection: the gate does not admit the request, or its handler closes the
-                connection, as Kafka does.
+            CloseConnection: the gate does not admit the request, or the handler of the request
+                closes the connection.
             ProtocolError: the frame is not a valid request.
         """
         turn = self._turn

@@ -68,9 +68,10 @@ class EmbeddedCluster:
         port: TCP port of the first listener; 0 for a free port or, if `settings` has `listeners`,
             for the port given there. Without `listeners`, the cluster listens on 127.0.0.1.
         profile: `dev` for short waits in groups, `kafka` for Kafka's defaults.
-        settings: broker settings by Kafka's names; `.` or `_` between words.
+        settings: broker settings by Kafka's names, in which `_` may replace `.`.
         features: levels of features of a new cluster, such as `{"transaction.version": 1}`; other
-            features get their default. An existing `data_dir` and `restore_from` keep their levels.
+            features get their default. Existing data, in `data_dir` or `restore_from`, keeps its
+            levels.
         restore_from: a snapshot, or the directory of a stopped broker. The cluster starts with a
             copy of the data, and `data_dir` must be missing or empty.
 
@@ -185,8 +186,8 @@ class EmbeddedCluster:
             configs: topic settings by Kafka's names.
 
         Raises:
-            ValueError, TypeError: an argument is out of range or of the wrong type; ConfigError for
-                a name that is not a str.
+            ValueError, TypeError: `partitions` or `configs` is out of range or of the wrong type.
+            ConfigError: `name` is not a str.
             BrokerError: the topic cannot be created: TopicExists, InvalidTopic,
                 InvalidConfiguration and others.
             Closed: the cluster is not running.
@@ -279,7 +280,7 @@ class EmbeddedCluster:
     async def _snapshot(self, path: str) -> None:
         from aiokq.broker.snapshot import take_snapshot
 
-        # The copy must be durable, and the files of an ephemeral cluster are never synced.
+        # The copy must be durable, but the node's own `files` never sync if there is no data_dir.
         await take_snapshot(self.node, path, files=self._lasting_files)
 
     async def _delete(self, name: str) -> None:

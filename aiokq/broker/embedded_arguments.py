@@ -1,4 +1,4 @@
-"""Checks of the arguments of `EmbeddedCluster`, and errors of its start that concern them.
+"""Checks of the arguments of `EmbeddedCluster`, and errors of starts that an argument made fail.
 
 Tests: ``tests/unit/broker/test_node.py``.
 """
@@ -41,7 +41,9 @@ _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
 """Bytes of metadata records after which a cluster without a data directory writes a snapshot.
 
-Tests reset such a cluster thousands of times, and its files may be in memory.
+A test run may reset such a cluster thousands of times, which appends metadata records each time.
+A snapshot lets the metadata log delete older segments, so that the files, which may be in memory,
+stay small.
 """
 
 _MISNAMED: Final = {
@@ -54,7 +56,7 @@ OPTIONAL_PATH: Final = "a directory (str or os.PathLike) or None"
 
 
 class NodeArguments(NamedTuple):
-    """What the node of a cluster is created with.
+    """The arguments with which the node of a cluster is created.
 
     Attributes:
         node_id: None for the id stored in the data directory, or 0 in a new one.
@@ -74,7 +76,7 @@ def node_arguments(
     settings: Mapping[str, object] | None,
     environment: Environment | None,
 ) -> NodeArguments:
-    """Check arguments of `EmbeddedCluster`; return what its node is created with.
+    """Check arguments of `EmbeddedCluster`; return the arguments of its node.
 
     Args:
         is_ephemeral: whether the cluster has no data directory of the caller.
@@ -118,7 +120,7 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
     """Return the levels of all features of a new cluster; None for the defaults.
 
     Raises:
-        ConfigError: a feature is unknown, or does not have the level.
+        ConfigError: a feature is unknown, or a level is not supported.
     """
     if features is None:
         return None
@@ -129,7 +131,7 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
     if not isinstance(features, Mapping):
         raise ConfigError(f"features must be a mapping of names to levels, not {features!r}")
     ranges = supported_ranges()
-    del ranges[KRAFT_VERSION]  # it follows from the kind of the quorum
+    del ranges[KRAFT_VERSION]  # its level depends on the quorum, not on the user
     for name, level in features.items():
         if name not in ranges:
             raise ConfigError.unknown(f"unknown feature {name!r} in features=", name, list(ranges))
@@ -192,10 +194,10 @@ def name_text(argument: str, value: str, what: str) -> str:
 
 
 def configs_text(configs: Mapping[str, str | int | float | bool] | None) -> dict[str, str | None]:
-    """Return topic settings as Kafka writes them.
+    """Return topic settings with their values as text in Kafka's syntax; {} for None.
 
     Raises:
-        TypeError: `configs` is not a mapping from names.
+        TypeError: `configs` is not a mapping whose keys are str.
     """
     if configs is None:
         return {}
@@ -209,7 +211,10 @@ def configs_text(configs: Mapping[str, str | int | float | bool] | None) -> dict
 def start_error(
     error: BaseException, listeners: Listeners, data_dir: str | None
 ) -> ConfigError | None:
-    """Return the error for a start that failed because of an argument, or None."""
+    """Return the error to raise for a start that failed because of an argument.
+
+    Returns None if the start failed for another reason.
+    """
     if isinstance(error, ListenerFailed) and error.errno == errno.EADDRINUSE:
         return ConfigError(_port_in_use(error.endpoint, listeners))
     if isinstance(error, KafkaStorage) and _is_misnamed(error) and data_dir:

@@ -139,7 +139,7 @@ class NodeServers:
             raise
 
     def limit_connections(self, settings: BrokerSettings) -> None:
-        """Apply changed limits of the number of connections; other settings need a restart."""
+        """Apply changed limits of the number of connections, and no other settings."""
         self._settings = settings
         if self._counts is not None:
             self._counts.limit(_limits(settings, 0))

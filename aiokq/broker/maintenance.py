@@ -144,7 +144,7 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
                 )
             except KafkaStorage:
                 # A failure of the disk is already logged. If the log was being truncated, the next
-                # run examines it again.
+                # run of this job examines the log again.
                 continue
             await asyncio.sleep(0)  # let other tasks run
         if deleted:

@@ -88,7 +88,7 @@ class BrokerNode:
             result.
         servers: the node's listeners.
         purgatory: fetches that wait for records.
-        cold_reads: runs the reads of logs that have to wait for the disk.
+        cold_reads: runs those reads of logs that may have to wait for the disk.
         leadership_listeners: notified when the node begins or stops leading a partition. Listeners
             must be added before the node is opened.
         retention_policies: decide which old segments are deleted. Policies may be added.
@@ -268,7 +268,7 @@ class BrokerNode:
             raise
 
     async def _open(self) -> None:
-        """Open the directories and the logs that need no recovery; start the coordinator and jobs.
+        """Open the directories and the logs that need no recovery; start coordinators and jobs.
 
         Raises:
             KafkaStorage, ConfigError: see `open`.
@@ -333,9 +333,10 @@ class BrokerNode:
         StorageGauges(lambda: self._storage).add_to(self.counters)
 
     def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
-        """Have open transactions in logs that were not closed cleanly compared from now on.
+        """Compare open transactions in recovered logs with the transaction coordinator's state.
 
-        Logs that are open already are clean.
+        The comparison of a log begins when its partition is elected after the recovery. Logs that
+        are already open were closed cleanly and need no comparison.
         """
         self._transaction_recovery = TransactionRecovery(
             was_clean=self.storage.directories.was_clean,
@@ -349,10 +350,11 @@ class BrokerNode:
         self.leadership_listeners.append(self._transaction_recovery)
 
     async def _recover(self) -> None:
-        """Recover the logs that were not closed cleanly, and their open transactions.
+        """Recover the logs that were not closed cleanly, then wait for `TransactionRecovery`.
 
-        The transactions are waited for at most `RECOVERY_MOMENT` seconds, because the coordinator
-        may be unable to load its log. Until they are compared, their producers are refused.
+        The wait ends after `RECOVERY_MOMENT` seconds at the latest, because the transaction
+        coordinator may be unable to load its log. The comparison then goes on in the background,
+        and the producers of transactions that are not compared yet are refused.
 
         Raises:
             KafkaStorage: see `open`.

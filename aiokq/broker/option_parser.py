@@ -1,6 +1,6 @@
 """The parser of `aiokq broker` for command lines that `options.read_options` does not read.
 
-It prints the help and explains errors.
+This parser prints the help and explains errors.
 """
 
 from __future__ import annotations

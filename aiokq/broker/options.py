@@ -1,7 +1,7 @@
 """The options of `aiokq broker`: their table, and the values of one command line.
 
-Most command lines are read with the table alone; `option_parser` reads those that need more, and
-only then is `argparse` loaded.
+Most command lines are read with the table alone. The others are read by `option_parser`, which
+imports `argparse`.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ OPTIONS: Final = (
 def read_options(arguments: Sequence[str]) -> Options | None:
     """Return the values of a command line; None if only `option_parser` can read it.
 
-    This is so if the command line has `--help`, `--name=VALUE`, an abbreviated option, a value
-    that begins with a hyphen, or an error.
+    The result is None if the command line has `--help`, `--name=VALUE`, an abbreviated option, a
+    value that begins with a hyphen, or an error.
     """
     values: dict[str, Any] = {}
     flags = {option.flag: option for option in OPTIONS}

@@ -145,7 +145,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     # A follower needs CLUSTER_ACTION, which covers all topics. Without it, each topic needs
     # DESCRIBE.
     23: (_FOLLOW, _DESCRIBE_TOPIC),
-    # From version 4 on, for brokers, CLUSTER_ACTION instead of the others.
+    # From version 4 on, the request comes from a broker, which needs only CLUSTER_ACTION.
     24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC, _CLUSTER_ACTION),
     25: (_WRITE_TRANSACTIONAL, _READ_GROUP),
     26: (_WRITE_TRANSACTIONAL,),
@@ -205,7 +205,11 @@ SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
         _O.IDEMPOTENT_WRITE,
     ),
 }
-"""The operations that each type of resource has (KIP-430, ``AclEntry.supportedOperations``)."""
+"""The operations in the bit field of authorized operations, by type of resource.
+
+Responses have this bit field only for these types.
+Source: KIP-430, Kafka ``AclEntry.supportedOperations``.
+"""
 
 
 def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:

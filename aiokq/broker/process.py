@@ -149,8 +149,8 @@ def _raise_descriptor_limit() -> None:
 def _has_descriptors() -> bool:
     """Return whether the process can open `FEWEST_DESCRIPTORS` more files.
 
-    An event loop that runs out of descriptors while it starts cannot be closed, neither uvloop's
-    nor asyncio's.
+    If an event loop of uvloop or asyncio runs out of descriptors while it starts, it cannot be
+    closed.
     """
     opened: list[int] = []
     try:

@@ -1,4 +1,4 @@
-"""Why `aiokq broker` could not start, and what the user can do.
+"""The messages that explain why `aiokq broker` could not start and what the user can do.
 
 Tests: ``tests/fault/test_broker_process.py``.
 """
@@ -43,7 +43,7 @@ def explain_failure(error: ConfigError | OSError, directories: list[str]) -> str
 def _explain_listener(error: ListenerFailed) -> str | None:
     """Return why a listener could not be opened and what to do.
 
-    Returns None if there is no such text for the error number.
+    Returns None if this function has no text for the error.
     """
     name, host, port = error.endpoint
     if isinstance(error.__cause__, socket.gaierror):

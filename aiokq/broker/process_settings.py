@@ -44,10 +44,13 @@ class Choice(NamedTuple):
 
 
 def choose_settings(options: Options) -> Choice:
-    """Return the settings that options and the properties file give, in the profile that fits.
+    """Return the settings that the options and the properties file give.
+
+    The profile is that of `--profile`, or else that of `_default_profile`.
 
     Raises:
-        ConfigError: a setting is unknown or out of range, or the file is not UTF-8.
+        ConfigError: a setting is unknown or out of range, a value of `--set` has no `=`, or the
+            file is not UTF-8.
         OSError: the file cannot be read.
     """
     given: dict[str, object] = {}
@@ -57,7 +60,7 @@ def choose_settings(options: Options) -> Choice:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}")
-        # --set takes precedence over --config, whichever way the name is spelled there.
+        # --set takes precedence over --config, even if one of them writes the name with `_`.
         plain = setting_name(name)
         given = {other: text for other, text in given.items() if setting_name(other) != plain}
         given[name] = value
@@ -108,7 +111,7 @@ def listeners_of(settings: BrokerSettings, options: Options) -> Listeners:
     """Return the listeners that settings and flags describe.
 
     Raises:
-        ConfigError: a setting or flag is malformed, contradicts another one, asks for TLS or SASL,
+        ConfigError: a setting or flag is malformed, contradicts another one, requires TLS or SASL,
             or would advertise a wildcard address.
     """
     host = None if options.host is None else _without_brackets(options.host)

@@ -1,4 +1,6 @@
-"""The error codes in a response, for the broker's metrics; it neither makes nor changes responses.
+"""Collects and counts the error codes in responses, for the broker's metrics.
+
+Responses are not changed.
 
 Source: Kafka ``AbstractResponse.errorCounts``.
 Tests: ``tests/unit/broker/test_response_errors.py``.
@@ -33,7 +35,7 @@ def count_errors(counters: CounterBy, response: Response) -> None:
 
 
 def error_codes(response: Response) -> list[int]:
-    """Return the error codes of a response and of all its elements, without 0."""
+    """Return the error codes of a response and of all its elements, except 0."""
     codes: list[int] = []
     collect = _collector(type(response))
     if collect is not None:
@@ -43,7 +45,7 @@ def error_codes(response: Response) -> list[int]:
 
 @functools.cache
 def _collector(cls: type[Struct]) -> _Collect | None:
-    """Return a function that appends the error codes of structs; None if they can have none."""
+    """Return a function that appends the error codes of structs to a list, or None for no codes."""
     own = [
         attrgetter(field.name)
         for field in cls.__fields__

@@ -142,7 +142,7 @@ def _check_metadata(files: Files, snapshot: str) -> None:
     if not reader.exists():
         names = files.listdir(snapshot)
         if PRIVATE_FILE in names or not any(map(file_names.parse_partition_directory, names)):
-            return  # written by an earlier version, or new
+            return  # written by an earlier version of aiokq, or without partitions
         raise _incomplete(
             snapshot,
             f"it has partitions, but {reader.directory} has neither a log nor a snapshot of the "

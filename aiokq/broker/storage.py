@@ -49,8 +49,10 @@ Four concurrent syncs are ten times as fast as successive syncs; more than four 
 """
 
 RECORDS_ON_LOOP: Final = 64
-"""An ephemeral node appends changes of fewer metadata records on the loop, in less than 1 ms; to
-hand one to a thread and back takes as long.
+"""Number of metadata records below which an ephemeral node appends a change on the loop.
+
+Such an append takes less than 1 ms. A call in an executor would take as long for its two thread
+switches alone.
 """
 
 
@@ -289,7 +291,7 @@ async def _start_metadata(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Call `_started` in an executor; if the caller is cancelled, undo it."""
+    """Call `_started` in an executor; if the caller is cancelled, close what was opened."""
     started: list[tuple[LogDirectories, MetadataStart]] = []
 
     def start_metadata() -> None:
@@ -311,7 +313,7 @@ def _started(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Open the log directories, and begin an epoch of the metadata log. Called in an executor.
+    """Open the log directories, and begin a leader epoch of the metadata log, in an executor.
 
     The logs of partitions are not opened. If a step fails, the clean shutdown marker of each
     directory is as it was before.

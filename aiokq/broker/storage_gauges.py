@@ -16,10 +16,11 @@ __all__ = ["StorageGauges"]
 
 
 class StorageGauges:
-    """Counts partitions and directories when the metrics are read; all are 0 while it is closed.
+    """Gauges whose values are computed when the metrics are read.
 
     Args:
-        storage: returns the open storage of the node, or None while the node is not open.
+        storage: returns the open storage of the node, or None while the node is not open. While the
+            result is None, the gauges are 0 or have no values.
     """
 
     def __init__(self, storage: Callable[[], Storage | None]) -> None:

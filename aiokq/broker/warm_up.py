@@ -1,11 +1,11 @@
-"""Import of the modules that a broker needs later, one at a time, soon after the start.
+"""Imports the modules that a broker needs later, one at a time, soon after its start.
 
 The start does not import these modules, so that the broker accepts connections sooner. The modules
 are not imported at their first use either: by that time, the process may have no free descriptor to
 open their files, and the import of a complete coordinator would block the loop.
 
-Tests: ``tests/unit/broker/test_warm_up.py``, which names the modules that are missing here, and
-``tests/fault/test_late_imports.py``.
+Tests: ``tests/unit/broker/test_warm_up.py``, which fails with the names of the modules that
+`MODULES` lacks, and ``tests/fault/test_late_imports.py``.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ async def warm_up(background: BackgroundWork, *, fatal: Callable[[ImportError], 
 
     Args:
         background: notified of the failed imports that are retried.
-        fatal: called with the error of a unit of the fast path that cannot be imported, for example
-            because its extensions are of different builds: the broker could not serve any Produce
-            request.
+        fatal: called with the error if a module of the fast path cannot be imported, for example
+            because its extensions are of different builds. Without such a module, the broker could
+            not serve any Produce request.
     """
     task = background.task("import modules")
     waiting: Sequence[str] = MODULES
@@ -289,7 +289,7 @@ async def _import_each(
         fatal: as in `warm_up`.
 
     Returns:
-        The modules to retry, and the last of their errors.
+        The modules to retry, and the error of the last of them; None if none is retried.
     """
     failed: list[str] = []
     failure: Exception | None = None

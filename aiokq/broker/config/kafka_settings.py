@@ -1,8 +1,8 @@
 """Settings of Kafka that are not in the broker's own table, and the values that are refused.
 
-Most settings have no meaning for this broker (`num.io.threads`) and are accepted. A value that asks
-for something that this broker cannot do is refused, because otherwise the user would believe that
-the value is in effect.
+Most of these settings, such as `num.io.threads`, have no meaning for this broker and are accepted.
+A value that asks for something that this broker cannot do is refused, because otherwise the user
+would believe that the value is in effect.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ _READ_BY_PLUG_INS: Final = {
 }
 """Settings, with their types, that KafkaConfig does not declare: only plug-ins of Kafka read them.
 
-The plug-ins are the authorizer and the JMX reporter. A node without them ignores these settings, in
-Kafka too.
+The plug-ins are the authorizer and the JMX reporter. A node of Kafka without these plug-ins ignores
+the settings, too.
 """
 
 _PLUG_IN_PREFIXES: Final = ("config.providers.", "metrics.context.", "rlmm.config.", "rsm.config.")

@@ -1,10 +1,10 @@
 """The listeners of a node, as Kafka's settings describe them. This module opens no sockets.
 
 Source: Kafka ``SocketServerConfigs.listenerListToEndPoints``, ``AbstractKafkaConfig`` and
-``KafkaConfig.validateValues``. Differences from Kafka: ports above 65535, other wildcards than
-`0.0.0.0` as an advertised host, broadcast and multicast addresses, and hosts that are too long for
-DNS (RFC 1035, section 2.3.4) are refused, and `controller.listener.names` is not compared with the
-default of `listeners`.
+``KafkaConfig.validateValues``. Differences from Kafka: this module also refuses ports above 65535,
+wildcards other than `0.0.0.0` as an advertised host, broadcast and multicast addresses, and hosts
+that are too long for DNS (RFC 1035, section 2.3.4). It does not compare
+`controller.listener.names` with the default of `listeners`.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def endpoints_of(setting: str, text: str) -> list[Endpoint]:
 
 
 def _check_host(setting: str, host: str) -> None:
-    """Check that a host is empty, a wildcard, or text that is valid for a resolver and a response.
+    """Check the syntax of a host, and that it is no broadcast or multicast address.
 
     Raises:
         ConfigError: the host is too long, has a label that is empty or too long, has a character

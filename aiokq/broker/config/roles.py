@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 DEFAULT_CONTROLLER: Final = Endpoint("CONTROLLER", "localhost", 9093)
-"""The address in a metadata log of a voter whose settings have no listener for controllers.
+"""This node's address as a voter in its metadata log if it has no listener for controllers.
 
-When Kafka starts on the log, it replaces this address with the real one.
+When Kafka starts on the log, Kafka replaces this address with that of its own listener.
 """
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
@@ -68,8 +68,8 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
 def check_roles(settings: BrokerSettings) -> None:
     """Check that the settings describe a node that is both broker and controller.
 
-    Call this before the listeners are read: the rules for listeners assume both roles, so for a
-    node with one role their errors would not name the cause.
+    Call this before the listeners are read. The rules for listeners assume both roles, so that the
+    errors of these rules would not name the cause if the node had only one role.
 
     Raises:
         ConfigError: `process.roles` has other roles.
@@ -220,7 +220,7 @@ def _check_host(named: str, host: str, hosts: AbstractSet[str]) -> None:
     """Check that a host is in `hosts`, or is localhost, a wildcard or this machine's name.
 
     Raises:
-        ConfigError: the host is another one; the message begins with `named`.
+        ConfigError: the host is none of these; the message begins with `named`.
     """
     host = host.lower().removesuffix(".")
     if host in hosts or is_wildcard(host) or is_loopback(host) or _is_this_machine(host):
@@ -236,7 +236,7 @@ def _check_host(named: str, host: str, hosts: AbstractSet[str]) -> None:
 def _is_this_machine(host: str) -> bool:
     """Return whether `host` is this machine's name; either may lack the domain.
 
-    `socket.getfqdn` would tell the domain, but it may ask a name server and block for seconds.
+    `socket.getfqdn` would return the domain, but may query a name server and block for seconds.
     """
     own = socket.gethostname().lower()
     if "." in host and "." in own:

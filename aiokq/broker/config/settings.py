@@ -1,6 +1,6 @@
 """The static settings of a broker, and two profiles: names, types, ranges, defaults, meanings.
 
-Topic settings are in `metadata.topic_configs`.
+Topic settings are in `metadata.configs.topic_configs`.
 The broker's start path must not import pydantic, so this module does not use it.
 """
 
@@ -31,7 +31,7 @@ def _setting(
     any_case: bool = False,
     is_path: bool = False,
 ) -> T:
-    """Return what stands for a row of `SETTINGS` and its default until `_table` replaces it."""
+    """Declare a setting; `_table` builds its row in `SETTINGS` and replaces it with the default."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)

@@ -1,8 +1,8 @@
 """The contents of a log's files, entry by entry, as values to print.
 
-Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. This is
-the last entry, except in a ``.log`` or a metadata snapshot, where reading continues at the next
-valid batch.
+Nothing is written. For an unreadable part of a file, an entry with the reason is yielded. That
+entry is the last one of the file, except in a ``.log`` or a metadata snapshot, where reading
+continues at the next valid batch.
 
 Source: Kafka ``DumpLogSegments.scala``, for what is shown.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
@@ -160,7 +160,7 @@ def _record(record: RawRecord, header: BatchHeader, file: LogFile) -> Entry:
 
 
 def _marker(record: RawRecord) -> Entry:
-    """Return the outcome of a transaction and the epoch of the coordinator that wrote it."""
+    """Return the outcome in a transaction marker, and the epoch of the marker's coordinator."""
     try:
         marker = marker_of(record)
         if marker is None:

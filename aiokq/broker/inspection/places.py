@@ -114,7 +114,7 @@ def files_at(files: Files, path: str) -> Iterator[LogFile]:
 
     The files of a log directory itself come before the files of its partitions. A partition's files
     are ordered by segment. Files of unknown kinds in a directory are left out. If `path` is a file,
-    it is always yielded, and read as a log if its name is unknown or is that of a leftover of a
+    it is always yielded. Its kind is `log` if its name is unknown or is that of a leftover of a
     ``.log``, such as ``.log.deleted``.
     """
     if not files.is_dir(path):

@@ -60,7 +60,7 @@ class _Trace(NamedTuple):
 
 
 class ProducerCheck:
-    """Replay of one log, whose state is compared with each snapshot at the snapshot's offset."""
+    """Replays one log, and compares the producer state with each snapshot at its offset."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self.findings: list[Finding] = []
@@ -201,7 +201,7 @@ def _is_of(header: BatchHeader, claim: _Claim) -> bool:
     if header.is_control or header.producer_id != claim.producer_id:
         return False
     if claim.last_sequence is None:
-        # The epoch is not compared: it is older in the batch if the producer was fenced later.
+        # The epoch is not compared: the batch has an older epoch if the producer was fenced later.
         return header.is_transactional and header.base_offset == claim.offset
     return (header.last_offset, header.producer_epoch, header.last_sequence) == (
         claim.offset,

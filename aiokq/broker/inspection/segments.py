@@ -404,7 +404,7 @@ class _TimeEntries:
         self._last_offset = header.last_offset
 
     def end(self) -> None:
-        """Check the remaining entries at the end of the log."""
+        """Check the remaining entries; all batches of the segment were passed to `batch`."""
         while self._next is not None:
             if self._next[2] > max(self._last_offset, self._check.base_offset):
                 at, timestamp, offset = self._next

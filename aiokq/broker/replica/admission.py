@@ -2,7 +2,7 @@
 
 Only this module has these checks. ``admit`` is for batches of clients; the fast and the general
 path of Produce both call it. ``admit_own`` is for batches of the broker itself, which coordinators
-append. Checks of the batch alone are made where it is read: by ``fastpath.read_produced`` on the
+append. Checks of the batch alone are made when it is read: by ``fastpath.read_produced`` on the
 fast path, by ``log.validation`` on the general path. Checks that need the log (sequences, segment
 size) are made by the append.
 
@@ -36,7 +36,7 @@ class Preparation(enum.Enum):
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
 ) -> Preparation | None:
-    """Check that a client's batch may be appended; return the work to do before the append.
+    """Check that a client's batch may be appended; return where it has to be prepared before.
 
     The usual result is None: the batch is stored unchanged, and its header is enough to check it.
 
@@ -88,15 +88,15 @@ def admit_own(partition: Partition, header: BatchHeader, leader_epoch: int) -> N
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
 
     Source: Kafka ``TransactionLog.EnforcedRequiredAcks``. Kafka's group coordinator appends with
-    acks=1 (``CoordinatorPartitionWriter``) and lets the wait for the commit time out; its clients
-    get the same error, but later.
+    acks=1 (``CoordinatorPartitionWriter``), and then waits for the commit until a timeout. Its
+    clients get the same error as here, but later.
     """
     admit_marker(partition, leader_epoch)
     check_size(header, partition.topic.limits.max_bytes)
 
 
 def admit_marker(partition: Partition, leader_epoch: int) -> None:
-    """Check that a marker that ends a transaction may be appended; it has no limit of its size.
+    """Check that a marker that ends a transaction may be appended; markers have no size limit.
 
     Args:
         leader_epoch: the leader epoch in which the marker is to be written.

@@ -1,6 +1,6 @@
-"""The commits of one partition: appends that are not committed, and requests that wait for them.
+"""The uncommitted appends of one partition, and the requests that wait for their commit.
 
-``Partition`` advances the high watermark; this module lets requests wait for that.
+``Partition`` advances the high watermark, and then wakes the requests that wait here.
 
 Source: Kafka ``DelayedProduce.scala``, ``Partition.checkEnoughReplicasReachOffset``.
 Tests: ``tests/unit/broker/replica/test_commits.py``.
@@ -91,9 +91,9 @@ class Commits:
         """Wait until an append that ends before ``offset`` may be acknowledged.
 
         With any acks, wait until the leader's flush policy allows the acknowledgement. With
-        acks=all, also wait until the records are committed, but not beyond ``deadline``. The first
-        wait has no timeout: in Kafka the flush is part of the append, and the timeout begins after
-        it.
+        acks=all, also wait until the records are committed, but not beyond ``deadline``. The wait
+        for the flush policy has no timeout: in Kafka the flush is part of the append, and the
+        timeout begins after the append.
 
         Args:
             leader_epoch: the leader epoch of the append. In another epoch the records at these

@@ -225,7 +225,7 @@ class FetchSessionCache:
         Failing that, the session with the lowest priority is evicted if its priority is lower than
         the new session's. Followers' sessions have priority over consumers' sessions, and larger
         sessions over smaller sessions. A session that was created less than `EVICTION_SECONDS` ago
-        is evicted only if it is a consumer's and the new one a follower's.
+        is evicted only if it belongs to a consumer and the new session belongs to a follower.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

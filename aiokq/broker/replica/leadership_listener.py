@@ -1,4 +1,4 @@
-"""The callbacks of a coordinator for the partitions that this node leads."""
+"""The interface for callbacks when this node begins or stops leading a partition."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["LeadershipListener"]
 
 
 class LeadershipListener(Protocol):
-    """Callbacks of a coordinator for the partitions that this node leads.
+    """Callbacks for the partitions that this node leads; coordinators implement them.
 
     They are called on the node's loop and must not block. ``elected`` is called before the first
-    request to the partition's new leader is served. When the coordinator starts, ``elected`` is
-    called for each partition that this node leads already.
+    request to the partition's new leader is served. A coordinator that starts also calls its own
+    ``elected`` for each partition that this node already leads.
 
     Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
     """
@@ -24,7 +24,7 @@ class LeadershipListener(Protocol):
         """Handle that this node has become the leader of `partition`, in its `leader_epoch`."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle the end of this node's leadership of `partition`, which serves no more requests.
+        """Handle that this node does not lead `partition` any more; requests to it fail.
 
         The partition was deleted, its directory failed, or another node leads it now.
         """

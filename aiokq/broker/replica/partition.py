@@ -172,7 +172,7 @@ class Partition:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
         The in-sync replicas stay as they are. Without unclean leader election only an in-sync
-        replica may become leader, so a replica that was removed from them could not lead again.
+        replica may become leader, so a replica that is not in sync any more could not lead again.
         """
         self._log = None
         self.is_recovering = False
@@ -257,7 +257,8 @@ class Partition:
 
     def _settings_changed(self) -> None:
         self.min_isr = min(self.topic.config.min_insync_replicas, len(self.replicas))
-        # Whether an append is committed as soon as the flush policy allows it, as is usual.
+        # Whether an append is committed as soon as the leader's flush policy allows it, without any
+        # fetch of a follower. This is always so with replication factor 1.
         self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
 
     # --- commit
@@ -279,7 +280,7 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the lowest log end offset of the in-sync replicas.
 
-        The leader's own offset counts as far as its flush policy allows. The high watermark is
+        The leader's own log end offset is limited by its flush policy. The high watermark is
         unchanged while fewer than ``min_isr`` replicas are in sync, and is never lowered here.
 
         Source: Kafka's `Partition.maybeIncrementLeaderHW`.
@@ -421,7 +422,7 @@ class Partition:
             KafkaStorage: the log cannot be used.
             UnknownTopicOrPartition: the topic was deleted.
             FencedLeaderEpoch: a leader with a newer epoch was elected.
-            UnknownLeaderEpoch: this node has not heard of the election of the leader yet.
+            UnknownLeaderEpoch: this node does not know of the election of that leader yet.
 
         Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
         """
@@ -486,7 +487,7 @@ class Partition:
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
-    """Check that a client's leader epoch is the partition's; -1 is not checked.
+    """Check that a client's leader epoch equals the partition's; -1 is not checked.
 
     Raises:
         FencedLeaderEpoch: the client's epoch is older; the client must refresh its metadata.
