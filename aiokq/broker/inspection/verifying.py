@@ -1,8 +1,8 @@
 """The check of a log directory, or of one of its partitions.
 
-Every byte is read; nothing is changed. The directory may be in use: a running broker has removed
-the clean shutdown marker, and without the marker a partly written end of a log is reported as a
-warning, not as an error.
+Every byte is read, and nothing is changed. A broker may be using the directory. The clean shutdown
+marker is then missing; without the marker, a partly written end of a log is reported as a warning,
+not as an error.
 
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
@@ -68,8 +68,8 @@ class Report(NamedTuple):
     """The result of a check.
 
     Attributes:
-        clean: whether the clean shutdown marker was found: no broker is writing, and the files are
-            complete.
+        clean: whether the clean shutdown marker was found. If so, no broker is using the directory,
+            and the last one wrote all files completely.
         findings: all findings, including those in ``partitions``.
     """
 

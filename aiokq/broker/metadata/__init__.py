@@ -1,1 +1,1 @@
-"""The metadata of the cluster: decisions about it, its log, and its effects on a node (ADR 11)."""
+"""The cluster's metadata: the controller, the metadata log, and changes of the node (ADR 11)."""

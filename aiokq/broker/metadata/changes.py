@@ -48,8 +48,8 @@ class MetadataChanges:
 
     Args:
         recorded: called after each append to the metadata log.
-        records_on_loop: changes of fewer records are appended on the loop; 0 where each append
-            waits for a sync.
+        records_on_loop: a change of fewer records than this is appended on the loop; 0 appends
+            every change in an executor, as is necessary if appends wait for a sync.
     """
 
     def __init__(
@@ -314,7 +314,7 @@ class MetadataChanges:
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:
-        """Delay new changes until the block ends; changes in progress are completed first.
+        """Delay new changes until the `async with` block ends; first complete those in progress.
 
         Raises:
             Closed: the node is stopping.

@@ -1,8 +1,8 @@
 """Tells the controller in which log directory the node has put a replica.
 
-A node with several log directories chooses one when it creates a log, and a log may be found in
-another directory than the metadata says, if an operator has moved it. Partitions are served before
-the metadata says where they are.
+A node with several log directories chooses a directory when it creates a log. If an operator has
+moved a log, the node finds the log in another directory than the metadata says. In both cases the
+partition is served at once, before the metadata has its directory.
 
 Source: Kafka ``AssignmentsManager.java``, KIP-858.
 Tests: ``tests/unit/broker/metadata/test_directory_assignment.py``.
@@ -30,7 +30,7 @@ class DirectoryAssignment:
 
     Args:
         changes: records the directories.
-        supervisor: runs the task that records them. It must be closed before ``changes``.
+        supervisor: runs the task that records them; must be closed before ``changes``.
         background: counts failures, and returns the delays between retries.
     """
 

@@ -156,7 +156,7 @@ def _server_synonyms(name: str, names: Sequence[str], settings: DynamicSettings)
 
 
 def group_config_entries(group_id: str, configs: GroupConfigs) -> Iterator[ConfigEntry]:
-    """Yield all settings of a group, which need not exist."""
+    """Yield all settings of a group. The group need not exist."""
     given = configs.given(group_id)
     for name in GROUP_CONFIGS:
         value = str(configs.value(group_id, name))

@@ -1,6 +1,6 @@
 """The topic settings: names, types, ranges, units, descriptions and server defaults in one table.
 
-The broker's own settings are in ``config.settings``; ``log.config.LogConfig`` has typed values.
+The broker's own settings are in ``config.settings``; ``log.config.LogConfig`` has a topic's values.
 Settings of tiered storage, which is not supported, are refused as unknown.
 
 Source: Kafka ``TopicConfig.java``, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java``.
@@ -32,7 +32,7 @@ __all__ = [
 logger = logging.getLogger("aiokq.broker")
 
 MOST_CHARACTERS: Final = 1000
-"""Limit of the part of an error message that quotes a value; a response carries at most 32 KiB."""
+"""Maximum length of the reason in an error message; a response carries less than 32 KiB."""
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -330,8 +330,8 @@ def check_topic_configs(
     """Check settings against the table; return them as they are stored.
 
     Args:
-        settings: the settings in effect on the broker, whose values apply to the topic if it has
-            none; None checks the topic's own values only.
+        settings: the settings in effect on the broker, which determine the compaction lags that
+            ``configs`` does not set; None uses Kafka's defaults.
 
     Raises:
         InvalidConfiguration: an unknown name, a missing or invalid value, or a minimum compaction

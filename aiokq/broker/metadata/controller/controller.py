@@ -190,8 +190,8 @@ class Controller:
             places: directory.id by topic id and partition number. Partitions that do not exist any
                 more are left out.
 
-        If the partition was created when the metadata.version had no directories, those of its
-        other replicas remain unknown.
+        If the partition was created at a metadata.version without directories, the directories of
+        its other replicas remain unknown (``MIGRATING``).
 
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """

@@ -78,7 +78,7 @@ def update_features(
     the last level counts.
 
     Args:
-        kraft_version: the level of ``kraft.version``, which the image does not hold.
+        kraft_version: the level of ``kraft.version``, which is not in the image.
         voters: the voters to record in the log if ``kraft.version`` becomes 1; None if this node
             has no listener for controllers.
         min_insync_replicas: setting of this node, which becomes the dynamic setting of all brokers
@@ -203,7 +203,7 @@ def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord | None) -> list[M
             "This node has no listener for controllers, which the log would name: set "
             "controller.listener.names, and give that listener an address in listeners.",
         )
-    # The NoOpRecord is written as in Kafka, whose controller waits for its offset.
+    # As in Kafka, whose controller waits until the offset of the NoOpRecord is committed.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 
 

@@ -110,8 +110,8 @@ def bootstrap_records(
     Args:
         given: the records of ``bootstrap.checkpoint``; None if the file is missing. The log then
             gets ``levels``.
-        min_insync_replicas: setting of the node, which becomes that of all brokers if eligible
-            leader replicas are on.
+        min_insync_replicas: setting of the node, which becomes the dynamic setting of all brokers
+            if eligible leader replicas are on.
         levels: the levels of the features, by name; None for the defaults of a new directory.
         in_transaction: whether the log ends inside a metadata transaction, which is to be aborted.
 
@@ -155,7 +155,7 @@ def bootstrap_records(
 
 
 def new_incarnation(random: Random, *, by_kafka: bool) -> uuid.UUID:
-    """Return a new incarnation id, which tells later starts whether Kafka may have used the logs.
+    """Return a new incarnation id, which contains ``by_kafka`` for `may_be_written_by_kafka`.
 
     Args:
         by_kafka: whether Apache Kafka may have written to the logs of the node.
@@ -292,7 +292,7 @@ def leadership_records(
                 if partition.elr and has_elr:
                     # The other eligible replicas are dropped, although Kafka keeps them while fewer
                     # than min.insync.replicas are in sync: they get no records from this node, and
-                    # could later lead without those it acknowledges.
+                    # could later lead without records that this node has acknowledged.
                     record.eligible_leader_replicas = []
                 if partition.last_known_elr and has_elr:
                     record.last_known_elr = []
@@ -323,8 +323,8 @@ def _is_online(
 def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationChangeRecord]:
     """Return the record that fences the node's broker at a clean stop, if the broker is active.
 
-    Without this record, Apache Kafka, if it is started on the directory next, would refuse to
-    register the broker until the session of the last registration has timed out.
+    If Apache Kafka was started on the directory without this record, its controller would refuse to
+    register the broker until the session of the last registration had timed out.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:

@@ -3,7 +3,7 @@
 Their metadata is in ``aiokq-metadata.log`` (`private_file`), of which each log directory has a
 copy; the copy with the most appends counts. If the metadata directory has no
 ``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left a metadata log
-whose only voter is this node, the differences between the file and this log are appended to it.
+whose only voter is this node, the changes that only the file has are appended to that log.
 
 As the last step, each copy is renamed, and a file with one line takes its place; an earlier version
 of aiokq refuses this line. The next start repeats a migration that was interrupted before this
@@ -337,8 +337,8 @@ class Migration:
         """Return the changes of a topic's settings since they were copied from Kafka's log.
 
         When the earlier version of aiokq copied the settings, it left out those that were unknown
-        to it or invalid, and gave the topic the dynamic settings of the brokers; neither is a
-        change.
+        to it or invalid, and gave the topic the dynamic settings of the brokers. These differences
+        are not changes and are not returned.
         """
         present = image.topic_configs(topic.name)
         brokers = image.broker_configs(self._node_id)

@@ -161,8 +161,8 @@ def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, in
 
     These are the features that this broker implements and that the metadata.version allows. Kafka
     also turns on features that this broker does not implement, but turns on eligible leader
-    replicas only from 4.1 on. ``kraft.version`` is left out, because it depends on the kind of
-    quorum.
+    replicas only from metadata.version 26 (4.1) on. ``kraft.version`` is left out, because its
+    level depends on the kind of quorum.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:

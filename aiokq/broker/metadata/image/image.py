@@ -60,7 +60,7 @@ IN_CONTROLLED_SHUTDOWN: Final = 1
 """Values in a ``BrokerRegistrationChangeRecord``; 0 means no change."""
 
 MAX_SHARED_PARTITIONS: Final = 4096
-"""Largest number of partition states that are remembered in order to share them."""
+"""Maximum number of partition states that are kept in order to share equal states."""
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
