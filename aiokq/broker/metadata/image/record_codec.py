@@ -159,8 +159,8 @@ def _head(record_type: int, version: int) -> bytes:
 def record_version(record: Message, metadata_version: int) -> int:
     """Return the version in which a record is written at a known level of metadata.version.
 
-    It is the version that Kafka's controller chooses: for a `BrokerRegistrationChangeRecord` the
-    lowest that has all fields that are set, for other types the highest of the level.
+    Kafka's controller chooses the same version: for a `BrokerRegistrationChangeRecord` the lowest
+    version that has all fields that are set, for other types the highest that the level allows.
 
     Raises:
         UnsupportedVersion: the level does not have the type or a field that is set, or Kafka no

@@ -34,7 +34,7 @@ GROUP_CONFIG: Final = 32
 """The types of resources in a `ConfigRecord`."""
 
 METADATA_VERSION: Final = "metadata.version"
-"""The feature whose level decides which records, and which fields of them, a log may have."""
+"""The feature whose level decides which records a log may have, and with which fields."""
 
 TRANSACTION_MARKERS: Final = (
     AbortTransactionRecord,
@@ -44,7 +44,7 @@ TRANSACTION_MARKERS: Final = (
 """The records of metadata transactions (KIP-868), which change no state themselves."""
 
 NOBODY: Final = -1
-"""Stands for the leader of a partition without a leader, and for a replica on an unknown node."""
+"""The node id that stands for a missing leader, or for the unknown node of a replica."""
 
 MIGRATING: Final = uuid.UUID(int=0)
 """The directory of a replica that was created when no directories were recorded."""

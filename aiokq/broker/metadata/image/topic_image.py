@@ -1,6 +1,6 @@
 """A topic in the metadata image: its partitions, each an immutable tuple.
 
-Most partitions of a node are equal but for their number, so equal partitions share one tuple.
+Most partitions of a node differ only in their number, so partitions of equal state share one tuple.
 
 Source: Kafka ``TopicImage.java``, ``PartitionRegistration.java``.
 Tests: ``tests/unit/broker/metadata/image/test_image.py``.
@@ -29,7 +29,7 @@ NO_LEADER_CHANGE: Final = -2
 """The leader in a ``PartitionChangeRecord`` that leaves leader and leader epoch unchanged."""
 
 IN_ORDER: Final = 1 << 16
-"""Kafka writes this number of partitions of a topic in the order of their numbers."""
+"""Number of partitions of a topic that Kafka writes in the order of their numbers."""
 
 RECOVERING: Final = 1
 """The recovery state of a partition whose leader was elected uncleanly."""
@@ -157,15 +157,15 @@ class TopicImage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no partition with a lower number than others is missing."""
+        """Whether each number below the highest partition number has its partition."""
         return self._early is None
 
     def set_partition(self, index: int, partition: PartitionImage) -> None:
         """Add a partition, or replace one.
 
         Kafka writes the partitions of a topic in the order of Java's HashMap: numbers up to 65,535
-        are in order, and higher ones may come before lower ones. Such a partition is added when
-        those before it are there.
+        are in order, and higher ones may come before lower ones. A partition that comes too early
+        is added to ``partitions`` once all partitions with lower numbers are there.
 
         Raises:
             CorruptRecord: a partition with a lower number is missing.

@@ -4,9 +4,9 @@ It is a log like that of any other partition, with Kafka's metadata records. As 
 node leads each epoch, and records are committed once they are durable. `metadata_reader` reads
 the directory, `sole_voter` checks that the node may append, and this module appends.
 
-A snapshot (`log_snapshot`) is due when enough bytes were appended since the last one; the owner of
-the log calls ``snapshot`` then. The oldest snapshots are removed after it, and the log begins at
-the oldest one that is kept.
+A snapshot (`log_snapshot`) is due when enough bytes were appended since the last one. The owner of
+the log then calls ``snapshot``, which writes a snapshot, removes the oldest snapshots, and deletes
+the part of the log before the oldest snapshot that is kept.
 
 Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
 KIP-630. Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
@@ -90,10 +90,10 @@ class ClusterMetadataLog:
     Threads may call them concurrently; the appends are made one after the other.
 
     Attributes:
-        image: the state after all records. Only ``lead`` and ``append`` change it, so it may be
-            read without the lock while neither is in progress: `MetadataChanges` decides a change
-            after the append of the previous one. During an append, only the values of ``brokers``
-            may be read, by one call of ``list``: registrations are replaced, never changed.
+        image: the state after all records. Only ``lead`` and ``append`` change it. While neither
+            is in progress, it may be read without the lock: `MetadataChanges` decides a change only
+            after the append of the previous one. During an append, only
+            ``list(image.brokers.values())`` is safe: registrations are replaced, never changed.
         epoch: the epoch in which this node leads the quorum.
         node_id: id of this node, the only voter.
         kraft_version: level of ``kraft.version``.
@@ -181,8 +181,8 @@ class ClusterMetadataLog:
         try:
             if known is None:  # the name of the directory may not be durable yet
                 files.sync_dir(directory.rpartition("/")[0] or "/")
-            # A clean stop has synced the names. Names that change after a kill, and that of a
-            # segment that was created now, are not durable yet.
+            # A clean stop has synced the names. Names that the repair after a kill has changed, and
+            # the name of a segment that was created now, are not durable yet.
             newest = log.segments[-1].path(file_names.LOG).rpartition("/")[2]
             names_durable = clean and state.torn is None and newest in names
             write_epoch(files, directory, state, node_id, epoch, names_durable=names_durable)
@@ -231,8 +231,8 @@ class ClusterMetadataLog:
     def lead(self, records: Sequence[Message]) -> None:
         """Begin the epoch: append the leader's first record, and ``records``.
 
-        They are synced once, unless ``records`` need several batches or do not fit in a segment
-        with the first record.
+        All of them are synced once, unless ``records`` need several batches or do not fit in a
+        segment with the first record.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed.
@@ -243,7 +243,8 @@ class ClusterMetadataLog:
             now_ms = self._now_ms()
             first = self._control_batch(self._first_controls(), now_ms)
             batches = [first, *self._encode(records, now_ms)]
-            # `MetadataReader` recognizes what a power cut leaves of a first append of two batches.
+            # Two batches may be written with one sync: if a power cut leaves only a part of them,
+            # `MetadataReader` recognizes a torn append.
             together = len(batches) <= 2 and sum(map(len, batches)) <= self._limits.segment_bytes
             self._write([batches] if together else [[batch] for batch in batches], now_ms)
             self._has_led = True
@@ -372,7 +373,7 @@ class ClusterMetadataLog:
                 self.image.replay(record)
 
     def copy_image(self) -> tuple[MetadataImage, SnapshotId]:
-        """Return an independent copy of ``image``, and the end of the log that it belongs to.
+        """Return an independent copy of ``image``, and the end offset and epoch of the log.
 
         Raises:
             KafkaStorage: the log could not be synced, so its end is unknown.
@@ -425,7 +426,7 @@ class ClusterMetadataLog:
         return snapshot.id
 
     def abandon_snapshot(self) -> None:
-        """Let a snapshot that is being written in another thread end soon; no more are written.
+        """Make a snapshot that another thread writes end soon; later `snapshot` calls raise Closed.
 
         Does not wait for the disk; `close` waits until the snapshot has ended.
         """
@@ -500,7 +501,7 @@ class ClusterMetadataLog:
                 self._log.close(clean)
 
     def _write_last_snapshot(self) -> None:
-        """Write a snapshot at a clean stop; if that fails, log it: the log has all records."""
+        """Write a snapshot at a clean stop; log a failure, which loses no record of the log."""
         snapshot = self._capture(self.image)
         try:
             self._write_snapshot(snapshot, is_abandoned=lambda: False)

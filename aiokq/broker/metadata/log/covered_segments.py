@@ -1,8 +1,8 @@
 """Damaged segments of the metadata log whose records are in the newest snapshot.
 
 `metadata_reader` does not read segments that end before the newest snapshot. The recovery of the
-log would cut the log at a bad batch in such a segment, and would so lose the records after the
-snapshot. These segments are therefore set aside before the recovery; no record is lost.
+log would cut the log at a bad batch in such a segment, and the records after the snapshot would be
+lost. These segments are therefore set aside before the recovery; no record is lost.
 
 Tests: ``tests/unit/broker/metadata/log/test_covered_segments.py``.
 """

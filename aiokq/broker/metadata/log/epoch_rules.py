@@ -1,11 +1,11 @@
-"""The epochs of the batches of a metadata log, which no checksum covers, and the rules they obey.
+"""The rules for the leader epochs of batches in a metadata log; no checksum covers these epochs.
 
 A leader begins its epoch with a control batch whose first record is a ``LeaderChangeMessage``, and
 epochs never go down. All other batches therefore have the epoch of the batch before them. The epoch
-of a snapshot is that of the last record in it. Where these rules leave open which of two batches is
-wrong, ``leader-epoch-checkpoint`` decides; if the last batch of the log begins an epoch, its epoch
-is wrong if neither this file nor ``quorum-state`` allows it. A log that Apache Kafka or aiokq has
-written obeys the rules, also after a kill or a power cut.
+of a snapshot is that of the last record in it. If these rules do not show which of two batches is
+wrong, ``leader-epoch-checkpoint`` decides. If the last batch of the log begins an epoch, this epoch
+is wrong if neither ``leader-epoch-checkpoint`` nor ``quorum-state`` allows it. A log that Apache
+Kafka or aiokq has written obeys the rules, also after a kill or a power cut.
 
 Source: Kafka ``BatchAccumulator.appendLeaderChangeMessage``,
 ``KafkaRaftLog.validateOffsetAndEpoch``.
@@ -59,11 +59,12 @@ class WrongEpoch:
 
 @frozen
 class _First:
-    """The only batch so far of an epoch.
+    """The first batch of an epoch, while no second batch of this epoch was checked.
 
     Attributes:
-        before: epoch of the batch before it; -1 if unknown.
-        known: its epoch in ``leader-epoch-checkpoint``; -1 if the file does not have it.
+        before: epoch of the record before the batch; -1 if unknown.
+        known: epoch of the batch according to ``leader-epoch-checkpoint``; -1 if the file has none.
+        by_leader: whether the batch begins with a ``LeaderChangeMessage``.
     """
 
     base: int
@@ -76,7 +77,7 @@ class _First:
 
 
 class EpochRules:
-    """Checks the batches of a log, which are given in their order.
+    """Checks the batches of a log; ``check`` is called with each batch, in order.
 
     Args:
         directory: path of ``__cluster_metadata-0``.
@@ -98,7 +99,7 @@ class EpochRules:
     def check(
         self, base: int, position: int, header: BatchHeader, data: bytes
     ) -> WrongEpoch | None:
-        """Return what is wrong with the epoch of the next batch, or with that of the last one.
+        """Check the next batch; return it, or the batch before it, if its epoch is wrong.
 
         Args:
             base: base offset of the segment.
@@ -154,7 +155,7 @@ class EpochRules:
         return WrongEpoch(base, position, header.base_offset, right, reason)
 
     def end(self) -> WrongEpoch | None:
-        """Return what is wrong with the last batch of the log, after which none follows.
+        """Check the last batch when all batches were given to ``check``; return it if it is wrong.
 
         Raises:
             OSError: the disk failed.
@@ -201,11 +202,11 @@ def _read_epochs(files: Files, directory: str) -> LeaderEpochs:
 def drop_wrong_epochs(
     files: Files, directory: str, entries: list[EpochEntry], *, start: int, end: int
 ) -> bool:
-    """Remove ``leader-epoch-checkpoint`` if it contradicts the log, which then writes it again.
+    """Remove ``leader-epoch-checkpoint`` if it contradicts the log; opening the log rebuilds it.
 
     Args:
         entries: the epochs of the batches that were read.
-        start, end: the offsets between which the file is compared.
+        start, end: the file is compared with ``entries`` between these offsets of the log.
 
     Returns:
         Whether the file was removed.
@@ -217,7 +218,7 @@ def drop_wrong_epochs(
     if not entries or not files.exists(path):
         return False
     known = _read_epochs(files, directory)
-    # Segments before these entries were not read; those of the file may begin at the log start.
+    # The segments before the first entry were not read, but the file may have their epochs.
     begin = max(start, entries[0].start_offset)
     right = max(one for one in entries if one.start_offset <= begin).epoch
     if known.epoch_for_offset(begin) == right and [

@@ -120,7 +120,7 @@ def open_log_files(
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata``, unless it is right: Kafka refuses a log with another id."""
+    """Write ``partition.metadata`` unless its id is right: Kafka refuses a log with another id."""
     try:
         known = read_partition_metadata(files, directory)
     except CorruptRecord:  # a power cut may leave a part of the file
@@ -166,8 +166,8 @@ def write_epoch(
     The new state need not be durable, because this node is the only voter: nobody learns of the
     epoch before its first record is durable, and from then on the log has the epoch. `next_epoch`
     and Apache Kafka (``QuorumState.initialize``) continue from the log if its epoch is higher than
-    that of ``quorum-state``. If a power cut leaves the old state and none of the records, the epoch
-    was not led, and may be used by the next start.
+    that of ``quorum-state``. If a power cut leaves the old state and none of the records, nobody
+    knows of the epoch, and the next start may use the same epoch.
 
     Args:
         names_durable: whether the names of all files in the directory are durable; if not, they are

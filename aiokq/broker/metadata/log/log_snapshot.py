@@ -1,4 +1,4 @@
-"""What a snapshot of the metadata log has: the state at one offset, captured and then written.
+"""The state of the metadata log at one offset, and the writing of this state as a snapshot.
 
 `cluster_metadata_log` captures the state and removes the parts of the log that the snapshot
 replaces. `snapshot_file` has the format of the file.
@@ -58,7 +58,7 @@ def write_log_snapshot(
     Args:
         directory: path of ``__cluster_metadata-0``.
         timestamp_ms: the present time.
-        is_abandoned: whether the snapshot is not needed any more; called before each record.
+        is_abandoned: returns whether to stop writing; called before each record.
 
     Raises:
         Closed: the snapshot was abandoned; no file is left.

@@ -165,7 +165,7 @@ class MetadataDamaged(KafkaStorage):
 
 
 class MetadataReader:
-    """The files of a metadata log.
+    """Reads the files of a metadata log.
 
     Args:
         directory: path of ``__cluster_metadata-0``.

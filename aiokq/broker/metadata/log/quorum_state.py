@@ -33,7 +33,7 @@ __all__ = [
 QUORUM_STATE: Final = "quorum-state"
 
 PADDED_BYTES: Final = 256
-"""Size of a file that can be overwritten: spaces follow the state, which readers ignore.
+"""Size of a file that can be overwritten in place: the state, and spaces, which JSON ignores.
 
 The file is smaller than a sector, which a disk writes completely or not at all.
 """
@@ -175,13 +175,14 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState) -> None
 def overwrite_quorum_state(
     files: Files, directory: str, state: QuorumState, *, in_place: bool
 ) -> None:
-    """Replace the file by one that can be overwritten; overwrite a file that can be.
+    """Write the state, padded to ``PADDED_BYTES``; overwrite a file of this size in place.
 
-    A file that is overwritten is not synced: after a power cut it has the old or the new state.
+    A file that is overwritten in place is not synced: after a power cut it has the old or the new
+    state.
 
     Args:
-        in_place: whether the file may be overwritten; if not, the new state is durable when the
-            call returns, and so are the names of all files in the directory.
+        in_place: whether the file may be overwritten in place. If not, the file is replaced. The
+            new state and the names of all files in the directory are then durable on return.
 
     Raises:
         OSError: the disk failed; the file has the old or the new state.

@@ -62,7 +62,7 @@ READ_ONLY: Final = 0o400
 
 PART: Final = ".part"
 
-# These patterns are compiled when they are used, which a start with a new directory never does.
+# These patterns are compiled at their first use: a start with a new directory uses none of them.
 _NAME: Final = r"([0-9]{20})-([0-9]{10})\.checkpoint"
 # Kafka puts a random number before the suffix of an unfinished file.
 _UNFINISHED: Final = r"[0-9]{20}-[0-9]{10}(-.*)?\.checkpoint\.(part|deleted)"
@@ -136,8 +136,8 @@ def write_snapshot(
 
     Raises:
         RecordTooLarge: a value does not fit in a batch.
-        OSError: the disk failed. Then, and if ``values`` raises, no file is left behind, or only an
-            unfinished one if the disk does not allow its removal.
+        OSError: the disk failed. After any error, no file is left behind, or only an unfinished one
+            if the disk does not allow its removal.
     """
     part = path + PART
     if files.exists(part):

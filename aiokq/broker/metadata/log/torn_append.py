@@ -1,10 +1,10 @@
-"""Tells an append that a kill or a power cut left incomplete from damage to durable records.
+"""Distinguishes an append that a kill or power cut left incomplete from damage to durable records.
 
-Each append is synced before the next one, so only the last one can be incomplete. It has one batch,
-except for the first append of an epoch, which has two: the control batch with the
+Each append is synced before the next one, so only the last append of a log can be incomplete. An
+append has one batch. Only the first append of an epoch has two batches: the control batch with the
 ``LeaderChangeMessage``, and a batch of data. After a power cut, the file may have grown only in
-part, and any sector of the append may have its old content, which is zeros behind the old end of
-the file.
+part, and any sector of the append may have its old content, which is zeros after the old end of the
+file.
 
 `metadata_reader` finds the bad bytes.
 
@@ -28,10 +28,10 @@ SECTOR: Final = 512
 """Bytes that a disk writes completely or not at all."""
 
 MAGIC_END: Final = LOG_OVERHEAD + 5
-"""Where the fields end without which a header is misread: base offset, length, epoch and magic."""
+"""End of base offset, length, epoch and magic: if one of them is wrong, the header is misread."""
 
 LARGEST_FIRST_CONTROLS: Final = 3
-"""Records of the control batch that begins a new log with ``kraft.version`` 1."""
+"""Number of records in the control batch that begins a new log with ``kraft.version`` 1."""
 
 
 def is_torn_append(
@@ -117,7 +117,8 @@ def _missing_sectors(file: File, start: int, end: int, size: int, expected: int)
     """Yield the positions of the sectors between two positions that were not written.
 
     The first sector counts from ``start`` on, where a batch begins. If it has only bytes of the
-    base offset ``expected`` that are 0 anyway, nothing shows whether it was written.
+    base offset ``expected`` that are 0 anyway, nothing shows whether it was written, and it is not
+    yielded.
     """
     known = expected.to_bytes(LENGTH_OFFSET, "big")
     first = start

@@ -314,7 +314,7 @@ class LogOpening:
             )
 
     async def _recover_together(self, attempts: list[_Attempt]) -> None:
-        """Recover logs in one thread, and give each log to its partition if it is still needed."""
+        """Recover logs in one thread, and give each log that is still needed to its partition."""
         logs = await self._in_thread(self._recover_all, attempts)
         for attempt, log in zip(attempts, logs, strict=True):
             if attempt.stopped or self._closed:

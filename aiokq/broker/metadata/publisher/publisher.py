@@ -68,8 +68,8 @@ class MetadataPublisher:
             number of bytes that became visible to consumers.
         deleted: called after each deletion of a partition's log, so that the files of deleted logs
             are removed later.
-        placed: called with topic id, partition number and directory.id if a log is in another
-            directory than the metadata says.
+        placed: called with topic id, partition number and directory.id of a log if the metadata
+            names another directory for it, or none.
 
     Attributes:
         by_kafka: whether Apache Kafka may have written to the logs.
@@ -278,7 +278,7 @@ class MetadataPublisher:
         return failure
 
     def _tell_places(self) -> None:
-        """Report all log directories, after a metadata.version that did not record them."""
+        """Report the directories of all logs, because metadata.version can record them now."""
         for topic, images in self._applied.items():
             for partition, image in zip(topic.partitions, images, strict=False):
                 if partition.local_log is not None:  # otherwise reported when its log is opened

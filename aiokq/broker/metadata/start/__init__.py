@@ -1,1 +1,1 @@
-"""The start of a node's metadata, and what is found in its log directories at that time."""
+"""The start of a node's metadata: its log, first records, and found or missing partitions."""

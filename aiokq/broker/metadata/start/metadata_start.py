@@ -178,10 +178,11 @@ class MetadataStart:
             raise
 
     def _was_clean(self) -> Callable[[TopicPartition], bool] | None:
-        """Return whether a partition's log directory was closed by the last registered broker.
+        """Return a function that says whether a partition's log directory was closed cleanly.
 
-        As in Kafka, a marker with another broker epoch does not count: the directory may be a copy
-        of an earlier state, or the marker is damaged. The result is None if all markers count.
+        As in Kafka, a clean shutdown marker with another broker epoch than that of the last
+        registration does not count: the directory may be a copy of an earlier state, or the marker
+        is damaged. The result is None if all directories were closed cleanly.
         """
         directories = self._directories
         broker = self._image.brokers.get(self._node_id)
@@ -197,10 +198,10 @@ class MetadataStart:
         )
 
     def write_bootstrap_checkpoint(self) -> None:
-        """Write the ``bootstrap.checkpoint`` that Kafka, too, writes into each new log directory.
+        """Write ``bootstrap.checkpoint`` into each log directory without one, as Kafka does.
 
-        A damaged one is replaced, because Kafka reads the file at each start. This node reads it
-        only while the metadata log is empty, so it need not wait for it.
+        A damaged file is replaced, because Kafka reads the file at each start. This node reads the
+        file only while the metadata log is empty, so its start need not wait for this method.
 
         Raises:
             OSError: the disk failed.
@@ -321,7 +322,7 @@ def _read_log(
     timestamp_ms: int,
     random: Random,
 ) -> MetadataState:
-    """Return what is in the metadata log, which this node may continue.
+    """Return the content of the metadata log, after a check that this node may continue the log.
 
     A log is written first if the metadata of an earlier version must be migrated, or if a new log
     must name its voter.
@@ -357,7 +358,7 @@ def _read_log(
 def _first_records(
     files: Files, path: str, state: MetadataState, registration: NodeRegistration
 ) -> Sequence[Message]:
-    """Return the records that a log must have before any others; none if it has them.
+    """Return the records that a log must have before any others; none if the log has them.
 
     Args:
         path: path of the log directory with the metadata log.
@@ -385,7 +386,7 @@ def _last_records(
     migration: Migration | None,
     random: Random,
 ) -> Sequence[Message]:
-    """Return the records of topics that are only in the old metadata, or only in directories."""
+    """Return records of metadata that only an earlier aiokq's file or only the directories have."""
     if migration is not None and not migration.is_empty:
         return migration.differences(state)
     if state.image.metadata_version is not None:

@@ -3,9 +3,9 @@
 The metadata log has the directory.id of the directory of each partition. The node looks for missing
 directories after the metadata log is read and before the first log is opened. If a directory is
 left out of ``log.dirs``, or its disk is not mounted, its partitions are offline, like those of a
-directory that cannot be read. If they were recreated in other directories, their records would seem
-lost, and would be lost when the directory is added again. A missing directory is ignored if no
-partition is missing with it.
+directory that cannot be read. If these partitions were recreated empty in other directories, the
+node would find two logs of each when the directory is added again, and only one could be kept. A
+missing directory is ignored if no partition is missing with it.
 
 Source: KIP-858. Apache Kafka recreates the partitions of a directory that is left out of
 ``log.dirs``, because other nodes have replicas.

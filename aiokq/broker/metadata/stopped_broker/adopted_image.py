@@ -22,7 +22,7 @@ RECOVERING: Final = 1
 
 
 class AdoptedPartitions:
-    """What becomes of the partitions in an adoption.
+    """The effect of an adoption on the partitions.
 
     Attributes:
         led: number of partitions that the node leads.
@@ -37,7 +37,11 @@ class AdoptedPartitions:
 
 
 def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> AdoptedPartitions:
-    """Make the node the only replica of partitions it may lead; the others get no leader."""
+    """Make the node the only replica of partitions it may lead; the others get no leader.
+
+    Args:
+        unclean: whether the node may also lead partitions whose replica on it was not in sync.
+    """
     result = AdoptedPartitions()
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):

@@ -1,7 +1,7 @@
-"""The records of the part that a repair cuts off, also those of damaged batches.
+"""The records in the part of a log that a repair cuts off, including those of damaged batches.
 
-In a batch with a wrong checksum most records can still be decoded: each has its own length. What
-was decoded from it may differ from what was written, so these records are marked.
+Most records of a batch with a wrong checksum can still be decoded, because each record has its own
+length. The decoded records may differ from those that were written, so they are marked.
 
 Tests: ``tests/unit/broker/metadata/stopped_broker/test_cut_records.py``.
 """

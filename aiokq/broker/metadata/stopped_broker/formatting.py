@@ -66,7 +66,7 @@ UNSTABLE_METADATA_VERSION: Final = 30
 
 @frozen
 class FormatOptions:
-    """How directories are formatted.
+    """The options of a format.
 
     Attributes:
         node_id, cluster_id: ids for ``meta.properties``.

@@ -7,8 +7,8 @@ module carries out the plan:
 - A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
 - A segment is cut at its bad batch, and later segments are set aside. The records of the removed
   parts are lost.
-- A batch of which only the leader epoch is wrong gets the epoch that the batches beside it demand,
-  and no record is lost.
+- If only the leader epoch of a batch is wrong, the batch gets the epoch that the adjacent batches
+  require, and no record is lost.
 - If the records of a bad batch are in the newest snapshot, and a later batch continues this
   snapshot, the repaired log begins with that later batch, and no record is lost.
 - Damaged segments that the newest snapshot has replaced are set aside, as at a start of the broker.
@@ -52,7 +52,7 @@ __all__ = ["Repair", "repair_log"]
 COPIED_BYTES: Final = 1024 * 1024
 
 EPOCH_OFFSET: Final = LOG_OVERHEAD
-"""Where the leader epoch begins in a batch."""
+"""Byte position of the leader epoch in a batch."""
 
 EPOCH_BYTES: Final = 4
 

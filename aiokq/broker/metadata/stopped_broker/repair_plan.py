@@ -62,8 +62,8 @@ class RepairPlan(MetadataReader):
 
     Attributes:
         dropped: snapshots that are set aside.
-        rest: the part of a segment with which the log begins; earlier segments are set aside. None
-            if the beginning of the log stays as it is.
+        rest: the part of a segment with which the repaired log begins; earlier segments are set
+            aside. None if the beginning of the log stays as it is.
         cut: base offset of a segment, and the position where it is cut; later segments are set
             aside. None for no cut.
         epochs: the right epoch of batches that have a wrong one, by base offset of the segment and
