@@ -233,7 +233,7 @@ class EmbeddedCluster:
         await self._on_loop(self._reset)
 
     async def snapshot(self, path: str | os.PathLike[str]) -> None:
-        """Copy the data, in its state of one moment, to a new directory while the cluster runs.
+        """Copy the data, as of one moment, to a new directory while the cluster runs.
 
         A broker can use the new directory as its data directory. A cluster with `restore_from=path`
         copies the new directory and leaves it unchanged. `snapshot` may be called from any loop or

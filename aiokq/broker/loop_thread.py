@@ -54,7 +54,7 @@ class LoopThread:
         except BaseException:  # for example KeyboardInterrupt: stop the thread
             self._abandoned = True
             if self._loop is not None and self._main_task is not None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
+                with contextlib.suppress(RuntimeError):  # raised if the loop is closed
                     self._loop.call_soon_threadsafe(self._main_task.cancel)
             self._thread.join(STOP_SECONDS)
             raise
@@ -118,7 +118,7 @@ class LoopThread:
             Exception: the error of `close`, or the error that ended the loop.
         """
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # raised if the loop is closed
             self._loop.call_soon_threadsafe(self.stop)
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():

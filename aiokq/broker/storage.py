@@ -313,10 +313,10 @@ def _started(
     node_id: int | None,
     registration: NodeRegistration,
 ) -> tuple[LogDirectories, MetadataStart]:
-    """Open the log directories, and begin a leader epoch of the metadata log, in an executor.
+    """Open the log directories, and begin a leader epoch of the metadata log.
 
-    The logs of partitions are not opened. If a step fails, the clean shutdown marker of each
-    directory is as it was before.
+    Called in an executor. The logs of partitions are not opened. If a step fails, the clean
+    shutdown marker of each directory is as it was before.
     """
     directories = LogDirectories.open(
         environment.files,

@@ -194,7 +194,7 @@ def check_effective(before: BrokerSettings, after: BrokerSettings) -> None:
 
     Raises:
         ConfigError: the number of cleaner threads would be less than half of the previous number,
-            or more than twice that number.
+            rounded down, or more than twice the previous number.
     """
     threads, now = after.log_cleaner_threads, before.log_cleaner_threads
     if threads < now // 2:

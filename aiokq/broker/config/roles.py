@@ -68,8 +68,8 @@ def configured_node_id(settings: BrokerSettings) -> int | None:
 def check_roles(settings: BrokerSettings) -> None:
     """Check that the settings describe a node that is both broker and controller.
 
-    Call this before the listeners are read. The rules for listeners assume both roles, so that the
-    errors of these rules would not name the cause if the node had only one role.
+    Call this before the listeners are read. The rules for listeners assume both roles: if the node
+    had only one role, the errors of these rules would not name the cause.
 
     Raises:
         ConfigError: `process.roles` has other roles.
@@ -134,7 +134,10 @@ def has_dynamic_voters(settings: BrokerSettings) -> bool:
 
 
 def controller_addresses(listeners: Listeners) -> list[Endpoint]:
-    """Return the addresses under which a node registers its listeners for controllers."""
+    """Return the addresses under which a node registers its listeners for controllers.
+
+    A wildcard host is replaced by localhost.
+    """
     return [
         one._replace(host=LOCALHOST) if is_wildcard(one.host) else one
         for one in listeners.controllers

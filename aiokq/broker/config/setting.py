@@ -23,8 +23,8 @@ LONG_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?\d{1,1000}")
 """The syntax of integers, as in Java's `Integer.parseInt`, which does not allow underscores.
 
-The number of digits is limited because `int` refuses text of more than 4300 digits, with an error
-that names no setting.
+The number of digits is limited because `int` refuses text of more than 4300 digits with an error
+that does not name the setting.
 """
 
 _MOST: Final = {"short": 2**15 - 1, "int": INT_MAX, "long": LONG_MAX}
@@ -111,7 +111,7 @@ class Setting:
         if isinstance(parsed, str):
             parsed = parsed.lower() if self.any_case else parsed
             self._check_choices(parsed)
-            if self.has_effect and not self.is_path:  # clients are shown the value
+            if self.has_effect and not self.is_path:  # responses contain the value
                 self._check_text(parsed)
         elif not isinstance(parsed, bool):
             self._check_range(parsed)

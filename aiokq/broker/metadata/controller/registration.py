@@ -74,7 +74,7 @@ __all__ = [
 
 TRANSACTION_NAME: Final = "Bootstrap records"
 ABORT_REASON: Final = "Controller failover"
-"""The texts that Kafka's controller writes."""
+"""The texts in transaction records, which are those that Kafka's controller writes."""
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that applies to the whole cluster while eligible leader replicas are on."""

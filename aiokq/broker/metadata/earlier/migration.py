@@ -182,7 +182,7 @@ class Migration:
             for partition in directory.on_disk.partitions():
                 self._places.setdefault(partition, directory)
 
-    # --- into a new log
+    # --- migration into a new log
 
     def write(
         self,
@@ -289,7 +289,7 @@ class Migration:
         directory = f"{place.path}/{file_names.partition_directory(partition)}"
         return read_latest_epoch(self._files, directory)
 
-    # --- into the log that Apache Kafka left
+    # --- migration into the log that Apache Kafka left
 
     def differences(self, state: MetadataState) -> list[Message]:
         """Return the records that bring Apache Kafka's metadata log up to date with the file.
@@ -374,7 +374,7 @@ class Migration:
                     self._places[partition] = directory
                     logger.warning("log that was set aside is served again partition=%s", partition)
 
-    # --- the end
+    # --- end of the migration
 
     def finish(self) -> None:
         """Rename the copies of the file, and leave ``MIGRATED_LINE`` in their places.

@@ -1,8 +1,8 @@
 """Distinguishes an append that a kill or power cut left incomplete from damage to durable records.
 
-Each append is synced before the next one, so only the last append of a log can be incomplete. An
-append has one batch. Only the first append of an epoch has two batches: the control batch with the
-``LeaderChangeMessage``, and a batch of data. After a power cut, the file may have grown only in
+Each append is synced before the next one, so only the last append of a log can be incomplete. The
+first append of an epoch has two batches: the control batch with the ``LeaderChangeMessage``, and a
+batch of data. Each other append has one batch. After a power cut, the file may have grown only in
 part, and any sector of the append may have its old content, which is zeros after the old end of the
 file.
 

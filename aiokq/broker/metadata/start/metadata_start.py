@@ -162,6 +162,7 @@ class MetadataStart:
         moved: Sequence[Message] = self._last
         if moved and level >= METADATA_TRANSACTIONS:
             # The records may be in several batches, and a power cut may keep only the first ones.
+            # In a transaction, either all records take effect or none.
             moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
         try:
             self.log.lead([*self._first, *moved, *registered, *led])

@@ -63,7 +63,7 @@ def look_for_missing(
         lost.append(name)
         key = name
         if any(one.path == path for one in directories.all):
-            key = f"{name} ({format_uuid(directory_id)})"  # another directory is at its path
+            key = f"{name} ({format_uuid(directory_id)})"  # another directory has this path
         directories.unopened[key] = KafkaStorage(
             f"log directory {response_text(name)} (directory.id {format_uuid(directory_id)}) is "
             "missing: mount its disk and add the directory again, or forget the directory (aiokq "

@@ -4,7 +4,8 @@ The broker refuses to start with a log that has a bad byte before its end, becau
 records after that byte would be lost unnoticed. `repair_plan` finds what can be kept, and this
 module carries out the plan:
 
-- A damaged snapshot is set aside, if an older snapshot or the log itself has the same records.
+- A damaged snapshot is set aside. Its records are taken from an older snapshot and from the log, as
+  far as these have them.
 - A segment is cut at its bad batch, and later segments are set aside. The records of the removed
   parts are lost.
 - If only the leader epoch of a batch is wrong, the batch gets the epoch that the adjacent batches

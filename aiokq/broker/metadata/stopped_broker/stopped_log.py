@@ -111,8 +111,9 @@ def open_stopped_log(
     """Open the log of a stopped broker for appends, and close it after the ``with`` block.
 
     Raises:
-        KafkaStorage: the node is not the only voter, or the disk failed.
-        OSError: the disk failed.
+        KafkaStorage: the node is not the only voter, ``quorum-state`` or the log is damaged, or the
+            disk failed when the log was closed.
+        OSError: the disk failed when the log was opened.
     """
     check_sole_voter(
         stopped.state,
