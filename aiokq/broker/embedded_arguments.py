@@ -1,4 +1,4 @@
-"""Checks of the arguments of `EmbeddedCluster`, and errors of starts that an argument made fail.
+"""Checks of the arguments of `EmbeddedCluster`, and the errors that arguments cause at a start.
 
 Tests: ``tests/unit/broker/test_node.py``.
 """
@@ -41,9 +41,9 @@ _SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
 """Bytes of metadata records after which a cluster without a data directory writes a snapshot.
 
-A test run may reset such a cluster thousands of times, which appends metadata records each time.
-A snapshot lets the metadata log delete older segments, so that the files, which may be in memory,
-stay small.
+A test run may reset such a cluster thousands of times, and each reset appends metadata records.
+Snapshots allow the metadata log to delete older segments, so that its files stay small, which
+matters if they are in memory.
 """
 
 _MISNAMED: Final = {
@@ -59,7 +59,7 @@ class NodeArguments(NamedTuple):
     """The arguments with which the node of a cluster is created.
 
     Attributes:
-        node_id: None for the id stored in the data directory, or 0 in a new one.
+        node_id: id of the node; None for the id stored in the data directory, or 0 if it is new.
     """
 
     settings: BrokerSettings
@@ -131,7 +131,7 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
     if not isinstance(features, Mapping):
         raise ConfigError(f"features must be a mapping of names to levels, not {features!r}")
     ranges = supported_ranges()
-    del ranges[KRAFT_VERSION]  # its level depends on the quorum, not on the user
+    del ranges[KRAFT_VERSION]  # its level depends on the kind of quorum, which is fixed
     for name, level in features.items():
         if name not in ranges:
             raise ConfigError.unknown(f"unknown feature {name!r} in features=", name, list(ranges))
@@ -167,7 +167,7 @@ def path_text(
     """Return a path as text.
 
     Args:
-        what: what the argument may be, for the message.
+        what: description of the permitted values, for the message.
 
     Raises:
         ConfigError: `path` is not a path; the message names the argument.

@@ -47,7 +47,10 @@ ADMITTED_APIS: Final[dict[SessionState, frozenset[int]]] = {
     SessionState.AUTHENTICATE: frozenset({SASL_AUTHENTICATE}),
     SessionState.EXPIRED: frozenset({SASL_HANDSHAKE}),
 }
-"""The APIs that a session may use while it is not READY; others close the connection."""
+"""The APIs that a session may use while it is not READY.
+
+A request of any other API closes the connection.
+"""
 
 _READY: Final = SessionState.READY
 

@@ -179,7 +179,7 @@ class NodeServers:
         return Endpoint(endpoint.name, host, endpoint.port or self._port(endpoint.name))
 
     def all_advertised(self) -> list[Endpoint]:
-        """Return the address of each listener that is advertised, in the order of `listeners`."""
+        """Return the advertised addresses, in the order of `listeners`."""
         names = (one.name for one in self.configured.opened)
         return [found for name in names if (found := self.advertised(name)) is not None]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CleanerJobs", "Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
-"""Maximum delay of a job's first run, as in Kafka's default ``log.initial.task.delay.ms``."""
+"""Maximum delay of a job's first run, Kafka's default of ``log.initial.task.delay.ms``."""
 
 LEAST_INTERVAL_MS: Final = 10
 """Minimum interval of a job: with an interval of 0, the job would keep the loop busy."""
@@ -119,7 +119,7 @@ class CleanerJobs:
 
 
 def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]:
-    """Return the jobs of a node, with those of its log cleaner."""
+    """Return the jobs of a node, including those of its log cleaner."""
 
     async def expire_producers() -> None:
         """Remove the state of producers that were inactive for producer.id.expiration.ms."""

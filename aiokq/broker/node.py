@@ -552,7 +552,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # marks it as retrieved: possibly no task awaits it
+            self._failure.exception()  # otherwise asyncio logs it if no task awaits it
 
     # notifications of partitions
 

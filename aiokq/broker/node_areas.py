@@ -180,7 +180,7 @@ class NodeQuorum:
     async def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool
     ) -> None:
-        """Change levels of features, which are in effect on return.
+        """Change levels of features; the new levels are in effect on return.
 
         Raises:
             BrokerError: see `MetadataChanges.update_features`.

@@ -149,8 +149,8 @@ def _raise_descriptor_limit() -> None:
 def _has_descriptors() -> bool:
     """Return whether the process can open `FEWEST_DESCRIPTORS` more files.
 
-    If an event loop of uvloop or asyncio runs out of descriptors while it starts, it cannot be
-    closed.
+    This is checked before the event loop is created: if a loop of uvloop or asyncio runs out of
+    descriptors while it starts, the loop cannot be closed.
     """
     opened: list[int] = []
     try:

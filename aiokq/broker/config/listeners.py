@@ -107,7 +107,7 @@ class Listeners(NamedTuple):
             stands for the listener's own port. A listener without an entry is not advertised.
         inter_broker: the name of the listener for other brokers.
         controllers: listeners of `controller.listener.names`. They are not opened, because a node
-            that is the only voter has no other controller to talk to.
+            that is the only voter has no other controllers.
     """
 
     opened: tuple[Endpoint, ...]
@@ -139,14 +139,14 @@ def configured_listeners(
     belongs to a proxy or to address translation. A wildcard `host` changes no advertised host.
 
     Args:
-        settings: `listeners`, `advertised.listeners` and the settings that go with them.
+        settings: `listeners`, `advertised.listeners` and the other settings of listeners.
         host: replaces the host of the first listener in `listeners`.
         port: replaces the port of the first listener in `listeners`.
         advertise: replaces the advertised address of the first listener.
         default_port: port of the listener if `listeners` is not set.
 
     Raises:
-        ConfigError: a setting is malformed, contradicts another one, or asks for TLS or SASL.
+        ConfigError: a setting is malformed, contradicts another one, or requires TLS or SASL.
     """
     protocols = _protocol_map(settings)
     controller_names = _names(settings.controller_listener_names)

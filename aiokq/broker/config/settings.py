@@ -31,7 +31,7 @@ def _setting(
     any_case: bool = False,
     is_path: bool = False,
 ) -> T:
-    """Declare a setting; `_table` builds its row in `SETTINGS` and replaces it with the default."""
+    """Return a declaration, from which `_table` takes a row of `SETTINGS` and the default."""
     if not kind:
         kind = {bool: "boolean", int: "int", float: "double"}.get(type(default), "string")
     row = (kind, doc, at_least, at_most, choices, nullable, has_effect, any_case, is_path)
@@ -601,7 +601,7 @@ class BrokerSettings:
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
-    # aiokq's own
+    # Settings that Kafka does not have
     legacy: bool = _setting(
         False,
         "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "

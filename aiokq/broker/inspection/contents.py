@@ -4,7 +4,7 @@ Nothing is written. For an unreadable part of a file, an entry with the reason i
 entry is the last one of the file, except in a ``.log`` or a metadata snapshot, where reading
 continues at the next valid batch.
 
-Source: Kafka ``DumpLogSegments.scala``, for what is shown.
+Source: Kafka ``DumpLogSegments.scala``, for the choice of fields.
 Tests: ``tests/unit/broker/inspection/test_inspection.py``.
 """
 

@@ -2,8 +2,8 @@
 
 The log is replayed and compared with its ``.snapshot`` files. Only differences that the batches
 prove are findings: producers expire and compaction removes batches, so a snapshot may have more or
-fewer batches than the log. With a wrong snapshot the broker would write retries twice or refuse
-them, and would forget open transactions.
+fewer batches than the log. With a wrong snapshot the broker could append a retried batch twice,
+refuse valid batches, or forget open transactions.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
 Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.

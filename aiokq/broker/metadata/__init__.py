@@ -1,1 +1,1 @@
-"""The cluster's metadata: the controller, the metadata log, and changes of the node (ADR 11)."""
+"""The cluster's metadata: its controller, its log, and its application to this node (ADR 11)."""

@@ -207,7 +207,7 @@ class MetadataChanges:
         named: Collection[str],
         validate_only: bool = False,
     ) -> None:
-        """Change dynamic settings of this node, which are in effect on return.
+        """Change dynamic settings of this node or of all nodes; they are in effect on return.
 
         Args:
             name: the id of the node, or "" for the settings of all nodes.

@@ -36,7 +36,7 @@ class Preparation(enum.Enum):
 def admit(
     partition: Partition, header: BatchHeader, acks: int, now_ms: int, *, by_admin: bool = False
 ) -> Preparation | None:
-    """Check that a client's batch may be appended; return where it has to be prepared before.
+    """Check that a client's batch may be appended; return where to prepare it for the append.
 
     The usual result is None: the batch is stored unchanged, and its header is enough to check it.
 

@@ -59,8 +59,8 @@ class Partition:
         leader_epoch: grows with each new leader, and when this node starts after it was killed.
         replicas: node ids in order of preference.
         isr: node ids of the in-sync replicas; changed by ``change_isr``.
-        min_isr: in-sync replicas needed to commit: ``min.insync.replicas``, at most the number of
-            replicas.
+        min_isr: number of in-sync replicas needed to commit: ``min.insync.replicas``, but at most
+            the number of replicas.
         offline_replicas: node ids of the replicas whose log cannot be used.
         is_recovering: whether the log is not open yet and may need recovery; False if it cannot be
             opened.
@@ -171,8 +171,8 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas stay as they are. Without unclean leader election only an in-sync
-        replica may become leader, so a replica that is not in sync any more could not lead again.
+        The in-sync replicas do not change: without unclean leader election, a replica that was
+        removed from the in-sync replicas could never lead again.
         """
         self._log = None
         self.is_recovering = False
@@ -345,7 +345,7 @@ class Partition:
     # --- reading and writing
 
     def visible_end(self, replica_id: int, read_committed: bool) -> int:
-        """Return the offset up to which a consumer or a replica sees the log.
+        """Return the offset up to which a consumer or a replica may read the log.
 
         Raises:
             KafkaStorage: the log cannot be used.

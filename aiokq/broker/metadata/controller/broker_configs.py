@@ -99,7 +99,7 @@ def _check_names(names: Iterable[str]) -> None:
     refused = sorted(name for name in names if not is_dynamic(name))
     if not refused:
         return
-    from aiokq.broker.config.kafka_settings import is_of_kafka  # slow: it has a large table
+    from aiokq.broker.config.kafka_settings import is_of_kafka  # slow: the module has a large table
 
     unknown = [name for name in refused if not is_of_kafka(name)]
     if unknown:

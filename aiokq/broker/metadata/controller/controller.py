@@ -167,9 +167,9 @@ class Controller:
     ) -> list[Message]:
         """Return the records of new partitions.
 
-        If the node has one log directory, the records name it. If it has several, they name none:
-        the node chooses a directory when it creates the log, and reports it afterwards; see
-        `assign_directories`.
+        If the node has one log directory, the records name this directory. If the node has several,
+        the records name none: the node chooses a directory when it creates the log, and reports it
+        afterwards; see `assign_directories`.
         """
         directory: uuid.UUID | None = None
         if image.has_directories:

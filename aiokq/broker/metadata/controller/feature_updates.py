@@ -203,7 +203,7 @@ def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord | None) -> list[M
             "This node has no listener for controllers, which the log would name: set "
             "controller.listener.names, and give that listener an address in listeners.",
         )
-    # As in Kafka, whose controller waits until the offset of the NoOpRecord is committed.
+    # The NoOpRecord is appended as in Kafka, whose controller waits until its offset is committed.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 
 

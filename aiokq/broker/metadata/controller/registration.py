@@ -1,7 +1,7 @@
 """The records that a node appends when it begins an epoch as the only voter, and when it stops.
 
 The node's broker and its controller are one process. The node therefore registers both, and no
-other node decides whether it may lead a partition.
+other node decides whether this node may lead a partition.
 
 The functions compute records from an image; `stopped_metadata` alone changes the image.
 
@@ -286,7 +286,7 @@ def leadership_records(
             if not leads:
                 if partition.isr != (node_id,):
                     record.isr = [node_id]
-                is_unclean = not partition.isr and not partition.elr  # Kafka counts it as unclean
+                is_unclean = not partition.isr and not partition.elr  # as in Kafka
                 if is_unclean and partition.leader_recovery_state != RECOVERING:
                     record.leader_recovery_state = RECOVERING
                 if partition.elr and has_elr:

@@ -1,8 +1,8 @@
 """The metadata image: the state after all metadata records.
 
 Replaying a record changes only the image; `publisher` applies the change to the node. The image
-holds the state from all types of records, including those that this broker does not act on, because
-each snapshot has to contain them.
+contains the state of all types of records, including those that this broker does not act on,
+because each snapshot has to contain them.
 
 Source: Kafka ``MetadataImage.java``, ``MetadataDelta.java``, and the ``replay`` methods of the
 controller's ``*ControlManager`` classes, for records that contradict earlier ones.

@@ -2,7 +2,7 @@
 
     frame version (1)   record type   version   message in that version
 
-The first three are unsigned varints. The message fills the rest of the value.
+The first three parts are unsigned varints. The message fills the rest of the value.
 
 Source: Kafka `AbstractApiMessageSerde.java`, `MetadataRecordSerde.java`, `MetadataVersion.java`.
 Tests: `tests/unit/broker/metadata/image/test_record_codec.py`.

@@ -47,7 +47,7 @@ NOBODY: Final = -1
 """The node id that stands for a missing leader, or for the unknown node of a replica."""
 
 MIGRATING: Final = uuid.UUID(int=0)
-"""The directory of a replica that was created when no directories were recorded."""
+"""The directory of a replica that was created at a metadata.version without directories."""
 
 UNASSIGNED: Final = uuid.UUID(int=1)
 """The directory of a replica for which no log directory was chosen yet."""

@@ -50,8 +50,8 @@ class MetadataReplay:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self._transaction: list[Message] | None = None
-        # Most partitions differ only in their number, so their encoded states are equal: a state is
-        # decoded once. Decoding each record would take most of the time of a start.
+        # Most partitions differ only in their number, so their encoded states are equal. Each
+        # different state is decoded once: decoding each record would take most of a start's time.
         self._states: dict[bytes, PartitionImage] = {}
         self._topic: TopicImage | None = None
         self._topic_id = b""

@@ -164,7 +164,7 @@ class ClusterMetadataLog:
                 Kafka allows, or the log does not end where ``state`` ends.
             OSError: the disk failed.
         """
-        known = read_quorum_state(files, directory)  # may raise, so before anything is changed
+        known = read_quorum_state(files, directory)  # first: if it raises, nothing is changed
         epoch = next_epoch(directory, state, known)
         names = files.listdir(directory) if known is not None else []
         log = open_log_files(
@@ -426,7 +426,7 @@ class ClusterMetadataLog:
         return snapshot.id
 
     def abandon_snapshot(self) -> None:
-        """Make a snapshot that another thread writes end soon; later `snapshot` calls raise Closed.
+        """Abandon the snapshot that another thread is writing; later `snapshot` calls raise Closed.
 
         Does not wait for the disk; `close` waits until the snapshot has ended.
         """
@@ -501,7 +501,7 @@ class ClusterMetadataLog:
                 self._log.close(clean)
 
     def _write_last_snapshot(self) -> None:
-        """Write a snapshot at a clean stop; log a failure, which loses no record of the log."""
+        """Write a snapshot at a clean stop. A failure is only logged, because no record is lost."""
         snapshot = self._capture(self.image)
         try:
             self._write_snapshot(snapshot, is_abandoned=lambda: False)

@@ -51,7 +51,7 @@ def set_damaged_aside(
 ) -> None:
     """Set aside the segments that ``damaged_segments`` returns.
 
-    The files are renamed, with ``.corrupt-`` in their names, and a line in the log names them.
+    The files are renamed, with ``.corrupt-`` in their names, and a log message names them.
 
     Raises:
         OSError: the disk failed.

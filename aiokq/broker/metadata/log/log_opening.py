@@ -170,8 +170,8 @@ def write_epoch(
     knows of the epoch, and the next start may use the same epoch.
 
     Args:
-        names_durable: whether the names of all files in the directory are durable; if not, they are
-            when the call returns.
+        names_durable: whether the names of all files in the directory are durable; if not, this
+            call makes them durable.
     """
     dynamic = state.kraft_version >= 1
     voters = () if dynamic else (node_id,)

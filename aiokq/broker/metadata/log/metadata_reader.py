@@ -1,7 +1,7 @@
 """Reads the metadata log of a directory, ``__cluster_metadata-0``, without changing it.
 
-The state results from the newest snapshot and the log after it, of which every byte is checked. A
-kill or a power cut can leave an incomplete batch at the end of the log; these bytes, the torn tail,
+The state results from the newest snapshot and the log after it. Every byte of both is checked. A
+kill or a power cut can leave an incomplete batch at the end of the log. These bytes, the torn tail,
 are reported, because they have to be cut off before anything is appended. Any other bad byte is an
 error: unlike Kafka, which drops everything from the first bad batch on, this module drops nothing.
 

@@ -49,7 +49,7 @@ def write_metadata_log(
         log_directory: the log directory, which must not have a metadata log.
         image: the metadata; its ``metadata.version`` must be set.
         snapshot: end offset and epoch of the log.
-        node_id: the only voter, with ``kraft.version`` 0.
+        node_id: id of the only voter; with ``kraft.version`` 0, ``quorum-state`` names it.
         voters: the only voter, with ``kraft.version`` 1; None for ``kraft.version`` 0.
         temporary_id: makes the temporary name unique.
 

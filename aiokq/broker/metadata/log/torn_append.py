@@ -87,7 +87,7 @@ def _is_second_batch(
 ) -> bool:
     """Whether a batch is the second one of the first append of an epoch, and the last of the log.
 
-    In an epoch, only the control batch with the ``LeaderChangeMessage`` precedes this batch.
+    In its epoch, only the control batch with the ``LeaderChangeMessage`` precedes this batch.
     """
     controls = header.base_offset - expected
     return (

@@ -274,7 +274,7 @@ class MetadataPublisher:
             had_directories, self.features = self._has_directories(), delta.features
             if self._has_directories() and not had_directories:
                 self._tell_places()
-        self.end_offset = delta.end_offset  # no other task runs between these two assignments
+        self.end_offset = delta.end_offset  # no await since `features` was assigned
         return failure
 
     def _tell_places(self) -> None:

@@ -40,7 +40,7 @@ __all__ = ["found_partition_records"]
 logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
-"""Settings given to a topic whose settings are unknown: neither ``delete`` nor ``compact``."""
+"""Settings of a topic whose own settings are unknown: no record is deleted or compacted."""
 
 PRODUCER_ID_BITS: Final = 48
 """Producer ids of the node begin at a random multiple of two to this power."""

@@ -68,7 +68,7 @@ logger = logging.getLogger("aiokq.broker")
 
 @frozen
 class NodeRegistration:
-    """What the node registers in the metadata.
+    """What the node registers in the metadata, and what a new metadata log begins with.
 
     Attributes:
         endpoints: the addresses that clients of each listener connect to.
@@ -468,7 +468,7 @@ def _after(
 def _owned(
     image: MetadataImage, node_id: int
 ) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
-    """Return a predicate that tells whether a partition found on disk is a replica of the node."""
+    """Return a function that says whether a partition found on disk is a replica of the node."""
 
     def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         topic = image.topics.get(partition.topic)

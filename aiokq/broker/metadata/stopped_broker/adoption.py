@@ -1,9 +1,9 @@
 """Adoption: makes this node the only voter of a metadata log whose quorum had several voters.
 
-A node with other voters must not append to the log, because they would not have the appended
-records (`sole_voter`). Adoption is for a quorum whose other voters are lost or will never be
-started again. If the other voters still run, they continue the old log, and the two logs differ
-from then on.
+If a quorum has other voters, this node must not append to its log, because the other voters would
+not have the appended records (`sole_voter`). Adoption is for a quorum whose other voters are lost
+or will never be started again. If the other voters still run, they continue the old log, and the
+two logs differ from then on.
 
 The new log consists of one snapshot, which has the image of the old log and an offset after the end
 of the old log. Apache Kafka and this broker ignore log records before such a snapshot.

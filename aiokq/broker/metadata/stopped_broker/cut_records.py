@@ -45,7 +45,7 @@ class LostRecord:
     Attributes:
         offset: offset of the record, or of the first record of the range.
         last_offset: the last offset of the range; None if it is unknown.
-        record: None if nothing can be decoded.
+        record: the decoded record; None if nothing can be decoded.
         is_sound: whether the checksum of its batch is right; if not, what was decoded may differ
             from what was written.
     """
@@ -60,7 +60,7 @@ def cut_records(file: File, position: int, expected: int, crc32c: Checksum) -> I
     """Yield the records of a segment from a position on.
 
     Args:
-        expected: the offset that the next record has.
+        expected: the offset of the first record at ``position``.
 
     Raises:
         OSError: the disk failed.

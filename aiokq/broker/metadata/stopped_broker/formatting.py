@@ -136,7 +136,7 @@ def format_levels(
         dynamic: whether the voters of the quorum are in the log, not in the configuration.
 
     Raises:
-        ConfigError: a release, a feature or a level is unknown, or two levels do not go together.
+        ConfigError: a release, a feature or a level is unknown, or levels contradict each other.
     """
     level = _metadata_version(release, features.get(METADATA_VERSION))
     defaults = {**dict.fromkeys(FEATURES, 0), **new_levels(level), KRAFT_VERSION: int(dynamic)}

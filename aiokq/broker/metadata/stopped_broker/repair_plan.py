@@ -68,7 +68,7 @@ class RepairPlan(MetadataReader):
             aside. None for no cut.
         epochs: the right epoch of batches that have a wrong one, by base offset of the segment and
             position in it.
-        damages: what was found, in order.
+        damages: the damages, in the order in which they were found.
     """
 
     def __init__(self, files: Files, directory: str, crc32c: Checksum) -> None:
