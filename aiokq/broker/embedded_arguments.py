@@ -131,7 +131,7 @@ def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None
     if not isinstance(features, Mapping):
         raise ConfigError(f"features must be a mapping of names to levels, not {features!r}")
     ranges = supported_ranges()
-    del ranges[KRAFT_VERSION]  # its level depends on the kind of quorum, which is fixed
+    del ranges[KRAFT_VERSION]  # its level depends on the kind of quorum
     for name, level in features.items():
         if name not in ranges:
             raise ConfigError.unknown(f"unknown feature {name!r} in features=", name, list(ranges))

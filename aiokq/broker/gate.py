@@ -211,7 +211,7 @@ class Gate:
 
     @staticmethod
     def row(api_key: int, operation: Operation, resource_type: ResourceType) -> Permission:
-        """Return an API's row in `PERMISSIONS`, which has the error for a denial.
+        """Return a row of `PERMISSIONS`; the row has the error for a denial.
 
         Raises:
             KeyError: there is no such row.

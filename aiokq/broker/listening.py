@@ -55,7 +55,7 @@ class NodeServers:
         settings: limits of connections, and options of sockets.
 
     Attributes:
-        configured: the listeners as they were given, whose ports may be 0.
+        configured: the listeners as they were given; their ports may be 0.
     """
 
     def __init__(self, listeners: Listeners, settings: BrokerSettings) -> None:

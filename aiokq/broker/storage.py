@@ -346,7 +346,7 @@ def _started(
 
 
 def _give_up(directories: LogDirectories, start: MetadataStart | None) -> None:
-    """Close the metadata log, and unlock the directories, whose logs were not opened."""
+    """Close the metadata log, and unlock the directories; no partition's log was opened."""
     try:
         if start is not None:
             start.log.close(clean=False)

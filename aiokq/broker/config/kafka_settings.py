@@ -138,7 +138,7 @@ def _advice(name: str) -> str | None:
 
 
 def is_of_kafka(name: str) -> bool:
-    """Whether Kafka 4.2 has a broker setting of this name, which may have a listener's prefix."""
+    """Whether Kafka 4.2 has a broker setting of this name; a listener's prefix is allowed."""
     if name in DYNAMIC_ONLY:
         return True
     if name.startswith(_LISTENER_PREFIX):

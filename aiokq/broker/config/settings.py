@@ -601,7 +601,7 @@ class BrokerSettings:
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
-    # Settings that Kafka does not have
+    # Compatibility with older clients
     legacy: bool = _setting(
         False,
         "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "

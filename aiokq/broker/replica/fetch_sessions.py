@@ -78,7 +78,7 @@ class FetchTarget:
     def tell(self, data: FetchPartitionData) -> None:
         """Store the offsets that are sent to the client.
 
-        If the response has an error, the stored high watermark is reset, so that the partition is
+        If the response has an error, the stored high watermark is reset. The partition is then
         included again when the error is over, even if its high watermark is unchanged.
         """
         self.told_high_watermark = -1 if data.error_code else data.high_watermark

@@ -247,7 +247,7 @@ class Partition:
         self.commits.wake()  # acks=all checks the number of in-sync replicas again
 
     def replica_fetched(self, replica_id: int, offset: int) -> None:
-        """Store the log end offset of another replica, which is the replica's fetch offset.
+        """Store a follower's fetch offset as the log end offset of its replica.
 
         Source: Kafka's `Partition.updateFollowerFetchState`.
         """

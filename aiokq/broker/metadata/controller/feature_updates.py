@@ -81,8 +81,9 @@ def update_features(
         kraft_version: the level of ``kraft.version``, which is not in the image.
         voters: the voters to record in the log if ``kraft.version`` becomes 1; None if this node
             has no listener for controllers.
-        min_insync_replicas: setting of this node, which becomes the dynamic setting of all brokers
-            if eligible leader replicas are turned on and there is no such dynamic setting yet.
+        min_insync_replicas: ``min.insync.replicas`` of this node. It becomes the dynamic setting of
+            all brokers if eligible leader replicas are turned on and there is no such dynamic
+            setting yet.
 
     Raises:
         InvalidUpdateVersion: a level cannot be set; the message says which, and why.

@@ -110,10 +110,10 @@ def bootstrap_records(
     Args:
         given: the records of ``bootstrap.checkpoint``; None if the file is missing. The log then
             gets ``levels``.
-        min_insync_replicas: setting of the node, which becomes the dynamic setting of all brokers
-            if eligible leader replicas are on.
+        min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting of
+            all brokers if eligible leader replicas are on.
         levels: the levels of the features, by name; None for the defaults of a new directory.
-        in_transaction: whether the log ends inside a metadata transaction, which is to be aborted.
+        in_transaction: whether the log ends inside a metadata transaction; if so, it is aborted.
 
     Raises:
         CorruptRecord: ``given`` has no level of metadata.version, or an unknown one.
@@ -258,9 +258,11 @@ def leadership_records(
 
     A partition without a leader gets this node as its leader if no acknowledged record can be
     missing here. This is so if the node is in sync; if no replica is in sync and the node is
-    eligible; or if no replica is in sync or eligible and the node was the last leader. After an
-    unclean shutdown of a log directory, each partition in it that the node already leads gets a new
-    leader epoch, because a power cut may have removed records that readers saw in the old epoch.
+    eligible; or if no replica is in sync or eligible and the node was the last leader.
+
+    A partition that the node already leads gets a new leader epoch after an unclean shutdown of its
+    log directory: a power cut may have removed records that readers saw in the old epoch.
+
     Partitions in offline directories, and all other partitions, do not change.
 
     Args:
@@ -341,7 +343,7 @@ def stopped_metadata(image: MetadataImage, node_id: int, directory_id: uuid.UUID
 
     Args:
         image: an image that nothing else uses; it is changed.
-        directory_id: id of the only log directory of the copy, which has all replicas of the node.
+        directory_id: id of the copy's only log directory; it has all replicas of the node.
     """
     for record in stop_records(image, node_id):
         image.replay(record)

@@ -1,7 +1,7 @@
 """Migrates the directories of an earlier version of aiokq at their first start with this version.
 
-Their metadata is in ``aiokq-metadata.log`` (`private_file`), of which each log directory has a
-copy; the copy with the most appends counts. If the metadata directory has no
+Their metadata is in ``aiokq-metadata.log`` (`private_file`). Each log directory has a copy of this
+file; the copy with the most appends is used. If the metadata directory has no
 ``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left a metadata log
 whose only voter is this node, the changes that only the file has are appended to that log.
 
@@ -196,8 +196,8 @@ class Migration:
         """Write a metadata log with the metadata of the file, and the features of a new directory.
 
         Args:
-            min_insync_replicas: setting of the node, which becomes the dynamic setting of all
-                brokers if eligible leader replicas are on.
+            min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting
+                of all brokers if eligible leader replicas are on.
             voter: the endpoint of the only voter, if the voters are to be in the log.
 
         Raises:
@@ -270,7 +270,7 @@ class Migration:
         return parse_uuid(missing[0]) if missing else UNASSIGNED
 
     def _epoch(self, topic: PrivateTopic, index: int) -> int:
-        """Return the leader epoch of a partition, which is not lower than any epoch used before.
+        """Return the leader epoch of a partition; it is not lower than any epoch used before.
 
         After an unclean shutdown, the start of the node raises the epoch by one.
         """

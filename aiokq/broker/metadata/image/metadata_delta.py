@@ -51,7 +51,7 @@ class TopicState:
 
 
 class MetadataDelta(NamedTuple):
-    """The changes made by the records of one append.
+    """The changes of the metadata by the records of one append.
 
     Attributes:
         deleted: ids of deleted topics.

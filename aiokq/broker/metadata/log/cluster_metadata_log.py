@@ -366,8 +366,8 @@ class ClusterMetadataLog:
             self._newest_named = newest
 
     def _apply(self, records: Iterable[Message]) -> None:
-        # A transaction is complete within one append, whose records are all durable now. Records of
-        # a transaction that an earlier leader left open are not in the image.
+        # A transaction is complete within one append, and all records of the append are durable
+        # now. Records of a transaction that an earlier leader left open are not in the image.
         for record in records:
             if not isinstance(record, TRANSACTION_MARKERS):
                 self.image.replay(record)

@@ -212,7 +212,7 @@ class MetadataReader:
                 )
         state.in_transaction = replay.in_transaction
         if bases and log_end < state.end_offset:
-            # The log ends before the newest snapshot, which therefore replaces the log. A power cut
+            # The log ends before the newest snapshot, so the snapshot replaces the log. A power cut
             # leaves this state if the snapshot reached the disk before the records.
             state.torn = None
         elif bases and bases[0] < state.end_offset:
@@ -346,7 +346,7 @@ class MetadataReader:
                 elif isinstance(control, LeaderChangeMessage):
                     state.leader_voters = tuple(one.voter_id for one in control.voters)
         else:
-            # A snapshot may end inside a batch, whose first records are then skipped.
+            # A snapshot may end inside a batch: skip the records of the batch that it contains.
             for offset, value in enumerate(iter_values(data, header), header.base_offset):
                 if offset >= state.end_offset:
                     self._replay(replay, value, path, offset)

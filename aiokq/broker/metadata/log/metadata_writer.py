@@ -41,9 +41,9 @@ def write_metadata_log(
 ) -> None:
     """Write ``__cluster_metadata-0`` with one snapshot, from which the next start continues.
 
-    The directory is first written under the name of a deleted log, which this broker and Apache
-    Kafka remove at a start, and is renamed when it is durable. After a kill it exists completely or
-    not at all.
+    The directory is first written under the name of a deleted log, and is renamed when it is
+    durable. At a start, this broker and Apache Kafka remove deleted logs, so that after a kill the
+    directory exists completely or not at all.
 
     Args:
         log_directory: the log directory, which must not have a metadata log.

@@ -3,8 +3,8 @@
 Each append is synced before the next one, so only the last append of a log can be incomplete. The
 first append of an epoch has two batches: the control batch with the ``LeaderChangeMessage``, and a
 batch of data. Each other append has one batch. After a power cut, the file may have grown only in
-part, and any sector of the append may have its old content, which is zeros after the old end of the
-file.
+part, and any sector of the append may have its old content. After the old end of the file, the old
+content is zeros.
 
 `metadata_reader` finds the bad bytes.
 
@@ -51,8 +51,8 @@ def is_torn_append(
         position: end of the last whole batch of the log.
         size: size of the file.
         header: header of the batch at ``position``; None if it cannot be read.
-        is_sound: whether the checksum of that batch matches, so that only its base offset, which
-            the checksum does not cover, is wrong.
+        is_sound: whether the checksum of that batch matches. If so, only the base offset is wrong,
+            because the checksum does not cover it.
         expected: the base offset that a batch at ``position`` must have.
         epoch: leader epoch of the last whole batch.
     """
@@ -114,7 +114,7 @@ def _lacks_offset(file: File, position: int, expected: int) -> bool:
 
 
 def _missing_sectors(file: File, start: int, end: int, size: int, expected: int) -> Iterator[int]:
-    """Yield the positions of the sectors between two positions that were not written.
+    """Yield the positions of the unwritten sectors between ``start`` and ``end``.
 
     The first sector counts from ``start`` on, where a batch begins. If it has only bytes of the
     base offset ``expected`` that are 0 anyway, nothing shows whether it was written, and it is not

@@ -54,7 +54,7 @@ def only_voter(
 def write_voters(
     files: Files, path: str, voters: VotersRecord, *, timestamp_ms: int, crc32c: Checksum
 ) -> None:
-    """Write the first metadata snapshot of a log directory, which records the voters.
+    """Write the first metadata snapshot of a log directory; it records the voters.
 
     Raises:
         OSError: the disk failed.

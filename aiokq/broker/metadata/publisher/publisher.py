@@ -76,7 +76,7 @@ class MetadataPublisher:
         topics: the topics of the node, as requests see them.
         group_configs: the settings of groups, as coordinators see them.
         features: levels of features, by name.
-        end_offset: end offset of the last append that was published, to which `features` belong; 0
+        end_offset: end offset of the last published append; `features` includes this append. 0
             before the first publication.
     """
 

@@ -444,7 +444,7 @@ def _find_migration(files: Files, directories: LogDirectories) -> Migration | No
 def _write_voter(
     files: Files, directories: LogDirectories, endpoint: VotersRecordEndpoint, timestamp_ms: int
 ) -> None:
-    """Write the first snapshot of a new log, which records this node as the only voter."""
+    """Write the first snapshot of a new log; it records this node as the only voter."""
     from aiokq.broker.metadata.log.voters import only_voter, write_voters
 
     home = directories.metadata

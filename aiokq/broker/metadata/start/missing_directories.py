@@ -98,8 +98,8 @@ def missing_partitions(
 ) -> dict[uuid.UUID, list[TopicPartition]]:
     """Return the partitions of a node that are in missing directories, by directory.id.
 
-    If the node was registered with directories that are missing now, a partition whose directory
-    was not recorded may be in any of them, and is returned for each of them.
+    A partition whose directory was not recorded may be in any missing directory with which the node
+    was registered. Such a partition is returned for each of these directories.
 
     Args:
         present: ids of the directories that exist.

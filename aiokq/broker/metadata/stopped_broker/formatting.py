@@ -329,7 +329,7 @@ def _voters(options: FormatOptions, directory_id: uuid.UUID) -> VotersRecord | N
 
 
 def _remove_voters(files: Files, path: str) -> None:
-    """Remove the snapshot with the voters, which an interrupted format may have left."""
+    """Remove the snapshot with the voters if an interrupted format has left it."""
     directory = f"{path}/{file_names.CLUSTER_METADATA}"
     snapshot = snapshot_path(directory, FIRST_SNAPSHOT)
     if files.exists(snapshot) and len(files.listdir(directory)) == 1:

@@ -11,7 +11,7 @@ module carries out the plan:
 - If only the leader epoch of a batch is wrong, the batch gets the epoch that the adjacent batches
   require, and no record is lost.
 - If the records of a bad batch are in the newest snapshot, and a later batch continues this
-  snapshot, the repaired log begins with that later batch, and no record is lost.
+  snapshot, the repaired log begins with that later batch. No record is lost.
 - Damaged segments that the newest snapshot has replaced are set aside, as at a start of the broker.
 
 A kill during a repair leaves a log that the broker still refuses, or a repaired log. Removed bytes
@@ -67,8 +67,8 @@ class Repair:
         position: byte position in the file where the bad bytes begin.
         offset: the first offset whose record cannot be read from the file.
         reason: what is wrong with the bytes.
-        end_offset: offset after the last record that is left.
-        topics: number of topics in the metadata that is left.
+        end_offset: offset after the last record of the repaired log.
+        topics: number of topics in the metadata of the repaired log.
         lost: the records that are cut off, as far as they can be decoded, and ranges of others.
         loses: whether records are lost.
         corrected: batches that get another epoch.

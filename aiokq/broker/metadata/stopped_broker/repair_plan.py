@@ -26,7 +26,7 @@ __all__ = ["Correction", "RepairPlan", "Rest"]
 
 @frozen
 class Correction:
-    """A batch that gets another leader epoch, which its checksum does not cover.
+    """A batch that gets another leader epoch; its checksum does not cover the epoch.
 
     Attributes:
         path: the segment.

@@ -74,8 +74,8 @@ def read_stopped_log(
         ids: their ids, in the same order.
 
     Raises:
-        ConfigError: no directory has a metadata log, or a directory has the metadata file of an
-            earlier version of aiokq, which was not migrated yet.
+        ConfigError: no directory has a metadata log, or the metadata file of an earlier version of
+            aiokq was not migrated yet.
         KafkaStorage: two directories have a metadata log, or the log is damaged.
         OSError: the disk failed.
     """
