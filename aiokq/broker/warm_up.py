@@ -31,7 +31,7 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_DESCRIPTOR_TEXTS: Final = tuple(os.strerror(number) for number in _NO_DESCRIPTOR)
 
 PAUSE: Final = 0.01
-"""Seconds between two imports, in which clients are served. All imports together take under 2 s."""
+"""Seconds between two imports, in which clients are served."""
 
 OPTIONAL: Final = frozenset({"re2"})
 """Modules that an installation may lack."""

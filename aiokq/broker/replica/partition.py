@@ -1,8 +1,8 @@
 """The replica of one partition on this node: leadership, in-sync replicas and high watermark.
 
 The log stores records. It keeps the high watermark as a number that bounds reads, deletion and
-compaction. Only this module advances that number, except that an emptied log restarts with the
-high watermark at its new offset (ADR 9).
+compaction. For the log of a partition, only this module advances that number, except that an
+emptied log restarts with the high watermark at its new offset (ADR 9).
 
 Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_partition.py``.
 """

@@ -84,7 +84,7 @@ class GroupConfigs:
     def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a group; an empty mapping restores the broker's settings.
 
-        Settings of Apache Kafka that have no effect here are left out.
+        Settings and values that Apache Kafka has stored and that have no effect here are left out.
         """
         configs = {
             name: text

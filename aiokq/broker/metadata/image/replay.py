@@ -51,7 +51,7 @@ class MetadataReplay:
         self.image = image
         self._transaction: list[Message] | None = None
         # Most partitions differ only in their number, so their encoded states are equal. Each
-        # different state is decoded once: decoding each record would take most of a start's time.
+        # distinct state is decoded once: decoding each record would take most of a start's time.
         self._states: dict[bytes, PartitionImage] = {}
         self._topic: TopicImage | None = None
         self._topic_id = b""

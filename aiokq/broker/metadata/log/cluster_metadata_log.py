@@ -398,7 +398,7 @@ class ClusterMetadataLog:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether ``snapshot_bytes`` were appended since the last snapshot."""
+        """Whether the log is usable and has grown by ``snapshot_bytes`` since the last snapshot."""
         is_usable = self._has_led and not self._closed and not self._failed
         return is_usable and self._bytes >= self._limits.snapshot_bytes
 

@@ -212,7 +212,7 @@ class MetadataReader:
                 )
         state.in_transaction = replay.in_transaction
         if bases and log_end < state.end_offset:
-            # The log ends before the newest snapshot, so the snapshot replaces the log. A power cut
+            # The log ends before the end of the newest snapshot and is replaced by it. A power cut
             # leaves this state if the snapshot reached the disk before the records.
             state.torn = None
         elif bases and bases[0] < state.end_offset:

@@ -65,8 +65,8 @@ def is_torn_append(
         return (is_last or header.leader_epoch > epoch) and _lacks_offset(file, position, expected)
     if not behind and (header is None or position + header.size >= size):
         return True
-    # The batch at `position` does not reach to the end of the file, or its length is wrong. It was
-    # torn only if a sector of it is missing.
+    # The batch at `position` does not reach to the end of the file, or its length is wrong. The
+    # batch was torn only if one of its sectors is missing.
     if behind:
         first_end = behind[0][0]
     else:

@@ -387,7 +387,7 @@ def _last_records(
     migration: Migration | None,
     random: Random,
 ) -> Sequence[Message]:
-    """Return records of metadata that only an earlier aiokq's file or only the directories have."""
+    """Return the records for metadata that is only in the file of an earlier aiokq or on disk."""
     if migration is not None and not migration.is_empty:
         return migration.differences(state)
     if state.image.metadata_version is not None:
