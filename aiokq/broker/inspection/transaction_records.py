@@ -1,6 +1,6 @@
 """Records of `__transaction_state` as the JSON of ``kafka-dump-log --transaction-log-decoder``.
 
-Source: Kafka ``DumpLogSegments.scala``, ``TransactionCoordinatorRecordJsonConverters.java``.
+Source: Kafka ``DumpLogSegments.scala``, and the generated ``CoordinatorRecordJsonConverters``.
 Tests: ``tests/unit/broker/inspection/test_transaction_records.py``.
 """
 

@@ -8,8 +8,9 @@ A snapshot (`log_snapshot`) is due when enough bytes were appended since the las
 the log then calls ``snapshot``, which writes a snapshot, removes the oldest snapshots, and deletes
 the part of the log before the oldest snapshot that is kept.
 
-Source: Kafka ``KafkaRaftClient.java``, ``KafkaRaftLog.java``, ``SnapshotGenerator.java``; KIP-595,
-KIP-630. Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
+Source: Kafka ``KafkaRaftClient.java``, ``KafkaMetadataLog.scala``, ``SnapshotGenerator.java``;
+KIP-595, KIP-630.
+Tests: ``tests/unit/broker/metadata/log/test_cluster_metadata_log.py``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ is wrong if neither ``leader-epoch-checkpoint`` nor ``quorum-state`` allows it. 
 Kafka or aiokq has written obeys the rules, also after a kill or a power cut.
 
 Source: Kafka ``BatchAccumulator.appendLeaderChangeMessage``,
-``KafkaRaftLog.validateOffsetAndEpoch``.
+``ReplicatedLog.validateOffsetAndEpoch``.
 Tests: ``tests/unit/broker/metadata/log/test_epoch_rules.py``.
 """
 

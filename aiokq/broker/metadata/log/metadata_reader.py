@@ -5,7 +5,7 @@ kill or a power cut can leave an incomplete batch at the end of the log. These b
 are reported, because they have to be cut off before anything is appended. Any other bad byte is an
 error: unlike Kafka, which drops everything from the first bad batch on, this module drops nothing.
 
-Source: Kafka ``KafkaRaftLog.java``, ``Snapshots.java``, KIP-630, KIP-853.
+Source: Kafka ``KafkaMetadataLog.scala``, ``Snapshots.java``, KIP-630, KIP-853.
 Tests: ``tests/unit/broker/metadata/log/test_metadata_reader.py``.
 """
 
