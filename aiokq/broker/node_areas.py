@@ -71,7 +71,6 @@ class NodeConfigs:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings in effect."""
         return self.dynamic_settings.current
 
     def broker_entries(self) -> Iterable[ConfigEntry]:
@@ -120,7 +119,6 @@ class NodeLogs:
 
     @property
     def directories(self) -> LogDirectories:
-        """The log directories."""
         return self._storage.directories
 
     async def save_log_starts(self) -> None:
@@ -141,7 +139,6 @@ class NodeQuorum:
         self._first_end_offset = storage.metadata.high_watermark
 
     def describe(self) -> QuorumDescription:
-        """Return the state of the quorum."""
         log = self._storage.metadata
         named = log.kraft_version > 0
         return QuorumDescription(

@@ -160,12 +160,10 @@ class Storage:
 
     @property
     def topics(self) -> TopicRegistry:
-        """All topics of the node."""
         return self.publisher.topics
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of individual groups."""
         return self.publisher.group_configs
 
     def _start_flushers(self, supervisor: Supervisor, background: BackgroundWork) -> None:

@@ -234,12 +234,10 @@ class Partition:
     # --- replication
 
     def change_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
-        """Replace the replicas and the in-sync replicas."""
         self.replicas = replicas
         self.change_isr(isr)
 
     def change_isr(self, isr: tuple[int, ...]) -> None:
-        """Replace the in-sync replicas."""
         self.isr = isr
         self._settings_changed()
         if self.is_online:

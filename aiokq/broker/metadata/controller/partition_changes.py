@@ -34,12 +34,11 @@ class ElectionRules(NamedTuple):
     """The rules that decide which replica leads a partition.
 
     Attributes:
-        may_lead: returns whether a node may lead the partition if its replica is in sync or
-            eligible.
+        may_lead: returns whether the replica on a node is alive; no other replica may lead.
         min_isr: ``min.insync.replicas``. If fewer replicas remain in sync, a replica that leaves
             the in-sync replicas becomes eligible, and eligible replicas stay eligible.
         elr: whether eligible leader replicas are on.
-        unclean: whether a replica that is neither in sync nor eligible may lead.
+        unclean: whether any live replica may lead if no live replica is in sync or eligible.
         bumps_epoch: whether the leader epoch grows when the in-sync replicas become fewer, as it
             does before metadata.version 3.6.
     """

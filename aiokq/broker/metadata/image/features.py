@@ -116,7 +116,6 @@ class Feature(NamedTuple):
 
     @property
     def maximum(self) -> int:
-        """The highest level."""
         return len(self.default_since)
 
     def default_at(self, metadata_version: int) -> int:

@@ -115,7 +115,6 @@ class MetadataImage:
         return level is not None and level >= DIRECTORY_ASSIGNMENT
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """Return the settings of a topic."""
         return self.configs.get((TOPIC_CONFIG, name), _NONE)
 
     def group_configs(self) -> dict[str, Mapping[str, str]]:

@@ -57,7 +57,6 @@ class Topic:
         return len(self.partitions[0].replicas) if self.partitions else 0
 
     def partition(self, index: int) -> Partition | None:
-        """Return the partition with this number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
@@ -82,19 +81,15 @@ class TopicRegistry:
         return iter(self._topics.values())
 
     def sorted(self) -> list[Topic]:
-        """Return all topics, sorted by name."""
         return [self._topics[name] for name in sorted(self._topics)]
 
     def get(self, name: str) -> Topic | None:
-        """Return the topic with this name, or None."""
         return self._topics.get(name)
 
     def by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """Return a partition of the topic with this name, or None."""
         found = self._topics.get(topic)
         return None if found is None else found.partition(index)
 
@@ -113,6 +108,5 @@ class TopicRegistry:
             self._by_id = {each.topic_id: each for each in self._topics.values()}
 
     def notify(self, topic: Topic) -> None:
-        """Call the listeners."""
         for listener in self.listeners:
             listener(topic)

@@ -46,7 +46,6 @@ class StoppedLog:
 
     @property
     def node_id(self) -> int:
-        """The id of the node."""
         return self.properties.node_id
 
     @property
