@@ -241,8 +241,10 @@ class EmbeddedCluster:
 
         Raises:
             ConfigError: `path` is a file, a directory that is not empty, or not a path.
-            BrokerError: KafkaStorage for an I/O error, or the error of a partition whose log is not
+            BrokerError: KafkaStorage for an I/O error, or if segments were deleted or compacted
+                during each of several attempts; or the error of a partition whose log is not
                 available. Nothing is left at `path`.
+            Closed, WrongLoop: see `create_topic`.
         """
         await self._on_loop(functools.partial(self._snapshot, path_text("path", path)))
 

@@ -66,9 +66,10 @@ async def take_snapshot(node: BrokerNode, path: str, *, files: Files | None = No
 
     Raises:
         ConfigError: `path` is a file, or a directory that is not empty.
-        BrokerError: KafkaStorage for an I/O error or an offline log directory, or the error of a
-            partition whose log is not available, for example during its recovery. Nothing is left
-            at `path`.
+        BrokerError: KafkaStorage for an I/O error, for an offline log directory, or if each of
+            `ATTEMPTS` attempts failed; or the error of a partition whose log is not available, for
+            example during its recovery. Nothing is left at `path`.
+        Closed: the node is stopping.
     """
     target = node.environment.files if files is None else files
     _check_free(target, path)

@@ -90,7 +90,7 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
     A voter is this node if it has the id and a host of this node. Its port is not compared with
     those of the listeners, as in Kafka. A bootstrap server has no id; it is this node if it has a
     host of this node and the opened or the advertised port of a listener in
-    `controller.listener.names`.
+    `controller.listener.names`. If such a port is 0, every port is accepted.
 
     The hosts of this node are localhost and the loopback addresses, the wildcard addresses, the
     hosts in `listeners` and `advertised.listeners`, and the name of the machine. No name is

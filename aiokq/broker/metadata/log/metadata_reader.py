@@ -185,7 +185,7 @@ class MetadataReader:
 
         Raises:
             MetadataDamaged: the log is damaged; the message says what is at stake and what to do.
-            KafkaStorage: the log was written by a newer Kafka.
+            KafkaStorage: the log was written by a newer Kafka, or lacks a partition of a topic.
             OSError: the disk failed.
         """
         state = MetadataState()
