@@ -406,7 +406,22 @@ class BrokerCounters(_Counters):
         "Groups coordinated, by protocol and Kafka's name of the state.",
     )
     transactional_ids: GaugeBy = _gauge_by(
-        ("state",), "ids", "Transactional ids that this broker coordinates, by Kafka's state."
+        ("state",),
+        "ids",
+        "Transactional ids that this broker coordinates, by Kafka's state; those in state Ongoing "
+        "have an open transaction.",
+    )
+    transactions_ended: CounterBy = _counter_by(
+        "cause",
+        "transactions",
+        "Open transactions that this broker, as their coordinator, decided to commit or abort, by "
+        "cause: commit, abort (both EndTxn), timeout, init_producer_id (also by terminate), "
+        "recovery (after an unclean shutdown).",
+    )
+    producers_fenced: int = _counter(
+        "producers",
+        "Producers of a transactional id that a new one replaced by InitProducerId, as at each "
+        "restart of the producer, or by terminate.",
     )
     transactions_recovered: CounterBy = _counter_by(
         "verdict",

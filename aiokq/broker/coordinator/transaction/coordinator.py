@@ -67,10 +67,12 @@ class _TransactionCoordinatorDefinition:
         settings: BrokerSettings,
         version: Callable[[], int],
         prepared: Callable[[PreparedTransaction], None],
+        counters: BrokerCounters,
     ) -> None:
         self._settings = settings
         self._version = version
         self._prepared = prepared
+        self._counters = counters
 
     def topic_spec(self, live_brokers: int) -> TopicSpec:
         settings = self._settings
@@ -92,7 +94,9 @@ class _TransactionCoordinatorDefinition:
         # A broker without transactions need not spend the time of the import.
         from aiokq.broker.coordinator.transaction.shard_factory import TransactionShardFactory
 
-        return TransactionShardFactory(self._settings, self._version, self._prepared)
+        return TransactionShardFactory(
+            self._settings, self._version, self._prepared, self._counters
+        )
 
 
 class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
@@ -133,7 +137,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             background=background,
         )
         super().__init__(
-            _TransactionCoordinatorDefinition(settings, version, self._completion.prepared),
+            _TransactionCoordinatorDefinition(
+                settings, version, self._completion.prepared, counters
+            ),
             environment=environment,
             topics=topics,
             create_topic=create_topic,

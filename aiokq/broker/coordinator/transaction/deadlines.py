@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiokq.broker.coordinator.outcome import Outcome
 from aiokq.broker.coordinator.transaction.record_types import record_of, tombstone
 from aiokq.broker.coordinator.transaction.states import TransactionState
+from aiokq.broker.coordinator.transaction.transitions import Cause
 from aiokq.core.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from aiokq.broker.coordinator.timers import Instant, Timers
     from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
+    from aiokq.broker.coordinator.transaction.transitions import Transitions
 
 __all__ = ["Deadlines", "ShardLimits"]
 
@@ -46,6 +48,7 @@ class Deadlines:
     Args:
         transactions: the metadata by transactional id, which only the shard changes.
         version: returns the finalized level of ``transaction.version``.
+        transitions: counts the transactions that time out.
     """
 
     def __init__(
@@ -54,11 +57,13 @@ class Deadlines:
         transactions: Mapping[str, TransactionMetadata],
         limits: ShardLimits,
         version: Callable[[], int],
+        transitions: Transitions,
     ) -> None:
         self._timers = timers
         self._transactions = transactions
         self._limits = limits
         self._version = version
+        self._transitions = transitions
 
     def begin(self, instant: Instant) -> None:
         """Start the timers of all open transactions, and that of the expiry."""
@@ -98,7 +103,8 @@ class Deadlines:
             current.producer_epoch,
             current.timeout_ms,
         )
-        return Outcome([record_of(current.fenced(self._version(), instant.timestamp_ms))])
+        after = current.fenced(self._version(), instant.timestamp_ms)
+        return self._transitions.ended(Outcome([record_of(after)]), Cause.TIMEOUT)
 
     def _expire(self, instant: Instant) -> Outcome[None] | None:
         """Remove transactional ids that were idle for long; a part of them at a time."""

@@ -29,6 +29,7 @@ from aiokq.broker.coordinator.transaction.states import TransactionState
 from aiokq.broker.coordinator.transaction.transaction_metadata import (
     TransactionMetadata,
 )
+from aiokq.broker.coordinator.transaction.transitions import Cause
 from aiokq.core.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -40,6 +41,7 @@ from aiokq.records.header import NO_PRODUCER_ID
 if TYPE_CHECKING:
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Instant, Timers
+    from aiokq.broker.coordinator.transaction.transitions import Transitions
     from aiokq.core.errors import ProtocolError
     from aiokq.core.types import TopicPartition
 
@@ -70,6 +72,7 @@ class TransactionShard:
         version: returns the finalized level of ``transaction.version``.
         prepared: called when a transaction is prepared, while its record is replayed. It must not
             write.
+        transitions: counts what the shard decides.
 
     Attributes:
         transactions: the metadata by transactional id; read only.
@@ -83,12 +86,14 @@ class TransactionShard:
         limits: ShardLimits,
         version: Callable[[], int],
         prepared: Callable[[PreparedTransaction], None],
+        transitions: Transitions,
     ) -> None:
         self.transactions: dict[str, TransactionMetadata] = {}
         self.coordinator_epoch = coordinator_epoch
-        self._deadlines = Deadlines(timers, self.transactions, limits, version)
+        self._deadlines = Deadlines(timers, self.transactions, limits, version, transitions)
         self._version = version
         self._prepared = prepared
+        self._transitions = transitions
         self._ids: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._previous_ids: dict[int, str] = {}
@@ -129,8 +134,9 @@ class TransactionShard:
             ConcurrentTransactions: the markers of the last transaction are still being written.
             ProducerFenced: ``expected`` is an earlier producer.
         """
+        before = self.transactions.get(transactional_id)
         decision = initialized(
-            self.transactions.get(transactional_id),
+            before,
             transactional_id,
             expected,
             timeout_ms=timeout_ms,
@@ -138,7 +144,9 @@ class TransactionShard:
             spare_id=spare_id,
             now_ms=instant.timestamp_ms,
         )
-        return _outcome(*decision)
+        return self._transitions.initialized(
+            _outcome(*decision), before, named=expected is not None
+        )
 
     # --- AddPartitionsToTxn, AddOffsetsToTxn, Produce and TxnOffsetCommit
 
@@ -233,8 +241,9 @@ class TransactionShard:
                 being written.
             InvalidTxnState: there is no transaction, or it was decided in the other way.
         """
+        before = self.transactions.get(transactional_id)
         decision = ended(
-            self.transactions.get(transactional_id),
+            before,
             transactional_id,
             producer,
             committed=committed,
@@ -242,7 +251,11 @@ class TransactionShard:
             spare_id=spare_id,
             now_ms=instant.timestamp_ms,
         )
-        return _outcome(*decision)
+        outcome = _outcome(*decision)
+        # Without an open transaction, an abort only bumps the epoch; a repeated end writes nothing.
+        if before is not None and before.state is TransactionState.ONGOING:
+            self._transitions.ended(outcome, Cause.COMMIT if committed else Cause.ABORT)
+        return outcome
 
     def complete(self, prepared: TransactionMetadata, instant: Instant) -> Outcome[bool]:
         """Note that all markers of a prepared transaction are written.
@@ -290,7 +303,10 @@ class TransactionShard:
         if self.transactions.get(found.transactional_id) != found:
             return Outcome(response=False)
         after = repaired(found, self._version(), instant.timestamp_ms)
-        return _outcome(after, after is not None)
+        outcome = _outcome(after, after is not None)
+        if after is not None and after.state.is_prepared:
+            self._transitions.ended(outcome, Cause.RECOVERY)
+        return outcome
 
     # --- lookup
 

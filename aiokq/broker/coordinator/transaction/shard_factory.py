@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from aiokq.broker.coordinator.transaction.deadlines import ShardLimits
 from aiokq.broker.coordinator.transaction.record_types import encode_record
 from aiokq.broker.coordinator.transaction.shard import TransactionShard
+from aiokq.broker.coordinator.transaction.transitions import Transitions
 
 if TYPE_CHECKING:
     from aiokq.broker.config.settings import BrokerSettings
     from aiokq.broker.coordinator.record import CoordinatorRecord
     from aiokq.broker.coordinator.timers import Timers
     from aiokq.broker.coordinator.transaction.shard import PreparedTransaction
+    from aiokq.core.counters import BrokerCounters
 
 __all__ = ["TransactionShardFactory"]
 
@@ -24,6 +26,7 @@ class TransactionShardFactory:
     Args:
         version: returns the finalized level of ``transaction.version``.
         prepared: called with each transaction whose markers are to be written.
+        counters: metrics, in which ended transactions and fenced producers are counted.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class TransactionShardFactory:
         settings: BrokerSettings,
         version: Callable[[], int],
         prepared: Callable[[PreparedTransaction], None],
+        counters: BrokerCounters,
     ) -> None:
         self._limits = ShardLimits(
             settings.transactional_id_expiration_ms,
@@ -38,6 +42,7 @@ class TransactionShardFactory:
         )
         self._version = version
         self._prepared = prepared
+        self._transitions = Transitions(counters)
 
     def new_shard(self, timers: Timers, leader_epoch: int) -> TransactionShard:
         """Return an empty shard, with the leader epoch as its coordinator epoch."""
@@ -47,6 +52,7 @@ class TransactionShardFactory:
             limits=self._limits,
             version=self._version,
             prepared=self._prepared,
+            transitions=self._transitions,
         )
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

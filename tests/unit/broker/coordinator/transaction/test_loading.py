@@ -19,6 +19,8 @@ from aiokq.broker.coordinator.transaction.record_types import (
 )
 from aiokq.broker.coordinator.transaction.shard import TransactionShard
 from aiokq.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
+from aiokq.broker.coordinator.transaction.transitions import Transitions
+from aiokq.core.counters import BrokerCounters
 from aiokq.core.errors import ProtocolError
 from aiokq.core.types import TopicPartition
 from aiokq.wire.codec import decode_prefixed, encode_prefixed
@@ -29,7 +31,12 @@ NOW_MS = 1_700_000_000_000
 
 def new_shard():
     return TransactionShard(
-        Timers(), 3, limits=ShardLimits(1000, 1000), version=lambda: 2, prepared=lambda _: None
+        Timers(),
+        3,
+        limits=ShardLimits(1000, 1000),
+        version=lambda: 2,
+        prepared=lambda _: None,
+        transitions=Transitions(BrokerCounters()),
     )
 
 

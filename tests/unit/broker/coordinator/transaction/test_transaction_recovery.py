@@ -200,6 +200,8 @@ async def test_a_transaction_whose_begin_is_lost_is_aborted_and_fenced(version):
         assert await read_committed(again, "t", partition) == ([0, 1], aborted)
         assert (await client.send("t", partition=partition)).error_code == 47
     assert sum(verdicts(again).values()) == 2
+    # It is one transaction, although it was open in two partitions.
+    assert dict(again.node.counters.transactions_ended) == {"recovery": 1}
     assert await client.end() in (48, 90)
     new = await initialized(again, version=version)
     await new.wrote("t")
