@@ -14,7 +14,6 @@ __all__ = ["KAFKA_OPTIONS", "instead_of"]
 _SETTINGS: Final = "put the setting into the file of --config, or into a variable (KAFKA_LINGER_MS)"
 _TOPIC: Final = "the topic is an argument: aiokq {command} TOPIC"
 _GROUP: Final = "the group is an argument: aiokq {command} GROUP"
-_TRANSACTIONAL_ID: Final = "the transactional id is an argument: aiokq {command} TRANSACTIONAL_ID"
 _WHAT_IS_PRINTED: Final = "use --keys, --headers, --timestamps, --offsets and --separator"
 _FORMAT: Final = "use --format text, json or raw"
 _LINE: Final = "use --key-separator, --header and --null-marker"
@@ -106,8 +105,6 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--delete-config": "use --delete",
     },
     "groups configs": {"--group": _GROUP},
-    "transactions describe": {"--transactional-id": _TRANSACTIONAL_ID},
-    "transactions terminate": {"--transactionalId": _TRANSACTIONAL_ID},
     "log": {"--files": "files are arguments: aiokq log dump PATH"},
     "log dump": {
         "--files": "files are arguments: aiokq log dump PATH",

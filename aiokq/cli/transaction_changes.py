@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
-from aiokq.cli.transaction_options import Partition, Topic
+from aiokq.cli.transaction_options import (
+    Partition,
+    TerminatedId,
+    Topic,
+    TransactionalId,
+    one_id,
+)
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -116,15 +122,10 @@ async def _starting_at(
 
 @admin_command
 def terminate(
-    call: AdminCall,
-    transactional_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRANSACTIONAL_ID", help="The transactional id.", show_default=False
-        ),
-    ],
+    call: AdminCall, argument: TransactionalId = None, named: TerminatedId = None
 ) -> None:
     """Abort the open transaction of a transactional id and fence its producer."""
+    transactional_id = one_id(argument, named)
 
     async def run(admin: Admin) -> None:
         from aiokq.core.errors import TransactionalIdNotFound

@@ -8,11 +8,17 @@ import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.help_text import examples
-from aiokq.cli.options import once
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.transaction_changes import abort, terminate
 from aiokq.cli.transaction_hanging import find_hanging
-from aiokq.cli.transaction_options import NodeId, Partition, Topic, TransactionalIds
+from aiokq.cli.transaction_options import (
+    NodeId,
+    Partition,
+    Topic,
+    TransactionalIdOptions,
+    TransactionalIds,
+    wanted_ids,
+)
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -103,9 +109,13 @@ def list_transactions(
     )
 )
 @admin_command
-def describe(call: AdminCall, transactional_ids: TransactionalIds) -> None:
+def describe(
+    call: AdminCall,
+    transactional_ids: TransactionalIds = None,
+    named: TransactionalIdOptions = None,
+) -> None:
     """Show the state of transactional ids and the partitions of their transactions."""
-    wanted = once(transactional_ids)
+    wanted = wanted_ids(transactional_ids or (), named or ())
     call.run(lambda admin: _describe(admin, call.out, wanted, call.session.now_ms()))
 
 

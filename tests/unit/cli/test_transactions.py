@@ -119,6 +119,25 @@ def test_a_transaction_is_terminated_by_its_id(opened: OpenTransaction) -> None:
     assert (found["state"], found["partitions"]) == ("Empty", [])
 
 
+def test_ids_are_also_given_as_kafka_transactions_takes_them(opened: OpenTransaction) -> None:
+    """Kafka's describe has --transactional-id, its terminate --transactionalId."""
+    cli = opened.cli
+
+    def described(*arguments: str) -> list[tuple[str, str]]:
+        found = cli("transactions", "describe", *arguments, "--json").json
+        return [(each["transactional_id"], each["state"]) for each in found]
+
+    option = ("--transactional-id", "orders-1")
+    assert described(*option) == [("orders-1", "Ongoing")]
+    assert described("orders-1", *option) == [("orders-1", "Ongoing")]
+    both = described("none", *option)
+    assert [name for name, _ in both] == ["none", "orders-1"]
+    for spelling in ("--transactional-id", "--transactionalId"):
+        done = cli("transactions", "terminate", spelling, "orders-1")
+        assert done.lines == ["orders-1 terminated"]
+    assert described(*option) == [("orders-1", "Empty")]
+
+
 def test_a_transaction_that_its_coordinator_knows_does_not_hang(opened: OpenTransaction) -> None:
     """However old it is: its timeout, or its producer, will end it."""
     cli = opened.cli
@@ -187,7 +206,12 @@ def test_a_hanging_transaction_is_found_and_aborted(cli: CommandLine) -> None:
             ["abort", "--topic", "t", "--partition", "0", "--producer-id", "1"],
             "--producer-id needs --producer-epoch",
         ),
-        (["describe", "--transactional-id", "x"], "aiokq transactions describe TRANSACTIONAL_ID"),
+        (["describe"], "give a TRANSACTIONAL_ID, or --transactional-id ID"),
+        (["terminate"], "give a TRANSACTIONAL_ID, or --transactional-id ID"),
+        (
+            ["terminate", "x", "--transactional-id", "y"],
+            "give one transactional id, not x and y",
+        ),
     ],
 )
 def test_incomplete_options_are_refused(
