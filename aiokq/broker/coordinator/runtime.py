@@ -275,39 +275,44 @@ class CoordinatorRuntime(Generic[S]):
         key: str,
         operation: Callable[[S, Instant], Outcome[R]],
         *,
-        leader_epoch: int,
+        shard: S,
     ) -> R:
         """Run an operation as `write` does, but return its response before the commit.
 
+        Args:
+            shard: the shard for which the caller began its work. If the key has another one now,
+                the write fails with NOT_COORDINATOR. Unlike the leader epoch, the shard also
+                distinguishes a topic from the one that was created again under its name.
+
         Raises:
             BrokerError: see `write`.
         """
-        context = self._context_in(key, leader_epoch)
+        context = self._context_with(key, shard)
         outcome, _ = context.write(operation)
         return outcome.response  # type: ignore[return-value]  # None where R is
 
-    def leads(self, key: str, leader_epoch: int) -> bool:
-        """Whether this node still coordinates a key in a leader epoch, even if it cannot now."""
+    def leads(self, key: str, shard: S) -> bool:
+        """Whether this node still coordinates a key with a shard, even if it cannot now."""
         if self._closed or not self._partitions:
             return False
         context = self._contexts.get(self._partition_of(key, self._partitions))
-        return context is not None and context.leader_epoch == leader_epoch
+        return context is not None and context.shard is shard
 
-    def is_committed(self, key: str, end_offset: int, leader_epoch: int) -> bool:
-        """Whether the records of the key's partition before an offset are committed.
-
-        Raises:
-            BrokerError: see `write`.
-        """
-        return self._context_in(key, leader_epoch).log.is_committed(end_offset)
-
-    async def committed(self, key: str, end_offset: int, leader_epoch: int) -> None:
-        """Wait until the records of the key's partition before an offset are committed.
+    def is_committed(self, key: str, end_offset: int, shard: S) -> bool:
+        """Whether the records of a shard before an offset are committed.
 
         Raises:
-            BrokerError: see `write`.
+            BrokerError: see `append`.
         """
-        context = self._context_in(key, leader_epoch)
+        return self._context_with(key, shard).log.is_committed(end_offset)
+
+    async def committed(self, key: str, end_offset: int, shard: S) -> None:
+        """Wait until the records of a shard before an offset are committed.
+
+        Raises:
+            BrokerError: see `append`.
+        """
+        context = self._context_with(key, shard)
         if not context.log.is_committed(end_offset):
             await context.committed(end_offset)
 
@@ -397,6 +402,13 @@ class CoordinatorRuntime(Generic[S]):
                 f"leader epoch {leader_epoch} of {context.log.name} has ended: the current one "
                 f"is {context.leader_epoch}"
             )
+        return context
+
+    def _context_with(self, key: str, shard: S) -> ShardContext[S]:
+        """Return the context that serves a key now, if it has this shard."""
+        context = self._context(key)
+        if context.shard is not shard:
+            raise NotCoordinator(f"the leadership of {context.log.name} has ended, and begun again")
         return context
 
     def _context_of(self, index: int) -> ShardContext[S]:

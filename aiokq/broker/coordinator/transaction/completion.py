@@ -92,18 +92,18 @@ class MarkerLog(Protocol):
 class TransactionLog(Protocol):
     """The part of the coordinator runtime that writes to `__transaction_state`."""
 
-    def leads(self, key: str, leader_epoch: int) -> bool: ...
+    def leads(self, key: str, shard: TransactionShard) -> bool: ...
 
-    def is_committed(self, key: str, end_offset: int, leader_epoch: int) -> bool: ...
+    def is_committed(self, key: str, end_offset: int, shard: TransactionShard) -> bool: ...
 
-    async def committed(self, key: str, end_offset: int, leader_epoch: int) -> None: ...
+    async def committed(self, key: str, end_offset: int, shard: TransactionShard) -> None: ...
 
     def append(
         self,
         key: str,
         operation: Callable[[TransactionShard, Instant], Outcome[bool]],
         *,
-        leader_epoch: int,
+        shard: TransactionShard,
     ) -> bool: ...
 
 
@@ -186,7 +186,7 @@ class _Completion:
     def __init__(
         self, transaction: PreparedTransaction, transactions: TransactionLog, markers: MarkerLog
     ) -> None:
-        self._metadata, self._epoch, self._end_offset = transaction
+        self._metadata, self._shard, self._end_offset = transaction
         self._transactions = transactions
         self._markers = markers
         self._pending: dict[TopicPartition, WrittenMarker | None]
@@ -203,7 +203,7 @@ class _Completion:
         """Complete the transaction without waiting; return whether that was possible."""
         log, key = self._transactions, self.transactional_id
         try:
-            if not log.is_committed(key, self._end_offset, self._epoch):
+            if not log.is_committed(key, self._end_offset, self._shard):
                 return False
             self._write_markers()
             if any(marker is None or not marker.is_committed for marker in self._pending.values()):
@@ -218,11 +218,11 @@ class _Completion:
 
         The next coordinator finds the transaction prepared, and writes all markers again.
         """
-        log, key, epoch = self._transactions, self.transactional_id, self._epoch
+        log, key, shard = self._transactions, self.transactional_id, self._shard
         pause = FIRST_RETRY_SECONDS
-        while log.leads(key, epoch):
+        while log.leads(key, shard):
             try:
-                await log.committed(key, self._end_offset, epoch)
+                await log.committed(key, self._end_offset, shard)
                 self._write_markers()
                 await self._markers_committed()
                 if not self._pending:
@@ -242,7 +242,7 @@ class _Completion:
         metadata = self._metadata
         committed = metadata.state is TransactionState.PREPARE_COMMIT
         kind = ControlType.COMMIT if committed else ControlType.ABORT
-        marker = EndTransactionMarker(kind, self._epoch)
+        marker = EndTransactionMarker(kind, self._shard.coordinator_epoch)
         for partition, written in list(self._pending.items()):
             if written is not None:
                 continue
@@ -302,5 +302,5 @@ class _Completion:
         self._transactions.append(
             self.transactional_id,
             lambda shard, instant: shard.complete(prepared, instant),
-            leader_epoch=self._epoch,
+            shard=self._shard,
         )

@@ -56,7 +56,8 @@ class PreparedTransaction(NamedTuple):
     """A transaction whose outcome is in the log, so that its markers are to be written."""
 
     metadata: TransactionMetadata
-    coordinator_epoch: int
+    shard: TransactionShard
+    """The shard that prepared it: one partition of the log, during one leadership."""
     end_offset: int
     """The markers may be written when the records before this offset are committed."""
 
@@ -397,7 +398,7 @@ class TransactionShard:
         self._active = False
 
     def _report(self, metadata: TransactionMetadata) -> None:
-        self._prepared(PreparedTransaction(metadata, self.coordinator_epoch, self._end_offset))
+        self._prepared(PreparedTransaction(metadata, self, self._end_offset))
 
 
 def _outcome(after: TransactionMetadata | None, response: R) -> Outcome[R]:

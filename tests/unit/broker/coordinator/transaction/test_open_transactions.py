@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiokq import wire
+from aiokq.broker.coordinator.transaction.completion import LONGEST_RETRY_SECONDS
+from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.coordinator.transaction.test_requests import (
     VERSIONS,
     hold_markers,
@@ -233,3 +237,34 @@ async def test_a_coordinator_whose_disk_is_full_decides_nothing(version):
         code = await client.end()
         assert code in (15, 16), code
         assert await read_committed(broker, "t") == ([], [])
+
+
+@VERSIONS
+def test_markers_of_before_a_reset_are_not_written_into_new_topics(version):
+    """Regression: a recreated `__transaction_state` has the leader epoch of the one before.
+
+    A completion that was waiting took the new coordinator for its own, as soon as the new log had
+    as many records, and wrote the marker into the new topic of the same name.
+    """
+
+    async def main(simulation: Simulation) -> None:
+        async with world() as broker:
+            await broker.create("t", min_insync_replicas=2)
+            client = await initialized(broker, version=version)
+            await client.wrote("t")
+            hold_markers(broker)
+            assert await client.end() == 0
+            assert (await client.describe()).transaction_state == "PrepareCommit"
+            epoch = broker.node.topics.partition("__transaction_state", 0).leader_epoch
+            await broker.node.reset()
+            await broker.create("t")
+            await broker.create("u")
+            again = await initialized(broker, version=version)
+            assert broker.node.topics.partition("__transaction_state", 0).leader_epoch == epoch
+            for _ in range(3):
+                await again.wrote("u")
+                assert await again.end() == 0
+            await asyncio.sleep(2 * LONGEST_RETRY_SECONDS)
+            assert broker.node.topics.partition("t", 0).log.log_end_offset == 0
+
+    run(1, main)

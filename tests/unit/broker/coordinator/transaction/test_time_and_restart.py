@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiokq.broker.coordinator.transaction.transaction_metadata import LAST_EPOCH
+from aiokq.broker.snapshot import take_snapshot
 from aiokq.core.errors import ProducerFenced, TransactionalIdNotFound
 from tests.sim.harness.simulation import Simulation, run
 from tests.unit.broker.coordinator.transaction.test_requests import (
@@ -15,7 +16,10 @@ from tests.unit.broker.coordinator.transaction.test_requests import (
     initialized,
 )
 from tests.unit.broker.harness import Broker, until
+from tests.unit.broker.test_snapshot import At
 from tests.unit.broker.transactional_client import TransactionalClient, read_committed, world
+
+ONE_OF_EACH = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
 
 
 def timed(files=None, **settings):
@@ -214,6 +218,63 @@ async def test_the_coordinator_epoch_never_goes_back():
             files.crash()
     first, second, third, fourth, fifth = epochs
     assert first == second < third == fourth < fifth
+
+
+async def committed_epoch(broker):
+    """Commit a transaction in `t`; return the coordinator epoch of its marker."""
+    client = await initialized(broker)
+    await client.wrote("t")
+    assert await client.end() == 0
+    entries = broker.node.topics.partition("t", 0).log.producers
+    [epoch] = [one.coordinator_epoch for one in entries if one.producer_id == client.producer_id]
+    return epoch
+
+
+async def killed(broker):
+    """Kill a broker; return the one that is started after it."""
+    broker.files.crash()
+    again = await opened(broker.files)
+    await loaded(again)
+    return again
+
+
+async def test_the_coordinator_epoch_does_not_go_back_in_a_snapshot():
+    """The copy has the leader epochs of the original; a kill of the copy raises them further."""
+    broker = await opened()
+    await broker.create("t")
+    assert await committed_epoch(broker) == 0
+    broker = await killed(await killed(broker))
+    epochs = [await committed_epoch(broker)]
+    assert epochs[0] > 0
+    await take_snapshot(broker.node, "/copy")
+    for clean in (False, True):
+        copy = await At(broker.files, **ONE_OF_EACH).__aenter__()
+        await loaded(copy)
+        epochs.append(await committed_epoch(copy))
+        if clean:
+            await copy.__aexit__()
+        else:
+            copy.files.crash()
+    assert epochs[0] == epochs[1] < epochs[2]
+
+
+async def test_after_a_reset_no_partition_has_a_marker_of_a_larger_coordinator_epoch():
+    """`__transaction_state` is created again, with epoch 0, and so is every topic with markers."""
+    broker = await opened()
+    await broker.create("t")
+    assert await committed_epoch(broker) == 0
+    broker = await killed(await killed(broker))
+    assert await committed_epoch(broker) > 0
+    await broker.node.reset()
+    assert not list(broker.node.topics)
+    await broker.create("t")
+    first = await committed_epoch(broker)
+    assert first == broker.node.topics.partition("__transaction_state", 0).leader_epoch
+    assert await read_committed(broker, "t") == ([0, 1], [])
+    broker = await killed(broker)
+    assert await committed_epoch(broker) > first
+    assert await read_committed(broker, "t") == ([0, 1, 2, 3], [])
+    await broker.__aexit__()
 
 
 async def exhaust(broker, client):
