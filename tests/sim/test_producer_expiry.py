@@ -1,4 +1,4 @@
-"""`producer.id.expiration.ms` with real clients: idle producers expire, open transactions do not."""
+"""`producer.id.expiration.ms`, with real clients: what is forgotten, and what is kept."""
 
 from __future__ import annotations
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+import aiokq
 from aiokq.broker.log.uuid_text import parse_uuid
 from aiokq.broker.metadata.log.bootstrap_checkpoint import read_bootstrap_checkpoint
 from aiokq.broker.metadata.log.snapshot_file import SnapshotReader
@@ -134,6 +136,47 @@ def test_options_without_a_file(alone, tmp_path: Path) -> None:
     info = alone("storage", "info", "--data-dir", str(path), "--json", servers=None).json
     assert info["metadata"]["node.id"] == "7"
     assert info["problems"] == []
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_transactions_work_at_the_level_of_the_format(alone, level: int, tmp_path: Path) -> None:
+    """Below 2 the producer keeps its epoch from one transaction to the next (KIP-890)."""
+    path = tmp_path / "data"
+    arguments = ("-t", CLUSTER, "--data-dir", str(path), "--node-id", "0", "--standalone")
+    feature = ("--feature", f"transaction.version={level}")
+    done = alone("storage", "format", *arguments, *feature, servers=None)
+    assert done.code == 0, done.err
+
+    async def main() -> tuple[list[tuple[int, int]], list[bytes | None]]:
+        async with (
+            aiokq.EmbeddedCluster(data_dir=path) as kafka,
+            aiokq.Cluster(kafka.bootstrap_servers) as cluster,
+        ):
+            assert kafka.node.storage.publisher.features.get("transaction.version", 0) == level
+            await kafka.create_topic("orders")
+            coordinator = kafka.node.transaction_coordinator
+            found = []
+            async with cluster.producer(transactional_id="tx") as producer:
+                for value in (b"1", b"2", None, b"3"):
+                    transaction = await producer.begin_transaction()
+                    await producer.send("orders", value or b"aborted")
+                    if value is None:
+                        await producer.abort_transaction()
+                    else:
+                        await producer.commit_transaction()
+                        assert (await transaction.outcome()).name == "COMMITTED"
+                    metadata = coordinator.describe("tx")
+                    found.append((metadata.client_version, metadata.producer_epoch))
+            async with cluster.consumer(
+                "orders", auto_offset_reset="earliest", isolation_level="read_committed"
+            ) as reader:
+                values = [(await asyncio.wait_for(anext(reader), 10)).value for _ in range(3)]
+        return found, values
+
+    ends, values = asyncio.run(main())
+    first = ends[0][1]
+    assert ends == [(2, first + n) if level == 2 else (0, first) for n in range(4)]
+    assert values == [b"1", b"2", b"3"]
 
 
 def test_the_named_controller_must_be_this_node(alone, config: Path, tmp_path: Path) -> None:
