@@ -2,5 +2,6 @@
 
 A coordinator keeps state in the partitions of an internal topic. The runtime owns a shard for each
 partition that this node leads. It loads the shard from the log; for a request it appends records,
-replays them and responds, in that order. `group` is the coordinator of consumer groups.
+replays them and responds, in that order. `group` is the group coordinator, `transaction` the
+transaction coordinator.
 """

@@ -21,7 +21,7 @@ def compile_re2(regex: str, field: str = SUBSCRIPTION) -> Callable[[str], object
     """Compile an expression into a function that is true for texts that match as a whole.
 
     Args:
-        field: the field of the request, for the message of a refusal.
+        field: the field of the request, for error messages.
 
     Raises:
         InvalidRegularExpression: RE2 refuses the expression, or google-re2 is not installed.

@@ -1,7 +1,7 @@
 """Batches of coordinator records: one timestamp, uncompressed, no headers.
 
-`records.record` encodes and decodes any records but takes three times as long. Every offset commit
-writes such a batch, and the load of a coordinator reads hundreds of thousands of them.
+`records.record` encodes and decodes any batch, but takes three times as long. Each offset commit
+writes a batch in the form above, and the load of a coordinator reads hundreds of thousands of them.
 
 Tests: ``tests/unit/broker/coordinator/test_record_batch.py``.
 """
@@ -26,7 +26,7 @@ from aiokq.records.varint import append_varint
 __all__ = ["decode_record_batch", "encode_record_batch"]
 
 _NULL: Final = b"\x01"  # the length -1
-_TWO_BYTES: Final = 1 << 14  # the first varint of more than two bytes
+_TWO_BYTES: Final = 1 << 14  # the smallest unsigned varint of more than two bytes
 _SHORT: Final = tuple(bytes((2 * value,)) for value in range(64))
 
 
@@ -46,7 +46,8 @@ def encode_record_batch(
     """
     parts = []
     for index, (key, value) in enumerate(pairs):
-        # two zeros: attributes, and the timestamp delta; the last one: no headers
+        # The first two zeros are the attributes and the timestamp delta, the last is the number
+        # of headers.
         size = _NULL if value is None else _varint(len(value))
         body = b"\0\0%b%b%b%b%b\0" % (_varint(index), _varint(len(key)), key, size, value or b"")
         parts.append(_varint(len(body)))
@@ -68,10 +69,11 @@ def encode_record_batch(
 def decode_record_batch(
     data: bytes, position: int, header: BatchHeader
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return offset, key and value of each record of a v2 batch, which may be any batch.
+    """Return offset, key and value of each record of any v2 batch.
 
     Args:
-        data: bytes that have the batch at a position.
+        data: bytes that contain the batch.
+        position: where the batch begins in `data`.
 
     Raises:
         CorruptRecord, RecordTooLarge, UnsupportedCompressionType: see `iter_records`.
@@ -86,7 +88,8 @@ def decode_record_batch(
             if size > 0x7F:
                 size, at = size & 0x7F | data[at] << 7, at + 1
             end = at + (size >> 1)
-            # A bit for the sign, or a byte that continues the number: not written by the encoder.
+            # `iter_records` decodes a record with a negative or longer size, a timestamp delta, or
+            # another offset delta than the index.
             if size & 1 or size >= _TWO_BYTES or data[at + 1] or data[at + 2] != len(found) << 1:
                 break
             size, at = data[at + 3], at + 4

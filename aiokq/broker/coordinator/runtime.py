@@ -82,7 +82,7 @@ class CoordinatorRuntime(Generic[S]):
         live_brokers: returns the number of brokers on which replicas can be placed.
         commit_timeout: seconds for which a write waits until other replicas have its records.
         cold_reads: reads log data that is not in the page cache, when shards are loaded.
-        background: reports failures of loading and of timers, and gives their backoff.
+        background: reports failures of loading and of timers, and determines the backoff.
         on_failure: called with the exception of a bug that stopped background work.
     """
 
@@ -117,7 +117,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions = 0
         """The number of partitions when the topic was first seen; 0 until then."""
         self._not_created = ""
-        """Why the topic could not be created, as logged last."""
+        """The reason logged last why the topic could not be created."""
         self._closed = False
         self._supervisor = Supervisor(f"coordinator of {definition.noun}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
@@ -182,12 +182,13 @@ class CoordinatorRuntime(Generic[S]):
                 fails with NOT_COORDINATOR.
 
         Raises:
-            BrokerError: COORDINATOR_LOAD_IN_PROGRESS while the shard is being loaded,
-                COORDINATOR_NOT_AVAILABLE if it is unavailable, if too few replicas are in sync or
-                if they do not have the records in time, NOT_COORDINATOR if this node does not
-                coordinate the key or ceases to before the records are committed,
-                UNKNOWN_SERVER_ERROR if the records are too large or cannot be encoded, or the error
-                that the operation raises.
+            CoordinatorLoadInProgress: the shard is being loaded.
+            CoordinatorNotAvailable: the shard cannot be used, too few replicas are in sync, or the
+                in-sync replicas do not fetch the records in time.
+            NotCoordinator: this node does not coordinate the key in the requested leader epoch,
+                ceases to do so before the records are committed, or could not store the records.
+            UnknownServer: the records are too large or cannot be encoded.
+            BrokerError: the error that the operation raised.
         """
         context = (
             self._context(key) if leader_epoch is None else self._context_in(key, leader_epoch)
@@ -200,13 +201,13 @@ class CoordinatorRuntime(Generic[S]):
         return await context.answer(outcome, end_offset)
 
     def write_now(self, key: str, operation: Callable[[S, Instant], Outcome[R]]) -> R | None:
-        """Run an operation as `write` does, if its records are committed as soon as appended.
+        """Run an operation as `write` does, unless the commit of its records may have to wait.
 
         Args:
             operation: as for `write`; its response must not be deferred.
 
         Returns:
-            The response; None if the commit may have to wait, so that the operation was not run.
+            The response; None if the commit may have to wait, in which case nothing was run.
 
         Raises:
             BrokerError: see `write`.
@@ -372,7 +373,7 @@ class CoordinatorRuntime(Generic[S]):
         """Return the partition that coordinates a key; create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: the topic cannot be created.
+            CoordinatorNotAvailable: see `_ensure_topic`.
         """
         await self._ensure_topic()
         return TopicPartition(self._definition.topic, self._partition_of(key, self._partitions))
@@ -438,7 +439,8 @@ class CoordinatorRuntime(Generic[S]):
     def elected(self, partition: Partition) -> None:
         """Load the shard of a partition that this node now leads; ignore other topics.
 
-        A newer leader epoch replaces the shard. If the epoch is not newer, nothing changes.
+        The new shard replaces one of an earlier leader epoch, or of a deleted topic of the same
+        name. Any other existing shard stays.
         """
         if self._closed or partition.topic.name != self._definition.topic:
             return
@@ -472,7 +474,7 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 await self._import()
                 break
-            except Exception as error:  # noqa: BLE001 - for example, no free descriptors
+            except Exception as error:  # noqa: BLE001 - for example, no free file descriptors
                 await asyncio.sleep(task.failed(error))
         self._importing = False
 
@@ -533,7 +535,7 @@ class CoordinatorRuntime(Generic[S]):
         if self._factory is None:
             try:
                 await self._import()
-            except Exception as error:  # for example, no free descriptors
+            except Exception as error:  # for example, no free file descriptors
                 noun = self._definition.noun
                 self._background.task(f"load {noun}").failed(error)
                 raise CoordinatorNotAvailable(
@@ -543,8 +545,8 @@ class CoordinatorRuntime(Generic[S]):
         try:
             await self._create_topic(self._definition.topic_spec(self._live_brokers()))
         except BrokerError as error:
-            # The topic exists if another request has created it, or if only some of its partitions
-            # are offline.
+            # The topic exists despite the error if another request has created it, or if only some
+            # of its partitions are offline.
             if not self._partitions:
                 reason = f"{name} cannot be created: {error}"
                 if reason != self._not_created:

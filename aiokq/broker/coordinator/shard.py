@@ -23,24 +23,24 @@ NO_PRODUCER: Final = -1
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer on whose behalf records are written as part of its transaction."""
+    """The id and epoch of a producer that uses transactions."""
 
     producer_id: int
     producer_epoch: int
 
 
 class ShardLoad(Protocol):
-    """The load of one shard: takes the records of the log in order.
+    """The load of one shard, which receives the records of the log in order.
 
     Attributes:
-        records_per_turn: records that are taken before other tasks run.
+        records_per_turn: the number of records to add before other tasks run.
     """
 
     @property
     def records_per_turn(self) -> int: ...
 
     def add(self, offset: int, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
-        """Take a record.
+        """Add the next record of the log.
 
         Args:
             producer_id: the producer in whose transaction the record was written, or `NO_PRODUCER`.
@@ -48,11 +48,11 @@ class ShardLoad(Protocol):
         ...
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Take the marker that ends a producer's transaction."""
+        """Add the marker that ends a producer's transaction."""
         ...
 
     def finish(self) -> Iterator[None]:
-        """Complete the load, in steps that take about as long as a few records."""
+        """Complete the load in steps, each of which takes about as long as adding a few records."""
         ...
 
 
@@ -68,7 +68,7 @@ class Shard(Protocol):
     """
 
     def __len__(self) -> int:
-        """The number of entries (groups, transactional ids), for the log line about loading."""
+        """Return the number of entries (groups or transactional ids)."""
         ...
 
     def load(self, unreadable: Callable[[int, ProtocolError], None]) -> ShardLoad:
@@ -108,6 +108,6 @@ class Shard(Protocol):
     def unloaded(self) -> None:
         """Cancel timers and answer pending requests, because the leadership has ended.
 
-        The runtime fails requests that the shard leaves unanswered with NOT_COORDINATOR.
+        Requests that the shard does not answer fail with NOT_COORDINATOR.
         """
         ...

@@ -169,7 +169,7 @@ class ShardContext(Generic[S]):
     # --- loading and unloading
 
     async def load(self) -> None:
-        """Replay the log, then accept requests; retry after transient errors.
+        """Replay the log, then accept requests; retry after an error.
 
         The load is not retried if the log is damaged or offline.
         """
@@ -261,7 +261,7 @@ class ShardContext(Generic[S]):
         return outcome, self.log.end_offset if outcome.records else None
 
     async def answer(self, outcome: Outcome[R], end_offset: int | None) -> R:
-        """Return the response of a write, once the records are committed and the shard has set it.
+        """Wait until a write's records are committed and its response is set; return the response.
 
         Raises:
             CoordinatorNotAvailable, NotCoordinator: see `committed`.
@@ -297,7 +297,7 @@ class ShardContext(Generic[S]):
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def give(response: R) -> None:
-            if not answer.done():  # it is done if the request was cancelled
+            if not answer.done():  # done if the request was cancelled or the context was closed
                 answer.set_result(response)
 
         deferred.on_complete(give)
@@ -343,7 +343,7 @@ class ShardContext(Generic[S]):
         """Append an outcome's records, then replay them.
 
         Raises:
-            BrokerError: the records were not appended; the error is one that coordinators return.
+            BrokerError: the records were not appended; see `coordinator_error`.
         """
         failure: BrokerError | None = None
         try:
@@ -353,8 +353,9 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # Do not warn of each append: the log reports I/O errors itself, once for all failed
-            # appends, and with too few in-sync replicas all appends fail until enough are in sync.
+            # Do not warn of each append in these cases. The log reports I/O errors itself, once for
+            # all failed appends. With too few in-sync replicas, all appends fail until enough
+            # replicas are in sync.
             quiet = isinstance(error, KafkaStorage | NotEnoughReplicas)
             level = logging.DEBUG if quiet else logging.WARNING
             if outcome.records:

@@ -1,6 +1,6 @@
 """`ReplayingLoad`: loads a shard by replaying each record of its log.
 
-A coordinator whose records replace each other may have a faster way, such as `transaction.loading`.
+`transaction.loading` is faster where a record replaces all earlier records with the same key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RECORDS_PER_TURN", "ReplayingLoad"]
 
 
 RECORDS_PER_TURN: Final = 64
-"""Records replayed before other tasks run; they take about two milliseconds."""
+"""The number of records replayed before other tasks run, which takes about two milliseconds."""
 
 
 class ReplayingLoad:
@@ -67,5 +67,5 @@ class ReplayingLoad:
         self._shard.end_transaction(producer_id, committed=committed)
 
     def finish(self) -> Iterator[None]:
-        """Do nothing: every record is replayed."""
+        """Do nothing: `add` has replayed every record."""
         return iter(())

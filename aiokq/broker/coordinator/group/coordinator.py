@@ -141,7 +141,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     async def _drop_offsets(self, topic: Topic) -> None:
         """Have every shard remove the offsets committed for a deleted topic.
 
-        A shard that is not loaded yet recognises these offsets later by the topic id.
+        A shard that is not loaded keeps these offsets. Later, their topic id shows that they do not
+        belong to a new topic of the same name.
         """
         gone = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
 

@@ -51,7 +51,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """`consumer` for consumers; "" for a simple group."""
+        """The type of the members, such as `consumer`; "" for a simple group, which has none."""
         ...
 
     @property
@@ -65,9 +65,7 @@ class Group(Protocol):
         ...
 
     @property
-    def members_count(self) -> int:
-        """The number of members."""
-        ...
+    def members_count(self) -> int: ...
 
     def loaded(self, instant: Instant) -> None:
         """Start the timers, after the log was replayed and before the first request."""
@@ -124,7 +122,8 @@ class Group(Protocol):
         """Refuse OffsetDelete in a state that does not permit it.
 
         Raises:
-            BrokerError: NON_EMPTY_GROUP, or GROUP_ID_NOT_FOUND if the group is dead.
+            BrokerError: NON_EMPTY_GROUP if the state does not permit it, GROUP_ID_NOT_FOUND if the
+                group is dead.
         """
         ...
 

@@ -125,7 +125,7 @@ class GroupMap:
     def undo_put(self, group: Group, replaced: Group | None) -> None:
         """Undo `put`, because the group's records could not be written.
 
-        If another group has taken the place of `group` meanwhile, nothing changes.
+        If `group` was replaced or removed meanwhile, nothing changes.
 
         Args:
             replaced: the group that `put` replaced; None if there was none.

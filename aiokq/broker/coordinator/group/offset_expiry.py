@@ -25,7 +25,7 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 _PASS_KEY: Final = ("expire offsets",)
 _REST_KEY: Final = ("expire more offsets",)
 _PER_TURN: Final = 500
-"""The number of groups or records after which a part of a pass ends and other tasks run."""
+"""The number of groups or records after which a pass is interrupted so that other tasks run."""
 _OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 

@@ -1,7 +1,8 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
-Before these functions run, the handlers have refused unknown topics and the group has validated the
-request. OffsetFetch may name unknown topics, because committed offsets may outlive their topic.
+Before these functions run, the handlers have refused unknown topics, and the group has validated
+the request, except that `delete` itself asks the group. OffsetFetch may name unknown topics, because
+committed offsets may outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """
@@ -144,8 +145,8 @@ def fetch(
 
     Args:
         exists: whether the group exists; if not, it has no committed offsets.
-        require_stable: return UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may
-            change.
+        require_stable: whether partitions with a pending offset of an open transaction get
+            UNSTABLE_OFFSET_COMMIT.
     """
     group_id = request.group_id
     answers = []

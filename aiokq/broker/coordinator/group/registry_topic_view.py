@@ -39,7 +39,7 @@ class RegistryTopicView:
 
     @property
     def version(self) -> int:
-        """A number that is incremented whenever a topic is created, grown or deleted."""
+        """A number that is incremented whenever a topic is created, changed or deleted."""
         return self._version
 
     def topic(self, name: str) -> ViewedTopic | None:

@@ -86,7 +86,7 @@ _JOIN_EPOCH: Final = 0
 class GroupShard:
     """A `Shard`: the groups of one partition.
 
-    Methods that handle requests return an `Outcome` or, if they write nothing, the response. They
+    Methods that handle requests return an `Outcome` or, for a read-only request, the response. They
     raise the `BrokerError` that the client gets.
 
     Args:
@@ -287,8 +287,9 @@ class GroupShard:
         """Handle TxnOffsetCommit: the offsets are pending until the transaction ends.
 
         Raises:
-            BrokerError: as `Group.validate_offset_commit`, but ILLEGAL_GENERATION instead of
-                STALE_MEMBER_EPOCH, and if there is no group and the request has a generation.
+            IllegalGeneration: there is no group and the request has a generation, or the group
+                raised `StaleMemberEpoch`.
+            BrokerError: another error of `Group.validate_offset_commit`.
         """
         group = self.groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
@@ -350,7 +351,9 @@ class GroupShard:
     # --- administration
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """Return the groups in one of these states and of one of these types; empty means any."""
+        """Return the groups in one of these states and of one of these types.
+
+        An empty collection permits any state or type."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {name.lower() for name in types}
         return [

@@ -29,7 +29,7 @@ class TopicView(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that is incremented whenever a topic is created, grown or deleted."""
+        """A number that is incremented whenever a topic is created, changed or deleted."""
         ...
 
     def topic(self, name: str) -> ViewedTopic | None:

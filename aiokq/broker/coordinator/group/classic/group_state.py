@@ -50,7 +50,7 @@ class ClassicGroupState:
         generation: the number of the current generation, which commits and heartbeats carry.
         protocol_type_or_none: the protocol type of the members; None for a simple group, which
             only has offsets.
-        protocol_name: the assignor that was elected; None without members.
+        protocol_name: the elected assignor; None before the first election and without members.
         roster: the members.
     """
 

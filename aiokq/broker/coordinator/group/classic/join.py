@@ -135,7 +135,7 @@ def _join_again(
         return _refused(type(error), member_id)
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
-        return _refused(UnknownMemberId, member_id)  # a bug: an empty group has no members
+        return _refused(UnknownMemberId, member_id)  # a bug, because an empty group has no members
     # The join may be a retry: the first response of this generation may have been lost. A leader
     # that joins again in a stable group requests a rebalance: only the leader notices changed
     # topics.

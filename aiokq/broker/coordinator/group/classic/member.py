@@ -46,8 +46,8 @@ class ClassicMember:
         assignment: the assignment that the leader sent for the current generation.
         joining: the pending response to the member's JoinGroup.
         syncing: the pending response to the member's SyncGroup.
-        is_new: whether the member's first JoinGroup is unanswered, so that the client cannot send
-            heartbeats yet.
+        is_new: whether the member's first JoinGroup is pending. Until the response, the client
+            cannot send heartbeats.
     """
 
     member_id: str

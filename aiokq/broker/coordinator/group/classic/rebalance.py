@@ -83,7 +83,7 @@ class ClassicRebalance:
             reason,
         )
         if initial:
-            # Other members usually follow the first one, and are given time to join.
+            # Other members usually join soon after the first one, so the group waits for them.
             delay = group.settings.group_initial_rebalance_delay_ms / 1000
             remaining = max(group.roster.rebalance_timeout - delay, 0.0)
             self._schedule_initial(delay, remaining, instant)

@@ -77,7 +77,9 @@ class ClassicRoster:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending member id; if it was the leader, the next member leads."""
+        """Remove a member or a pending member id.
+
+        If the member was the leader, the first of the other members becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._withdraw(member)

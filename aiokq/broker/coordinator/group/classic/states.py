@@ -21,7 +21,7 @@ class ClassicState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The next generation has begun; the group waits for the leader's assignment."""
     STABLE = "Stable"
-    """The assignments are written; members can fetch them."""
+    """The assignments are written; the response to SyncGroup contains them."""
     DEAD = "Dead"
     """The group was deleted or unloaded; references to it are obsolete."""
 

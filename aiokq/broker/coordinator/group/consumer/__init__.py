@@ -1,1 +1,1 @@
-"""Groups of the consumer protocol (KIP-848): members send heartbeats, the broker assigns."""
+"""Groups of the consumer protocol (KIP-848): responses to heartbeats assign partitions."""

@@ -64,7 +64,7 @@ def join(
     """Handle JoinGroup: respond without delay, with the member epoch as the generation.
 
     If the last member of the consumer protocol is a static member that joins again by the classic
-    protocol, the group becomes a classic group.
+    protocol, the group becomes a classic group where the settings permit it.
 
     Raises:
         BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED or

@@ -230,7 +230,8 @@ class ConsumerGroup:
     ) -> Outcome[R]:
         """Remove members, and cancel their timers once the records are written.
 
-        If only members that use the classic protocol are left, the group becomes a classic group.
+        If only members that use the classic protocol are left, and the settings permit it, the
+        group becomes a classic group.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
@@ -300,7 +301,7 @@ class ConsumerGroup:
         return self._remove_members([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
-        """Restart the sessions of all members; the log does not contain their remaining time."""
+        """Start the timers for sessions and revocations anew, because the log has no deadlines."""
         for member in self.image.members.values():
             self.timers.start_session(member, instant)
             if (

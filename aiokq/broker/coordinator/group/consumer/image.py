@@ -64,8 +64,8 @@ class GroupImage:
         targets: the target assignment of each member.
         regexes: the resolved expressions that members subscribe to.
         static_members: member ids by instance id.
-        has_partition_metadata: whether the log has a partition metadata record, as written by
-            brokers before 4.1, which is to be removed.
+        has_partition_metadata: whether the log has a partition metadata record, which only brokers
+            before 4.1 write. `MemberChange` removes the record.
         is_gone: whether the group's tombstone was replayed.
     """
 

@@ -70,9 +70,9 @@ def reconcile(
 
 
 def _owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member may still own any of these partitions, by the list in its request.
+    """Whether the member may still own any of these partitions, according to its request.
 
-    True if the request has no list.
+    True if the request does not list the member's partitions.
     """
     if owned is None:
         return True
@@ -143,8 +143,8 @@ def _next_step(
             if free:
                 added[topic_id] = free
     if revoked and _owns(owned, revoked):
-        # The epoch stays until the member has revoked these partitions; only then does the member
-        # get new partitions.
+        # The epoch stays until the member has revoked these partitions. After that, the member gets
+        # new partitions.
         return member.reconciled_to(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
     for topic_id, partitions in added.items():
         kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
