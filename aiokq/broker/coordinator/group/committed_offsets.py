@@ -107,7 +107,7 @@ class OffsetStore:
     def tombstones_of_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[CoordinatorRecord]:
-        """Return the records that remove all offsets in deleted partitions, also pending offsets."""
+        """Return the records that remove all offsets, also pending ones, in deleted partitions."""
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)

@@ -51,7 +51,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """The type of the members, such as `consumer`; "" for a simple group, which has none."""
+        """The protocol type of the members, such as `consumer`; "" for a simple group."""
         ...
 
     @property

@@ -1,8 +1,8 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete on the offsets of one shard.
 
 Before these functions run, the handlers have refused unknown topics, and the group has validated
-the request, except that `delete` itself asks the group. OffsetFetch may name unknown topics, because
-committed offsets may outlive their topic.
+the request; for OffsetDelete, `delete` calls the group's validation. OffsetFetch may name unknown
+topics, because committed offsets may outlive their topic.
 
 Source: Kafka ``OffsetMetadataManager.java``.
 """

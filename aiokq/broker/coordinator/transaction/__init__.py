@@ -1,5 +1,5 @@
 """The transaction coordinator: transactional ids, their producers and their transactions.
 
-`shard` decides and replays, `completion` writes the markers, `coordinator` connects them with
-requests. The records are Kafka's, in `__transaction_state`.
+`coordinator` handles requests, `shard` decides on them and replays the records, and `completion`
+writes the markers. The records in `__transaction_state` have Kafka's formats.
 """

@@ -1,10 +1,10 @@
 """Completion of prepared transactions: writes their markers, then records that all are written.
 
-A transaction is prepared by EndTxn, by InitProducerId, by its timeout, or was found prepared when
-its partition was loaded. EndTxn is answered first, so that the client goes on while the markers are
-written. They are written as soon as the response is sent, before the event loop handles a request
-that arrives after it. If something has to be awaited, as with a flush policy or several replicas, a
-task writes them.
+EndTxn, InitProducerId or a timeout prepares a transaction; a transaction may also be prepared when
+its partition is loaded. The response to EndTxn is sent before the markers are written, so that the
+client does not wait for them. The markers are written immediately afterwards, before the event loop
+handles a later request. If a write has to wait for a sync or for other replicas, a task writes the
+markers.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.
@@ -40,9 +40,10 @@ logger = logging.getLogger("aiokq.broker.coordinator")
 
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
-"""Pauses before markers that could not be written are written again; each doubles the one before.
+"""The first and the longest pause before markers that could not be written are written again.
 
-A partition may be away for long, with a prepared transaction of many producers.
+Each pause is twice the previous pause, because a partition may be unavailable for long while many
+producers have a prepared transaction in it.
 """
 
 _TASK: Final = "transaction markers"
@@ -85,7 +86,7 @@ class MarkerLog(Protocol):
         ...
 
     def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition, as far as is known here."""
+        """Whether a producer has an open transaction in a partition, as far as this node knows."""
         ...
 
 
@@ -114,7 +115,7 @@ class TransactionCompletion:
         transactions: the coordinator's own log.
         markers: writes the markers.
         spawn: runs a coroutine in the background, until the coordinator is closed.
-        background: reports bugs, and gives the pause after each.
+        background: reports bugs, and determines the pause before the next attempt.
     """
 
     def __init__(
@@ -135,8 +136,8 @@ class TransactionCompletion:
     def prepared(self, transaction: PreparedTransaction) -> None:
         """Complete a transaction after the response to EndTxn; called while a record is replayed.
 
-        The connection sends the response in the next iteration of the event loop; `run` is called
-        in the one after it, before that iteration handles what it reads.
+        The connection sends the response in the next iteration of the event loop. `run` is called
+        in the iteration after that, before requests that are read in it are handled.
         """
         self._prepared.append(transaction)
         if self._handle is None:
@@ -146,7 +147,7 @@ class TransactionCompletion:
         self._handle = asyncio.get_running_loop().call_soon(self.run)
 
     def close(self) -> None:
-        """Forget the transactions that were prepared last; the next start finds them prepared."""
+        """Forget the transactions that wait for `run`; the next load finds them prepared."""
         self._prepared.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -155,7 +156,7 @@ class TransactionCompletion:
     def run(self) -> None:
         """Complete the transactions that were prepared since the last call.
 
-        Whatever would have to wait is left to a task.
+        A task completes each transaction that has to wait.
         """
         if self._handle is not None:
             self._handle.cancel()
@@ -191,9 +192,9 @@ class _Completion:
         self._markers = markers
         self._pending: dict[TopicPartition, WrittenMarker | None]
         self._pending = dict.fromkeys(sorted(self._metadata.partitions))
-        """The partitions whose marker is not committed, with the marker where one is written."""
+        """The partitions whose marker is not committed, with the marker, or None before the write."""
         self._refused: set[TopicPartition] = set()
-        """The partitions of which a refusal was logged."""
+        """The partitions for which a refused marker was logged."""
 
     @property
     def transactional_id(self) -> str:
@@ -252,8 +253,8 @@ class _Completion:
                 )
             except TransactionCoordinatorFenced as error:
                 if self._markers.is_open(partition, metadata.producer_id):
-                    # A marker of an administrator had a larger coordinator epoch. The transaction
-                    # must not be called complete while it is open in a partition.
+                    # An administrator wrote a marker with a larger coordinator epoch. The
+                    # transaction is not complete while it is open in a partition.
                     if partition not in self._refused:
                         self._refused.add(partition)
                         logger.error(
@@ -285,7 +286,7 @@ class _Completion:
                 self._pending[partition] = appended
 
     async def _markers_committed(self) -> None:
-        """Wait for the markers that were written; those that are lost are to be written again."""
+        """Wait until the written markers are committed; note lost markers, to write them again."""
         for partition, marker in list(self._pending.items()):
             if marker is None:
                 continue

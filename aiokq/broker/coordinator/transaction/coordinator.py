@@ -49,10 +49,10 @@ __all__ = ["TRANSACTIONS_TOPIC", "TransactionCoordinator"]
 R = TypeVar("R")
 
 ADDING_VERSION: Final = 2
-"""The ``transaction.version`` of clients whose batches add their partitions to the transaction."""
+"""The first ``transaction.version`` in which Produce adds partitions to the transaction."""
 
 MAX_ID_LENGTH: Final = 4096
-"""Characters of the longest transactional id."""
+"""The maximum number of characters of a transactional id."""
 
 
 class _TransactionCoordinatorDefinition:
@@ -164,7 +164,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: TransactionalProducer | None
     ) -> TransactionalProducer:
-        """Give a producer its id and epoch, which fences earlier producers of the id.
+        """Return a producer id and epoch for a transactional id; this fences earlier producers.
 
         Args:
             timeout_ms: time after which the coordinator aborts a transaction of the producer.
@@ -174,9 +174,11 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
             InvalidRequest: the transactional id is empty or longer than `MAX_ID_LENGTH`.
             InvalidTxnTimeout: the timeout is not between 1 and
                 ``transaction.max.timeout.ms``.
-            ConcurrentTransactions: a transaction of the id is being ended; the client retries.
+            ConcurrentTransactions: a transaction of the transactional id is being ended; the client
+                retries.
             ProducerFenced: ``expected`` is an earlier producer.
-            PolicyViolation: there are ``max.transactional.ids`` transactional ids.
+            PolicyViolation: the transactional id is new, and this node already coordinates
+                ``max.transactional.ids`` others.
             BrokerError: see `write`.
         """
         if not 0 < len(transactional_id) <= MAX_ID_LENGTH:
@@ -190,13 +192,14 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         def operation(
             shard: TransactionShard, spare_id: int | None, instant: Instant
         ) -> Outcome[TransactionalProducer]:
-            # Here, and not before a producer id is reserved: others may start meanwhile.
+            # Check here, not before a producer id is reserved: other transactional ids may be added
+            # during the reservation.
             if transactional_id not in shard.transactions:
                 self._check_room()
             return shard.initialize(transactional_id, timeout_ms, expected, spare_id, instant)
 
-        # An open transaction is aborted first. If its markers could be written at once, the
-        # second round gives the producer its epoch.
+        # The first iteration aborts an open transaction. If the markers can be written immediately,
+        # the second iteration returns the producer.
         for _ in range(2):
             producer = await self._write_with_id(transactional_id, operation)
             if producer.producer_id != NO_PRODUCER_ID:
@@ -211,7 +214,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> None:
-        """Add partitions to a producer's transaction; the first ones begin it.
+        """Add partitions to a producer's transaction; the first partitions begin the transaction.
 
         Raises:
             InvalidRequest: the transactional id is empty.
@@ -235,7 +238,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         """Add partitions to a producer's transaction of version 2, if nothing has to be awaited.
 
         Returns:
-            Whether they are in the transaction. If not, `ensure` tells why or waits.
+            Whether the partitions are in the transaction. If not, call `ensure`, which may wait.
         """
         try:
             added = self.write_now(
@@ -258,13 +261,14 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     ) -> None:
         """Ensure that a partition is in a producer's transaction.
 
-        On return this is so, and nothing was awaited since it was found, so that the caller may
-        append to the partition at once.
+        The method does not await between the last check and its return, so that the caller may
+        append to the partition immediately.
 
         Args:
-            add: the partitions to add to the transaction together, if any; only from
-                ``transaction.version`` 2 on. While the markers of the transaction before are being
-                written, the addition waits, at most ``add.partitions.to.txn.retry.backoff.max.ms``.
+            add: the partitions to add to the transaction together; empty for clients of
+                ``transaction.version`` 0 or 1. While the markers of the previous transaction are
+                being written, the method waits before it adds the partitions, at most
+                ``add.partitions.to.txn.retry.backoff.max.ms``.
 
         Raises:
             InvalidPidMapping, ProducerFenced, ConcurrentTransactions: see `TransactionShard`.
@@ -317,9 +321,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         committed: bool,
         client_version: int,
     ) -> TransactionalProducer:
-        """Commit or abort a transaction; return the producer of the next one.
+        """Commit or abort a transaction; return the producer of the next transaction.
 
-        The outcome is decided on return. The markers follow when the response is sent.
+        On return, the decision is in the log. The markers are written after the response is sent.
 
         Raises:
             InvalidRequest: the transactional id is empty.
@@ -347,7 +351,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
 
         Raises:
             InvalidRequest: the transactional id is empty.
-            TransactionalIdNotFound: it is unknown, or has expired.
+            TransactionalIdNotFound: the transactional id is unknown, or has expired.
             BrokerError: see `read`.
         """
         if not transactional_id:
@@ -360,11 +364,11 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     # --- after an unclean shutdown; see `transaction_recovery`
 
     def find(self, producer_id: int) -> Found | None:
-        """Return what is known of a producer id; None if no shard has it.
+        """Return the metadata with a current or previous producer id; None if no shard has it.
 
         Raises:
-            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has it, and a shard
-                is being loaded, or cannot be.
+            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id as its
+                current producer id, and another shard is being loaded or cannot be used.
         """
         from aiokq.broker.coordinator.transaction.lost_transactions import Found
 
@@ -393,8 +397,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         """Return the metadata whose current producer id this is; None if no shard has it.
 
         Raises:
-            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has it, and a shard
-                is being loaded, or cannot be.
+            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id, and
+                another shard is being loaded or cannot be used.
         """
         for shard in self.active_shards():
             metadata = shard.by_producer(producer_id)
@@ -455,7 +459,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         transactional_id: str,
         operation: Callable[[TransactionShard, int | None, Instant], Outcome[R]],
     ) -> R:
-        """Run an operation that may need a new producer id, which is reserved before a second run.
+        """Run an operation; if it needs a new producer id, reserve one and run it again.
 
         Raises:
             CoordinatorNotAvailable: no producer id can be reserved.

@@ -1,4 +1,4 @@
-"""The timers of a shard: open transactions are aborted at their deadline, idle ids expire.
+"""The timers of a shard: they abort open transactions and remove idle transactional ids.
 
 Source: Kafka ``TransactionCoordinator.scala``, ``TransactionStateManager.scala``.
 """
@@ -27,7 +27,7 @@ __all__ = ["Deadlines", "ShardLimits"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 EXPIRED_PER_TURN: Final = 256
-"""Transactional ids that are removed before other tasks run."""
+"""The maximum number of transactional ids removed before other tasks run."""
 
 _EXPIRY: Final = ("expiry",)
 """The key of the expiry timer; the other timers have transactional ids as keys."""
@@ -66,14 +66,14 @@ class Deadlines:
         self._transitions = transitions
 
     def begin(self, instant: Instant) -> None:
-        """Start the timers of all open transactions, and that of the expiry."""
+        """Start the timers of all open transactions, and the expiry timer."""
         for metadata in self._transactions.values():
             if metadata.state is TransactionState.ONGOING:
                 self.watch(metadata, instant)
         self._schedule_expiry(instant, self._limits.expiry_interval_ms / 1000)
 
     def watch(self, transaction: TransactionMetadata, instant: Instant) -> None:
-        """Have an open transaction aborted at its deadline."""
+        """Schedule the abort of an open transaction at its deadline."""
         remaining = (transaction.deadline_ms - instant.timestamp_ms) / 1000
         self._timers.schedule(
             transaction.transactional_id,
@@ -82,7 +82,7 @@ class Deadlines:
         )
 
     def forget(self, transactional_id: str) -> None:
-        """Abort nothing: the transaction has ended, or its id is removed."""
+        """Cancel the abort: the transaction has ended, or its transactional id was removed."""
         self._timers.cancel(transactional_id)
 
     def _time_out(
@@ -107,7 +107,7 @@ class Deadlines:
         return self._transitions.ended(Outcome([record_of(after)]), Cause.TIMEOUT)
 
     def _expire(self, instant: Instant) -> Outcome[None] | None:
-        """Remove transactional ids that were idle for long; a part of them at a time."""
+        """Remove up to `EXPIRED_PER_TURN` of the transactional ids that were idle for too long."""
         oldest_ms = instant.timestamp_ms - self._limits.expiration_ms
         expired: list[str] = []
         for transactional_id, metadata in self._transactions.items():

@@ -1,4 +1,4 @@
-"""What the decisions of the transaction coordinator share: their result, and who may ask.
+"""Result type and checks that the transaction coordinator's decisions about requests share.
 
 Source: KIP-98, Kafka ``TransactionCoordinator.scala``.
 """
@@ -22,7 +22,7 @@ class NeedsProducerId(Exception):
 
 
 class Decision(NamedTuple):
-    """The answer to a request about a transactional id."""
+    """The decision about a request: the metadata to write, and the producer to return."""
 
     after: TransactionMetadata | None
     """The metadata to write; None if nothing changes."""
@@ -31,10 +31,10 @@ class Decision(NamedTuple):
 
 
 def needed(spare_id: int | None) -> int:
-    """Return the new producer id.
+    """Return the new producer id that the caller has reserved.
 
     Raises:
-        NeedsProducerId: the caller has not reserved one.
+        NeedsProducerId: the caller has not reserved a producer id.
     """
     if spare_id is None:
         raise NeedsProducerId
@@ -44,7 +44,7 @@ def needed(spare_id: int | None) -> int:
 def known(
     current: TransactionMetadata | None, transactional_id: str, producer_id: int
 ) -> TransactionMetadata:
-    """Return the metadata of an id, if it has this producer id.
+    """Return the metadata of a transactional id, if it has this producer id.
 
     Raises:
         InvalidPidMapping: the transactional id has another producer id, or none.

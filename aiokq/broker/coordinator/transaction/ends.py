@@ -32,7 +32,7 @@ def ended(
     spare_id: int | None,
     now_ms: int,
 ) -> Decision:
-    """Commit or abort a transaction; the producer in the decision is that of the next one.
+    """Commit or abort a transaction; the decision has the producer of the next transaction.
 
     Args:
         current: the metadata of the transactional id; None if it is unknown.
@@ -79,11 +79,11 @@ def _with_bump(
     spare_id: int | None,
     now_ms: int,
 ) -> Decision:
-    """End a transaction of version 2, where a repeated request is told by its epoch.
+    """End a transaction of version 2, in which each end bumps the producer epoch.
 
-    The epoch of a repeated request is the one before the current one. Without a transaction,
-    an abort bumps the epoch: the producer does not know whether a batch began the transaction,
-    and a batch that arrives late must not begin it.
+    The epoch shows whether a request is a repetition: a repetition has the epoch before the last
+    bump. An abort also bumps the epoch if no transaction is open. The producer may have sent a
+    batch that has not arrived yet, and that batch must not begin a transaction after the abort.
     """
     state = current.state
     after_rotation = (
@@ -95,7 +95,7 @@ def _with_bump(
     if state.is_prepared and (
         producer == current.producer or producer.producer_id == current.next_producer_id
     ):
-        raise ConcurrentTransactions()  # the producer's next transaction, which began early
+        raise ConcurrentTransactions()  # the request ends a later transaction
     if current.producer_id != producer.producer_id and not after_rotation:
         raise InvalidPidMapping(
             f"the producer id of {current.transactional_id} is {current.producer_id}, not "
@@ -112,8 +112,8 @@ def _with_bump(
         if state.is_prepared:
             raise ConcurrentTransactions()
         if current.producer_epoch > LAST_EPOCH:
-            # The transaction timed out, and this epoch fenced its producer, which has noticed
-            # by aborting. No producer gets the epoch: the next one could not be fenced.
+            # The transaction timed out, and the current epoch fenced its producer, which now
+            # aborts. No producer may use this epoch, because no later epoch could fence it.
             after = current.id_replaced(needed(spare_id), now_ms)
             return Decision(after, after.producer)
         return Decision(None, current.producer)

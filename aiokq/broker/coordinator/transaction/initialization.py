@@ -1,4 +1,4 @@
-"""Decisions about InitProducerId: the id and epoch of a new producer, which fence earlier ones.
+"""Decisions about InitProducerId: the returned id and epoch, which fence earlier producers.
 
 Source: KIP-98, KIP-360, KIP-890, Kafka ``TransactionCoordinator.scala``.
 """
@@ -28,15 +28,15 @@ def initialized(
     spare_id: int | None,
     now_ms: int,
 ) -> Decision:
-    """Give a producer its id and epoch; an open transaction is aborted first.
+    """Decide the producer id and epoch to return; abort an open transaction first.
 
     Args:
-        current: the metadata of the transactional id; None for a new one.
+        current: the metadata of the transactional id; None for a new transactional id.
         expected: the id and epoch that the producer has; None for a new producer.
         server_version: the finalized level of ``transaction.version``.
 
     Returns:
-        The producer in the response is `NO_PRODUCER_ID` with epoch -1 if a transaction is aborted.
+        The decision. If it aborts a transaction, its producer is `NO_PRODUCER_ID` with epoch -1.
 
     Raises:
         NeedsProducerId, ConcurrentTransactions, ProducerFenced: see `TransactionShard.initialize`.
@@ -53,7 +53,7 @@ def initialized(
         return Decision(aborted, TransactionalProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
     expected_epoch = None if expected is None else expected.producer_epoch
     known: tuple[int | None, ...] = (None, current.producer_epoch)
-    if current.producer_epoch > LAST_EPOCH:  # an epoch that only fences, given to nobody
+    if current.producer_epoch > LAST_EPOCH:  # it fences, and no producer uses it
         known = (*known, current.last_epoch)
     if current.is_epoch_exhausted and expected_epoch in known:
         after = current.id_rotated(
@@ -68,9 +68,9 @@ def initialized(
 
 
 def _may_be_current(expected: TransactionalProducer, current: TransactionMetadata) -> bool:
-    """Whether a producer that asks for a new epoch may be the current one (KIP-360).
+    """Whether a producer that requests a new epoch may be the current producer (KIP-360).
 
-    It may be the producer before a change of the producer id, whose response was lost.
+    It may have the previous producer id, because the response with the new one may have been lost.
     """
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id

@@ -1,8 +1,8 @@
 """`TransactionLoad`: loads a shard of transactions from the last record of each transactional id.
 
-A record replaces the one before of the same id, and most records of the log are replaced. Only the
-last ones are decoded; of the others, the last prepared one of each id is kept, from which
-`TransactionShard.ended_partitions` is read if it is needed.
+A record replaces all earlier records of the same transactional id, so most records of the log are
+replaced. Only the last record of each transactional id is decoded. Of its replaced records, the
+last one in a prepared state is kept: `TransactionShard.ended_partitions` decodes that record.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["TransactionLoad"]
 
 IDS_PER_STEP: Final = 128
-"""Transactional ids that are decoded in one step of `finish`; they take about a millisecond."""
+"""The number of transactional ids decoded in one step of `finish`, which takes a millisecond."""
 
 _KEY: Final = b"\0\0"  # the record type of the key
 _VERSIONS: Final = (b"\0\0", b"\0\1")
-_SHORTEST_VALUE: Final = 34  # bytes of a value of version 1 without partitions and tagged fields
+_SHORTEST_VALUE: Final = 34  # bytes before the tagged fields in version 1, without partitions
 
 
 class _LoadedShard(Protocol):
@@ -51,7 +51,7 @@ class TransactionLoad:
     """
 
     records_per_turn: Final = 512
-    """They take about a millisecond."""
+    """The number of records to add before other tasks run, which takes about a millisecond."""
 
     def __init__(
         self, shard: _LoadedShard, unreadable: Callable[[int, ProtocolError], None]
@@ -62,11 +62,11 @@ class TransactionLoad:
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
         """Offset and value of the last record of each key."""
         self._prepared: dict[bytes, bytes] = {}
-        """The last value of each key that was prepared and then replaced."""
+        """For each key, the last of the replaced values that are in a prepared state."""
 
     def add(self, offset: int, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
-        """Take a record; see `ShardLoad`."""
-        # hot: benchmarks/micro, 400,000 records after a transaction of each of 100,000 ids
+        """Add the next record of the log; see `ShardLoad`."""
+        # hot: benchmarks/micro loads 100,000 transactional ids with four records each
         key = b"" if key is None else bytes(key)
         value = None if value is None else bytes(value)
         if key[:2] != _KEY or not (
@@ -113,7 +113,10 @@ class TransactionLoad:
 
 
 def _id_of(key: bytes) -> str:
-    """Return the transactional id of an encoded key; the codec finds what is wrong with a key."""
+    """Return the transactional id of an encoded key.
+
+    The codec decodes a malformed key, so that it raises the error.
+    """
     if int.from_bytes(key[2:4]) == len(key) - 4:
         try:
             return key[4:].decode()

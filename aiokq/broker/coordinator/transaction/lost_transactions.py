@@ -1,7 +1,7 @@
 """Comparison of an open transaction in a partition with the coordinator's log, after a power cut.
 
-The two are separate files, so either may have lost its last records. This module only decides;
-`transaction_recovery` acts.
+The logs of the partition and of the coordinator are separate files, so either may have lost its
+last records. This module only returns a verdict; `transaction_recovery` carries it out.
 """
 
 from __future__ import annotations
@@ -25,56 +25,63 @@ __all__ = ["Found", "Verdict", "compare"]
 
 
 class Found(NamedTuple):
-    """What the coordinator knows of a producer id."""
+    """What the coordinator knows about a producer id."""
 
     metadata: TransactionMetadata
-    """The metadata whose producer id it is, or was until the last transition."""
+    """The metadata that has the producer id, or had it before the last transition."""
     coordinator_epoch: int
     """The coordinator epoch of the shard that has the metadata."""
     ended: frozenset[TopicPartition] | None
-    """The partitions of the last transaction that ended before the start; None if not known."""
+    """The partitions of the last transaction that ended before the load; None if not known."""
 
 
 class Verdict(enum.Enum):
-    """What becomes of a transaction that is open in a partition."""
+    """What the recovery does with a transaction that is open in a partition."""
 
     ONGOING = "ongoing"
-    """The coordinator has it, too: its producer or its timeout ends it."""
+    """The coordinator has the transaction with this partition, and will end it: nothing is done."""
 
     INCOMPLETE = "incomplete"
-    """The coordinator has it, and lost that the partition is in it: the partition is added."""
+    """The coordinator has the transaction without this partition: the partition is added."""
 
     COMMITTED = "committed"
-    """The coordinator committed it, and the partition lost the marker: it is written again."""
+    """The coordinator committed the transaction: the lost marker is written again."""
 
     ABORTED = "aborted"
-    """The coordinator aborted it, and the partition lost the marker: it is written again."""
+    """The coordinator aborted the transaction: the lost marker is written again."""
 
     OUTDATED = "outdated"
-    """The coordinator has a newer producer epoch: it is aborted."""
+    """The coordinator has a newer state of the producer: the transaction is aborted.
+
+    The newer state is another producer id, a later epoch, or a prepared transaction without this
+    partition.
+    """
 
     UNKNOWN = "unknown"
-    """The coordinator lost it, or never had it: it is aborted, and its producer is fenced."""
+    """The coordinator does not have the transaction: it is aborted.
+
+    If the coordinator has the producer id, the producer is fenced, too.
+    """
 
 
 def compare(entry: ProducerEntry, partition: TopicPartition, found: Found | None) -> Verdict:
     """Return the verdict on a producer's open transaction in a partition.
 
-    Up to ``transaction.version`` 1, successive transactions have one epoch. The open one is then
-    taken for the completed one, whose marker was lost, unless the partition has a marker since that
-    one began, or was not in it: then it is a later one, which the coordinator lost.
+    Up to ``transaction.version`` 1, successive transactions have the same epoch. If the coordinator
+    has a complete transaction, the open transaction may be that transaction, whose marker was lost,
+    or a later one, which the coordinator lost. `_lacks_marker` distinguishes the two cases.
 
     Args:
         entry: the producer in the partition.
-        found: what the coordinator knows of the producer id; None if nothing.
+        found: what the coordinator knows about the producer id; None if it does not have the id.
     """
     if found is None:
         return Verdict.UNKNOWN
     current = found.metadata
     epoch, state = entry.producer_epoch, current.state
     if current.producer_id != entry.producer_id:
-        # The producer id was changed since. Only the end of the last transaction of the old one
-        # does so, unless the producer was initialized.
+        # The last transition replaced the producer id. If it was the end of this transaction, the
+        # state is the outcome; if it was InitProducerId, the state is EMPTY.
         if epoch == LAST_EPOCH and current.producer_epoch == 0 and not state.is_prepared:
             return _outcome(state)
         return Verdict.OUTDATED
@@ -92,9 +99,11 @@ def compare(entry: ProducerEntry, partition: TopicPartition, found: Found | None
 
 
 def _lacks_marker(entry: ProducerEntry, partition: TopicPartition, found: Found) -> bool:
-    """Whether a partition was in the last transaction, and has no marker since that one began.
+    """Whether a partition was in the coordinator's last transaction and has no marker of it.
 
-    The marker of the transaction before may have been written in the millisecond of the begin.
+    If the partitions of that transaction are not known, only the time of the partition's last
+    marker counts. A marker with the time at which the transaction began is a marker of the previous
+    transaction, unless the transaction also ended at that time.
     """
     if found.ended is not None and partition not in found.ended:
         return False

@@ -36,7 +36,7 @@ class _Groups(Protocol):
 
 
 class _Marker(NamedTuple):
-    """A marker in a partition of data; see `completion.WrittenMarker`."""
+    """A `completion.WrittenMarker` in a partition of any topic but `__consumer_offsets`."""
 
     partition: Partition
     leader_epoch: int
@@ -62,7 +62,7 @@ class _Marker(NamedTuple):
 
 
 class LocalMarkers:
-    """The partitions of this node, as `completion.MarkerLog`."""
+    """A `completion.MarkerLog` that writes to the partitions of this node."""
 
     def __init__(self, topics: TopicRegistry, groups: _Groups, clock: Clock) -> None:
         self._topics = topics
@@ -100,7 +100,7 @@ class LocalMarkers:
         return _Marker(found, found.leader_epoch, appended.last_offset + 1)
 
     def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition whose log is available."""
+        """Whether a producer has an open transaction in a partition; False if it is offline."""
         found = self._topics.partition(partition.topic, partition.partition)
         if found is None or not found.is_online:
             return False

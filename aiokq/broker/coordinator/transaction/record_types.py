@@ -44,7 +44,7 @@ FLEXIBLE_VERSION: Final = 1
 """The version of the value that has tagged fields."""
 
 LONGEST_ID: Final = 2**15 - 1
-"""Bytes of the longest transactional id that a key can have."""
+"""The maximum number of bytes of a transactional id in a key."""
 
 STATUS_OFFSET: Final = 16
 """The position of the state in each version of the value."""
@@ -106,8 +106,8 @@ def metadata_of(transactional_id: str, value: TransactionLogValue) -> Transactio
 def decode_metadata(transactional_id: str, value: bytes) -> TransactionMetadata:
     """Return the metadata that an encoded value stores.
 
-    A value of version 1 without partitions, as of most ids while a log is loaded, is read here,
-    which takes a tenth of the time of the codec; the codec reads all others.
+    Most values in a log that is loaded have version 1 and no partitions. This function decodes them
+    itself, in a tenth of the time of the codec. The codec decodes all other values.
 
     Raises:
         ProtocolError: the bytes are not a value of a known version.
@@ -160,7 +160,8 @@ def encode_record(
     """Return key and value as Kafka writes them.
 
     Args:
-        transaction_version: the level of the feature; with level 0, values have no tagged fields.
+        transaction_version: the finalized level of ``transaction.version``; with level 0, values
+            have no tagged fields.
 
     Raises:
         ProtocolError: a field does not fit its type.

@@ -1,8 +1,8 @@
-"""Repairs of a transactional id after a power cut, in which its log lost what a partition has.
+"""Repairs of a transactional id whose last records were lost in a power cut.
 
-`lost_transactions` decides which of them is needed. Each function is called with the metadata by
-which that was decided, the level of ``transaction.version`` and the time. It returns the metadata
-to write, or None if the repair does not apply.
+A partition has records that show what was lost; `transaction_recovery` chooses the repair. A repair
+is called with the metadata by which it was chosen, the finalized level of ``transaction.version``
+and the time in milliseconds. It returns the metadata to write, or None if it does not apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["abandoning", "adding_partition", "taking_epoch"]
 
 
 def adding_partition(partition: TopicPartition) -> Repair:
-    """Return the repair that adds a partition with records of the transaction."""
+    """Return the repair that adds a partition to the open transaction."""
 
     def repaired(
         found: TransactionMetadata, server_version: int, now_ms: int
@@ -35,7 +35,9 @@ def adding_partition(partition: TopicPartition) -> Repair:
 
 
 def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
-    """Return the repair that aborts a transaction which only a partition has; fence its producer.
+    """Return the repair that aborts a transaction which only a partition has.
+
+    The repair also fences the producer.
 
     Args:
         seen_epoch: the epoch of the producer in the partition.
@@ -52,8 +54,9 @@ def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
 def taking_epoch(seen_epoch: int) -> Repair:
     """Return the repair that takes over an epoch which only a partition has.
 
-    An open transaction is aborted: it has an earlier epoch, so that its end is lost, too. The
-    repair does not apply to a prepared one.
+    A transaction that the coordinator has as open has an earlier epoch, so the record of its end
+    was lost, too; the repair aborts it. The repair does not apply while a transaction is prepared,
+    or if a transaction is open and the epoch is after `LAST_EPOCH`.
     """
 
     def repaired(

@@ -1,8 +1,8 @@
 """The shard of the transaction coordinator: the transactional ids of one partition.
 
-It replays, and has the decisions made: about producers by `initialization`, about the ends of
-transactions by `ends`. Producer ids are handed in, because reserving them takes time; markers are
-written by `completion`, which learns of prepared transactions by a callback.
+`initialization` decides about InitProducerId, `ends` about EndTxn. The caller reserves producer
+ids, because a shard cannot wait. A callback reports prepared transactions to `completion`, which
+writes their markers.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-890, Kafka ``TransactionCoordinator.scala``,
 ``TransactionStateManager.scala``.
@@ -98,13 +98,13 @@ class TransactionShard:
         self._ids: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._previous_ids: dict[int, str] = {}
-        """The transactional id of each producer id that the last transition replaced."""
+        """The transactional id of each producer id that its last transition replaced."""
         self._end_offset = 0
         self._active = False
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
-        """The encoded value of the last transaction of each id that ended before the load."""
+        """By transactional id: the prepared value of the last transaction ended before the load."""
 
     def __len__(self) -> int:
         return len(self.transactions)
@@ -119,9 +119,9 @@ class TransactionShard:
         spare_id: int | None,
         instant: Instant,
     ) -> Outcome[TransactionalProducer]:
-        """Give a producer its id and epoch, which fences earlier producers of the id.
+        """Return a producer id and epoch for a transactional id; this fences earlier producers.
 
-        An open transaction is aborted, and the producer asks again.
+        An open transaction is aborted instead; the caller repeats the call afterwards.
 
         Args:
             expected: the id and epoch that the producer has; None for a new producer.
@@ -131,7 +131,7 @@ class TransactionShard:
             The producer; `NO_PRODUCER_ID` with epoch -1 if a transaction is being aborted first.
 
         Raises:
-            NeedsProducerId: ``spare_id`` is None, and one is needed.
+            NeedsProducerId: ``spare_id`` is None, and a new producer id is needed.
             ConcurrentTransactions: the markers of the last transaction are still being written.
             ProducerFenced: ``expected`` is an earlier producer.
         """
@@ -159,7 +159,7 @@ class TransactionShard:
         client_version: int,
         instant: Instant,
     ) -> Outcome[bool]:
-        """Add partitions to the transaction; the first ones begin it.
+        """Add partitions to the transaction; the first partitions begin the transaction.
 
         Args:
             client_version: the ``transaction.version`` that the request implies.
@@ -200,7 +200,7 @@ class TransactionShard:
     def _checked(
         self, transactional_id: str, producer: TransactionalProducer
     ) -> TransactionMetadata:
-        """Return the metadata of an id, if this is its producer and no marker is missing.
+        """Return a transactional id's metadata, if it has this producer and no marker is missing.
 
         Raises:
             InvalidPidMapping: the transactional id has another producer id, or none.
@@ -209,8 +209,8 @@ class TransactionShard:
         """
         found = self.transactions.get(transactional_id)
         if found is not None and found.state.is_prepared:
-            # First, because the producer may have its next id already, which is current only when
-            # all markers are written.
+            # Check this first: the producer may already use its next producer id, which becomes
+            # current only when all markers are written.
             raise ConcurrentTransactions()
         current = known(found, transactional_id, producer.producer_id)
         if current.producer_epoch != producer.producer_epoch:
@@ -229,7 +229,7 @@ class TransactionShard:
         spare_id: int | None,
         instant: Instant,
     ) -> Outcome[TransactionalProducer]:
-        """Decide a transaction; the markers follow.
+        """Commit or abort a transaction; its markers are written later.
 
         Returns:
             The id and epoch of the producer's next transaction.
@@ -238,9 +238,10 @@ class TransactionShard:
             NeedsProducerId: ``spare_id`` is None, and the epochs of the producer are used up.
             InvalidPidMapping: the transactional id has another producer id, or none.
             ProducerFenced: the producer id has another epoch.
-            ConcurrentTransactions: the transaction was decided in this way, and its markers are
-                being written.
-            InvalidTxnState: there is no transaction, or it was decided in the other way.
+            ConcurrentTransactions: the request is a repetition, or ends a later transaction, and
+                the markers of the last transaction are being written.
+            InvalidTxnState: no transaction is open, or the opposite decision was made. From
+                ``transaction.version`` 2 on, an abort needs no open transaction.
         """
         before = self.transactions.get(transactional_id)
         decision = ended(
@@ -270,10 +271,11 @@ class TransactionShard:
         return _outcome(current.completed(instant.timestamp_ms), True)
 
     def completion(self, transactional_id: str) -> Outcome[bool]:
-        """Wait until the markers of a prepared transaction are written; write nothing.
+        """Return an outcome that completes when the markers of a prepared transaction are written.
 
         Returns:
-            True; at once if the transaction is not prepared.
+            An outcome without records. Its response is True; it is deferred if a transaction is
+            prepared.
         """
         current = self.transactions.get(transactional_id)
         if current is None or not current.state.is_prepared:
@@ -291,12 +293,12 @@ class TransactionShard:
         repaired: Callable[[TransactionMetadata, int, int], TransactionMetadata | None],
         instant: Instant,
     ) -> Outcome[bool]:
-        """Write what was lost.
+        """Write the metadata that a repair returns.
 
         Args:
-            found: the metadata by which the repair was decided.
+            found: the metadata by which the repair was chosen.
             repaired: a repair of `repairs`, called with the metadata, the level of
-                ``transaction.version`` and the time.
+                ``transaction.version`` and the time in milliseconds.
 
         Returns:
             Whether the metadata was still current, and the repair applies to it.
@@ -317,12 +319,17 @@ class TransactionShard:
         return None if transactional_id is None else self.transactions[transactional_id]
 
     def ended_partitions(self, transactional_id: str) -> frozenset[TopicPartition] | None:
-        """Return the partitions of the last transaction, if it ended before the load; else None."""
+        """Return the partitions of the last transaction that ended before the load.
+
+        None if there is no such transaction, or if a record was replayed after the load."""
         encoded = self._ended.get(transactional_id)
         return None if encoded is None else decode_metadata(transactional_id, encoded).partitions
 
     def by_previous_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the metadata whose producer id this was until its last transition."""
+        """Return the metadata that had this producer id before its last transition.
+
+        None if there is none.
+        """
         transactional_id = self._previous_ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 
@@ -331,7 +338,7 @@ class TransactionShard:
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
-        """Apply a record of the log; report a transaction that is prepared by it."""
+        """Apply a record of the log; if it prepares a transaction, report the transaction."""
         transactional_id, metadata = record
         assert isinstance(transactional_id, str)
         self._end_offset = offset + 1
@@ -365,7 +372,7 @@ class TransactionShard:
 
         Args:
             metadata: the content of the last record of the id.
-            prepared: the last value before it that was prepared; None if there is none.
+            prepared: the last earlier value in a prepared state; None if there is none.
         """
         self.transactions[metadata.transactional_id] = metadata
         self._note_ids(metadata)
@@ -394,7 +401,7 @@ class TransactionShard:
                 self._report(metadata)
 
     def unloaded(self) -> None:
-        """Report nothing any more; the runtime runs no timer of this shard."""
+        """Report no further transactions; the runtime runs no timers of a closed shard."""
         self._active = False
 
     def _report(self, metadata: TransactionMetadata) -> None:
@@ -402,5 +409,5 @@ class TransactionShard:
 
 
 def _outcome(after: TransactionMetadata | None, response: R) -> Outcome[R]:
-    """Return the outcome that writes metadata, if it is to change."""
+    """Return an outcome that writes metadata; if `after` is None, it writes nothing."""
     return Outcome([] if after is None else [record_of(after)], response)

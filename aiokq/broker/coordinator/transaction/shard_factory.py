@@ -56,5 +56,5 @@ class TransactionShardFactory:
         )
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        """Return key and value, in the version that the level of the feature allows."""
+        """Return key and value, in the version for the finalized ``transaction.version``."""
         return encode_record(record, self._version())

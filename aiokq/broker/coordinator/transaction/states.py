@@ -1,4 +1,4 @@
-"""The states of a transactional id, and the moves between them.
+"""The states of a transactional id, and the transitions between them.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionState.java``.
 """
@@ -18,7 +18,7 @@ class TransactionState(enum.IntEnum):
     """The producer is initialized and has no transaction."""
 
     ONGOING = 1
-    """A transaction has partitions, and has neither committed nor aborted."""
+    """A transaction has partitions, and is neither committed nor aborted."""
 
     PREPARE_COMMIT = 2
     """The transaction is committed; its markers are being written."""
@@ -27,10 +27,10 @@ class TransactionState(enum.IntEnum):
     """The transaction is aborted; its markers are being written."""
 
     COMPLETE_COMMIT = 4
-    """All markers of the last transaction, a committed one, are written."""
+    """The last transaction is committed, and all its markers are written."""
 
     COMPLETE_ABORT = 5
-    """All markers of the last transaction, an aborted one, are written."""
+    """The last transaction is aborted, and all its markers are written."""
 
     @property
     def kafka_name(self) -> str:
@@ -44,7 +44,7 @@ class TransactionState(enum.IntEnum):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open; only an idle transactional id expires."""
+        """Whether no transaction is open or prepared; only an idle transactional id expires."""
         return self in _IDLE
 
 
@@ -62,5 +62,5 @@ LEGAL_MOVES: Final = {
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
 }
-"""The states from which each state may be reached. Kafka's Dead is a tombstone here, and its
-PrepareEpochFence, which is never written, is part of the move to PREPARE_ABORT."""
+"""The states from which each state may be reached. Kafka's state Dead is a tombstone here. Kafka
+never writes its state PrepareEpochFence; here it is part of the transition to PREPARE_ABORT."""

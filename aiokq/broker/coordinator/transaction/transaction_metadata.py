@@ -1,6 +1,6 @@
-"""`TransactionMetadata`: one transactional id, its producer and its transaction, as a value.
+"""`TransactionMetadata`: one transactional id, its producer and its transaction, immutable.
 
-Each method returns the metadata after one transition; it checks no request.
+Each transition is a method that returns the metadata after it. The methods do not check requests.
 
 Source: KIP-98, KIP-360, KIP-890, Kafka ``TransactionMetadata.java``.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LAST_EPOCH", "TransactionMetadata"]
 
 LAST_EPOCH: Final = 2**15 - 2
-"""The last epoch that a producer gets. The epoch after it is left to fence that producer."""
+"""The last epoch that a producer gets. The next epoch is reserved to fence that producer."""
 
 NO_TIME: Final = -1
 
@@ -36,25 +36,25 @@ class TransactionMetadata(NamedTuple):
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[TopicPartition]
-    """The partitions of the transaction that have no marker yet."""
+    """The partitions of the open or prepared transaction; empty if there is none."""
     started_ms: int
-    """When the transaction began; -1 before the first one."""
+    """When the last transaction began; -1 if none has begun since InitProducerId."""
     updated_ms: int
     """When the last record of the transactional id was written."""
     client_version: int = 0
-    """The ``transaction.version`` by which the producer ends the transaction."""
+    """The ``transaction.version`` of the transaction; from 2 on, its end bumps the epoch."""
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last transition."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id from the end of this transaction on, if its epochs are used up."""
+    """The producer id after the prepared transaction, if `producer_id` has no further epoch."""
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last bump, by which a repeated request is recognized; not in the log."""
+    """The epoch before the last bump, which a repeated request still has; not in the log."""
 
     @classmethod
     def new(
         cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
-        """Return the metadata of an id that has no producer epoch yet; it is never written."""
+        """Return the metadata of a new transactional id, without an epoch; it is never written."""
         return cls(
             transactional_id,
             producer_id,
@@ -73,7 +73,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def next_producer(self) -> TransactionalProducer:
-        """The producer id and epoch after the end of this transaction, which is prepared."""
+        """The producer id and epoch after the prepared transaction."""
         if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
             return TransactionalProducer(self.next_producer_id, 0)
         return self.producer
@@ -99,11 +99,11 @@ class TransactionMetadata(NamedTuple):
             expected_epoch: the epoch that the producer has; None for a producer that has none.
 
         Raises:
-            ProducerFenced: another producer was initialized after ``expected_epoch`` was given out.
+            ProducerFenced: ``expected_epoch`` is neither the current nor the last epoch.
         """
         bumped = self.producer_epoch + 1
         if expected_epoch is None:
-            # No request of this producer can be a repetition of an earlier one's.
+            # A later request with the previous epoch is from an earlier producer, not a repetition.
             epoch, last_epoch = bumped, NO_PRODUCER_EPOCH
         elif self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
             epoch, last_epoch = bumped, self.producer_epoch
@@ -130,8 +130,8 @@ class TransactionMetadata(NamedTuple):
         """Return the metadata after InitProducerId, with a new producer id and epoch 0.
 
         Args:
-            keep_last_epoch: whether the producer named its epoch, so that it may repeat the
-                request.
+            keep_last_epoch: whether the request had the producer's epoch, so that a repetition of
+                the request can be recognized.
         """
         return self._moved(
             TransactionState.EMPTY,
@@ -157,7 +157,7 @@ class TransactionMetadata(NamedTuple):
     def partitions_added(
         self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> TransactionMetadata:
-        """Return the metadata with more partitions in the transaction, which may begin so."""
+        """Return the metadata with partitions added; the first partitions begin the transaction."""
         return self._moved(
             TransactionState.ONGOING,
             now_ms,
@@ -172,9 +172,10 @@ class TransactionMetadata(NamedTuple):
         """Return the metadata after the decision to commit or to abort.
 
         Args:
-            client_version: the version by which the transaction ends; from `EPOCH_BUMP_VERSION`
-                on, the epoch is bumped, and the markers have the new epoch.
-            next_producer_id: the producer id after the transaction, if the epochs are used up.
+            client_version: the ``transaction.version`` of the end; from `EPOCH_BUMP_VERSION` on,
+                the epoch is bumped, and the markers have the new epoch.
+            next_producer_id: the producer id after the transaction, if the epochs of the current
+                producer id are used up; else `NO_PRODUCER_ID`.
         """
         bumps = client_version >= EPOCH_BUMP_VERSION
         assert not bumps or self.producer_epoch <= LAST_EPOCH
@@ -189,9 +190,9 @@ class TransactionMetadata(NamedTuple):
         )
 
     def fenced(self, server_version: int, now_ms: int) -> TransactionMetadata:
-        """Return the metadata after the coordinator has aborted the transaction.
+        """Return the metadata after the coordinator has decided to abort the transaction.
 
-        The next epoch, which nobody gets, fences the producer.
+        The epoch is bumped, which fences the producer.
         """
         if server_version >= EPOCH_BUMP_VERSION:
             return self.prepared(
@@ -213,11 +214,11 @@ class TransactionMetadata(NamedTuple):
         server_version: int,
         now_ms: int,
     ) -> TransactionMetadata:
-        """Return the metadata after the coordinator has aborted a transaction that it had lost.
+        """Return the metadata after the coordinator has decided to abort a lost transaction.
 
         Args:
             partitions: the partitions in which the transaction is open.
-            seen_epoch: the epoch of the producer in a partition; the next one fences it.
+            seen_epoch: the producer's epoch in a partition; a later epoch fences the producer.
         """
         return self._replace(
             producer_epoch=max(self.producer_epoch, seen_epoch),
@@ -225,9 +226,9 @@ class TransactionMetadata(NamedTuple):
         ).fenced(server_version, now_ms)
 
     def epoch_restored(self, seen_epoch: int, now_ms: int) -> TransactionMetadata:
-        """Return the metadata with an epoch that the coordinator had lost, and no transaction.
+        """Return the metadata without a transaction, and with an epoch that was lost.
 
-        A producer that has the epoch goes on; the next one gets a later epoch.
+        A producer with this epoch may continue. The next producer gets a later epoch.
         """
         return self._moved(
             TransactionState.EMPTY,
@@ -266,7 +267,7 @@ class TransactionMetadata(NamedTuple):
         next_producer_id: int | None = None,
         last_epoch: int | None = None,
     ) -> TransactionMetadata:
-        """Return the metadata in another state; None leaves a field as it is."""
+        """Return the metadata in another state; a field whose argument is None stays."""
         # hot: benchmarks/micro/transactions.py; `_replace` takes twice as long
         assert self.state in LEGAL_MOVES[state], f"{self.state.name} to {state.name}"
         return TransactionMetadata(

@@ -1,9 +1,9 @@
 """Recovery of open transactions after an unclean shutdown; `lost_transactions` decides each case.
 
-Partitions and `__transaction_state` are separate files, and a power cut may take the end of either.
-Without a comparison, a transaction that only one of them has would stay open in the partition for
-good, or would end in a part of its partitions. Until its transaction is compared, a producer is
-refused with NOT_ENOUGH_REPLICAS, after which it retries.
+The logs of a partition and of `__transaction_state` are separate files, and either may lose its
+last records in a power cut. Without a comparison, a transaction that one log lost might stay open
+in the partition forever, or end in some of its partitions only. Until a producer's open transaction
+is compared, the producer's batches get NOT_ENOUGH_REPLICAS, after which it retries.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ RETRY_SECONDS: Final = 0.1
 """Pause before partitions that could not be compared are compared again."""
 
 PRODUCERS_PER_TURN: Final = 256
-"""Producers that are compared before other tasks run."""
+"""The number of producers compared before other tasks run."""
 
 _TASK: Final = "recover transactions"
 
 
 class _Coordinator(Protocol):
-    """The transaction coordinator, as far as the recovery uses it."""
+    """The methods of the transaction coordinator that the recovery calls."""
 
     def find(self, producer_id: int) -> Found | None: ...
 
@@ -58,15 +58,15 @@ class _Coordinator(Protocol):
 
 
 class TransactionRecovery:
-    """A `LeadershipListener`: compares the open transactions of logs that were not closed cleanly.
+    """A `LeadershipListener` that compares uncleanly closed logs with the transaction coordinator.
 
     Args:
         was_clean: whether the log of a partition was closed cleanly.
-        coordinator: knows the transactions; its own topic has none.
-        own_topic: the topic of the coordinator.
+        coordinator: has the transactions with which those in the partitions are compared.
+        own_topic: the topic of the coordinator, which contains no transactional batches.
         markers: writes the markers.
         spawn: runs a coroutine in the background, until the node is closed.
-        background: reports bugs, and gives the pause after each.
+        background: reports bugs, and determines the pause before the next attempt.
         counter: counts the verdicts.
     """
 
@@ -92,23 +92,23 @@ class TransactionRecovery:
         self._task: asyncio.Task[None] | None = None
 
     def elected(self, partition: Partition) -> None:
-        """Have the open transactions of a partition compared; see `LeadershipListener`."""
+        """Begin to compare the open transactions of a partition, unless it was closed cleanly."""
         if partition.topic.name == self._own_topic or self._was_clean(partition.name):
             return
         producers = partition.log.producers
         producers.distrust_open_transactions()
         if not any(each.coordinator_epoch >= 0 for each in producers) and not producers.unverified:
-            return  # no transaction was ever in it
+            return  # no producer in the log has had a transaction
         self._pending[partition] = None
         if self._task is None:
             self._task = self._spawn(self._run(), _TASK)
 
     def resigned(self, partition: Partition) -> None:
-        """Forget a partition; if it is led again, it is compared then."""
+        """Forget a partition. It is compared when this node leads it again."""
         self._pending.pop(partition, None)
 
     async def finished(self, timeout: float) -> None:
-        """Wait until all partitions are compared, at most for a time in seconds."""
+        """Wait until all partitions are compared, at most `timeout` seconds."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=timeout)
 
@@ -132,10 +132,10 @@ class TransactionRecovery:
         self._task = None
 
     async def _compare(self, partition: Partition) -> bool:
-        """Compare the open transactions of a partition; return whether none is left.
+        """Compare the open transactions of a partition; return whether all are compared.
 
         Raises:
-            BrokerError: the coordinator cannot be asked, or a log cannot be written.
+            BrokerError: the coordinator is not available, or a log cannot be written.
         """
         from aiokq.broker.coordinator.transaction.lost_transactions import compare
 
@@ -151,12 +151,13 @@ class TransactionRecovery:
         return not producers.unverified and await self._restore_epochs(partition)
 
     async def _restore_epochs(self, partition: Partition) -> bool:
-        """Have the coordinator take over newer epochs; return whether it has all of them.
+        """Write a partition's newer epochs to the coordinator; return whether it has all of them.
 
-        A producer with an epoch that is older than the last marker would be refused.
+        Otherwise, a producer might get an epoch older than that of the last marker in the
+        partition, which would refuse its batches.
 
         Raises:
-            BrokerError: the coordinator cannot be asked.
+            BrokerError: the coordinator is not available, or its log cannot be written.
         """
         finished = True
         for number, entry in enumerate(list(partition.log.producers)):
@@ -225,7 +226,7 @@ class TransactionRecovery:
         verdict: Verdict,
         found: Found | None,
     ) -> None:
-        """Write the marker of a transaction that the coordinator does not end any more.
+        """Write the marker of a transaction that the coordinator will not end.
 
         Raises:
             BrokerError: the marker was not written, or was not committed.
@@ -242,7 +243,7 @@ class TransactionRecovery:
             if found.metadata.producer_id == entry.producer_id:
                 epoch = max(epoch, found.metadata.producer_epoch)
             elif version >= EPOCH_BUMP_VERSION:
-                epoch += 1  # the epoch that no producer got, before the producer id was changed
+                epoch += 1  # the end bumped the epoch, then replaced the producer id
         kind = ControlType.COMMIT if verdict is Verdict.COMMITTED else ControlType.ABORT
         written = self._markers.write(
             partition,
