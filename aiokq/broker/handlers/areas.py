@@ -1,4 +1,4 @@
-"""Protocols for the areas of a node that handlers use.
+"""Protocols for the areas of a node that handlers use, such as its topics or its logs.
 
 A handler is a function ``handle(area, ..., request, call)``. Its parameters before ``request`` have
 the names of fields of ``binding.Areas``. No handler has access to the node itself. Only type
@@ -193,7 +193,7 @@ class Transactions(Protocol):
 
 
 class Admission(Protocol):
-    """Puts partitions into transactions; see ``coordinator.transaction.coordinator``."""
+    """Adds partitions to transactions; see ``coordinator.transaction.coordinator``."""
 
     def add_now(
         self,

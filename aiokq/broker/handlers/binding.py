@@ -1,4 +1,4 @@
-"""`Areas` and `bind`: handlers are given the areas of the node that their signatures name.
+"""`Areas` and `bind`: a handler gets the areas of the node that its parameters name.
 
 Tests: ``tests/unit/broker/handlers/test_areas.py``.
 """

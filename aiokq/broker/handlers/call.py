@@ -57,7 +57,7 @@ class Call(NamedTuple):
     def permitted(
         self, operation: Operation, resource_type: ResourceType, names: Collection[str]
     ) -> Collection[str]:
-        """Return the `names` of resources on which the client may perform an operation."""
+        """Return those of the named resources on which the client may perform an operation."""
         return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
 
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["caller_of", "check_consumer_groups", "check_group_id", "subscriber_o
 
 
 def caller_of(call: Call) -> Caller:
-    """Return the sender of a request as a Caller, which groups store for each member."""
+    """Return the sender of a request as a `Caller`."""
     return Caller(call.client_id or "", f"/{call.connection.peer_host}", call.version)
 
 

@@ -180,7 +180,7 @@ class OrdinaryProduce:
     ) -> list[TopicAppends] | None:
         """Return the appends of a request; None if the request is not ordinary.
 
-        Partitions that have to be added to a transaction before are put into `joining`.
+        Partitions that must be added to a transaction before the append are put into `joining`.
         """
         registry = self._topics
         now_ms = self._clock.timestamp_ms()

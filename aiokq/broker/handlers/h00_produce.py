@@ -92,7 +92,7 @@ Joining: TypeAlias = "dict[TransactionalProducer, list[TopicPartition]]"
 
 
 class _Appended(NamedTuple):
-    """A batch that was appended; its response may be sent when it is acknowledged."""
+    """A batch that was appended; its response may be sent when the batch is acknowledged."""
 
     partition: Partition
     end_offset: int
@@ -271,7 +271,7 @@ async def _join_transaction(
 ) -> None:
     """Ensure that the partition is in the transaction of a batch.
 
-    On return this is so, and nothing was awaited since it was found.
+    After the last check, the function returns without awaiting; see `join_transaction`.
 
     Raises:
         BrokerError: see `join_transaction`, and from version 12 on `ProducerState.check_start`.
@@ -293,9 +293,9 @@ async def _join_transaction(
 
 
 def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
-    """Return the partitions whose batches may begin a transaction there, by producer.
+    """Return the partitions in which a batch may begin a transaction, by producer.
 
-    They are added to the transaction together, before the first of them is appended to.
+    All are added to the transaction together, before the first batch is appended.
     """
     found: Joining = {}
     for topic in request.topic_data:
@@ -379,7 +379,7 @@ async def _convert_up(host: Host, records: memoryview) -> memoryview:
     The offsets in the set are numbered again from 0, because old producers write 0 everywhere.
 
     Raises:
-        InvalidRecord: the set has no whole message.
+        InvalidRecord: the set has no complete message.
         CorruptRecord: a message is malformed, or its CRC-32 is wrong.
         RecordTooLarge: the decompressed content of a wrapper message is too large.
     """

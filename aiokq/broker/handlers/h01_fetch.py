@@ -1,9 +1,10 @@
 """Fetch (1), versions 4-18, 0-3 with `legacy`: read record batches of partitions.
 
-The partitions of the fetch session are read in turn. If they have fewer than `min_bytes`, the
-request waits for records up to `max_wait_ms`; an error of a partition, or a diverging epoch, ends
-the wait. Versions 0-3 get records converted to message formats 0 and 1. A fetch with a replica id
-from 0 on comes from a follower; its fetch offset shows how far the follower has replicated the log.
+The partitions of the fetch session are read in turn. If they have fewer bytes than `min_bytes`,
+the request waits for records up to `max_wait_ms`. An error of a partition, or a diverging epoch,
+ends the wait. Versions 0-3 get records converted to message formats 0 and 1. A fetch with a replica
+id of 0 or more comes from a follower; its fetch offset shows how far the follower has replicated
+the log.
 
 Errors of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 FETCH_SESSION_TOPIC_ID_ERROR.
@@ -107,7 +108,7 @@ async def handle(
             break
         # Records that end the wait have just been written and are in the page cache, so that they
         # need not be loaded. With READ_COMMITTED this is not certain: the end of a transaction may
-        # end the wait, and its records may have been written long before.
+        # end the wait, and the transaction's records may have been written long before.
         fresh = not found.size and request.isolation_level != READ_COMMITTED
         lacking = min_bytes - found.size
         woken = await logs.purgatory.wait(call.connection, lacking, found.room, left)
@@ -268,7 +269,7 @@ def _read(
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRange()
     if offset < end:
-        # The first partition that has records gives a whole batch, however large (KIP-74).
+        # The first partition that has records returns a whole batch, however large (KIP-74).
         read = log.read(
             offset,
             min(target.max_bytes, left),

@@ -1,7 +1,8 @@
 """FindCoordinator (10), versions 0-6: return the node that coordinates a group or a transaction.
 
-The first request for a group creates `__consumer_offsets`, the first one for a transactional id
-`__transaction_state`. The response has the node's address on the listener of the connection.
+The first request for a group creates `__consumer_offsets`; the first request for a transactional
+id creates `__transaction_state`. The response has the node's address on the listener of the
+connection.
 
 Errors of a key: COORDINATOR_NOT_AVAILABLE (the key has no coordinator at present),
 GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST (another type of key),

@@ -10,7 +10,7 @@ INVALID_REQUEST (also for a name that is given twice), POLICY_VIOLATION, KAFKA_S
 
 v4  -1 takes the broker's defaults   v5  flexible; the topic's settings in the response
 v6  THROTTLING_QUOTA_EXCEEDED, which v7  topic id in the response
-    is not used (no quotas here)
+    is not used
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction, all or none.
 
 The first partitions begin the transaction. From ``transaction.version`` 2 on, clients need not
-send the request: Produce adds the partitions. Versions 4 and 5 are for brokers, which ask the
-coordinator of a batch's transaction: they have several transactions, need CLUSTER_ACTION, add
-partitions of internal topics, too, and may only verify that partitions are in a transaction. This
-node calls its own coordinator instead.
+send the request: Produce adds the partitions. Versions 4 and 5 are for brokers, which send them to
+the transaction coordinator before they append a transactional batch. Such a request has several
+transactions, needs the permission CLUSTER_ACTION, and may name partitions of internal topics. With
+`verify_only`, it adds no partitions, and checks that they are in the transaction. This node sends
+no such request, because it has its own coordinator.
 
 Errors of versions 4 and 5 as a whole: CLUSTER_AUTHORIZATION_FAILED.
 
@@ -13,7 +14,7 @@ written), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODU
 INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, OPERATION_NOT_ATTEMPTED (another
 partition was refused), PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
 TOPIC_AUTHORIZATION_FAILED (also for internal topics), TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-TRANSACTION_ABORTABLE (the partition is not in the transaction, which was to be verified),
+TRANSACTION_ABORTABLE (with `verify_only`, the partition is not in the transaction),
 UNKNOWN_TOPIC_OR_PARTITION.
 
 v2  PRODUCER_FENCED    v3  flexible    v4  for brokers: several transactions, verification
@@ -109,7 +110,7 @@ async def handle(
 async def _between_brokers(
     topics: Topics, transactions: Transactions, request: AddPartitionsToTxnRequest, call: Call
 ) -> AddPartitionsToTxnResponse:
-    """Add or verify the partitions of several transactions, each for itself."""
+    """Add or verify the partitions of several transactions, independently of each other."""
     try:
         call.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     except BrokerError as error:

@@ -3,8 +3,11 @@
 The partition of `__consumer_offsets` that coordinates the group is added to the transaction. From
 ``transaction.version`` 2 on, clients need not send the request: TxnOffsetCommit adds the partition.
 
-Errors: as AddPartitionsToTxn, and GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE
-(`__consumer_offsets` cannot be created).
+Errors: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being written),
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (also if `__consumer_offsets` cannot be
+created), GROUP_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST (an empty
+transactional id), NOT_COORDINATOR, PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE (not used)
 """

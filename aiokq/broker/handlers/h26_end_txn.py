@@ -1,17 +1,17 @@
 """EndTxn (26), versions 0-5: commit or abort the transaction of a transactional id.
 
-The transaction is decided when the response is sent. Its markers are written next, before another
-request is read, if that takes no waiting. From version 5 on, the transaction ends by version 2
-(KIP-890): the epoch is bumped, and the response has the producer id and epoch of the next
-transaction.
+When the response is sent, the decision to commit or abort is in the log. The markers are written
+next; if no write has to wait, before another request is handled. Version 5 implies
+``transaction.version`` 2 (KIP-890): the epoch is bumped, and the response has the producer id and
+epoch of the next transaction.
 
-Errors: CONCURRENT_TRANSACTIONS (the decision was made, and its markers are being written),
+Errors: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being written),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,
-INVALID_REQUEST (an empty transactional id), INVALID_TXN_STATE (no transaction, or decided in the
-other way), NOT_COORDINATOR, PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+INVALID_REQUEST (an empty transactional id), INVALID_TXN_STATE (no transaction is open, or the
+opposite decision was made), NOT_COORDINATOR, PRODUCER_FENCED (before version 2
+INVALID_PRODUCER_EPOCH), TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE (not used)    v5  version 2
+v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE (not used)    v5  KIP-890
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_WITH_EPOCH_BUMP: Final = 5
 
 
 async def handle(transactions: Transactions, request: EndTxnRequest, call: Call) -> EndTxnResponse:
-    """Decide the transaction."""
+    """Commit or abort the transaction; return the producer of the next transaction."""
     transactional_id = request.transactional_id
     try:
         call.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

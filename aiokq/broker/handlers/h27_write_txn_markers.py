@@ -1,15 +1,16 @@
 """WriteTxnMarkers (27), versions 1-2: write the markers that end transactions in partitions.
 
-A transaction coordinator sends it to the leaders of the partitions, and an administrator who aborts
-a hanging transaction (KIP-664). The response is sent when the markers are committed. It has one
-result per producer id, which has the last outcome of each partition.
+A transaction coordinator sends the request to the leaders of the partitions. An administrator sends
+it to abort a hanging transaction (KIP-664). The response is sent when the markers are committed. It
+has one result per producer id. If several markers of a producer id name the same partition, the
+result has only one error code for them.
 
 Errors of a partition: CLUSTER_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH, INVALID_REQUEST (a
 negative producer id or epoch), KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
-(also if the groups of a partition of `__consumer_offsets` cannot be asked), REQUEST_TIMED_OUT,
+(also if the group coordinator cannot use a partition of `__consumer_offsets`), REQUEST_TIMED_OUT,
 TRANSACTION_COORDINATOR_FENCED, UNKNOWN_TOPIC_OR_PARTITION.
 
-v1  flexible    v2  the version by which the transaction ended (KIP-1228)
+v1  flexible    v2  the ``transaction.version`` of the transaction (KIP-1228)
 
 Source: Kafka ``KafkaApis.handleWriteTxnMarkersRequest``.
 """
@@ -102,7 +103,7 @@ def _write(markers: Markers, marker: WritableTxnMarker, partition: TopicPartitio
     """Append a marker to one partition.
 
     Raises:
-        InvalidRequest: the marker has no producer.
+        InvalidRequest: the producer id or epoch is negative.
         UnknownTopicOrPartition: there is no such partition.
         BrokerError: see `LocalMarkers.write`.
     """
@@ -121,7 +122,7 @@ def _write(markers: Markers, marker: WritableTxnMarker, partition: TopicPartitio
 
 
 def _known(error: BrokerError) -> BrokerError | type[BrokerError]:
-    """Return the error that a transaction coordinator expects; it retries after this one."""
+    """Replace errors of the group coordinator with NOT_LEADER_OR_FOLLOWER, which is retriable."""
     if isinstance(error, CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator):
         return NotLeaderOrFollower
     return error

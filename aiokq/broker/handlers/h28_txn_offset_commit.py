@@ -1,8 +1,8 @@
 """TxnOffsetCommit (28), versions 0-5: commit the offsets of a group as part of a transaction.
 
 The offsets are pending until the transaction ends. The partition of `__consumer_offsets` that
-coordinates the group must be in the transaction; from version 5 on it is added (KIP-890). The
-member is checked if the request names one (KIP-447).
+coordinates the group must be in the transaction; from version 5 on, this request adds it (KIP-890).
+The member is checked if the request names one (KIP-447).
 
 Errors of a partition: COORDINATOR_LOAD_IN_PROGRESS (before version 2 COORDINATOR_NOT_AVAILABLE),
 COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, FENCED_INSTANCE_ID, GROUP_AUTHORIZATION_FAILED,
@@ -77,7 +77,7 @@ async def handle(
                 isinstance(error, CoordinatorLoadInProgress)
                 and call.version < FIRST_WITH_LOAD_IN_PROGRESS
             ):
-                kind = CoordinatorNotAvailable  # these clients do not know the other error
+                kind = CoordinatorNotAvailable  # these clients expect this error
             code = kind.code
             for topic in request.topics:
                 for each in topic.partitions:
@@ -139,7 +139,7 @@ async def _commit(
     request: TxnOffsetCommitRequest,
     version: int,
 ) -> TxnOffsetCommitResponse:
-    """Write the offsets to the group's partition, which is first checked or added.
+    """Check that the group's partition is in the transaction, or add it; write the offsets.
 
     Raises:
         BrokerError: see `join_transaction`, `CoordinatorRuntime.write` and

@@ -5,7 +5,7 @@ The requested count is the new number of partitions. A topic that is named sever
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_PARTITIONS,
 INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, POLICY_VIOLATION, KAFKA_STORAGE_ERROR. KIP-195.
 
-v2  flexible   v3  THROTTLING_QUOTA_EXCEEDED, which is not used (no quotas here)
+v2  flexible   v3  THROTTLING_QUOTA_EXCEEDED, which is not used
 """
 
 from __future__ import annotations

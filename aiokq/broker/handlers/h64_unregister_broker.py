@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def handle(
     quorum: Quorum, request: UnregisterBrokerRequest, call: Call
 ) -> UnregisterBrokerResponse:
-    """Remove the broker's registration, and remove the broker from all in-sync replicas."""
+    """Remove the broker's registration, and remove the broker from the ISR of all partitions."""
     try:
         call.authorize(Operation.ALTER, ResourceType.CLUSTER)
         await quorum.unregister_broker(request.broker_id)

@@ -3,7 +3,7 @@
 Topics that the client may not describe are left out.
 
 Errors of a transactional id: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
-INVALID_REQUEST (an empty one), NOT_COORDINATOR, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+INVALID_REQUEST (an empty id), NOT_COORDINATOR, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 TRANSACTIONAL_ID_NOT_FOUND. KIP-664.
 
 Source: Kafka ``TransactionCoordinator.handleDescribeTransactions``.

@@ -83,7 +83,7 @@ def _filtered(
             continue
         if states and metadata.state.kafka_name not in states:
             continue
-        # As in Kafka, an id without a transaction has run since -1, so that it passes this filter.
+        # As in Kafka, the start time -1 of an id without a transaction passes this filter.
         if duration_ms >= 0 and now_ms - metadata.started_ms <= duration_ms:
             continue
         if match is None or match(metadata.transactional_id):

@@ -1,8 +1,8 @@
 """Admission of transactional batches: the partition must be in the producer's transaction.
 
-Only the first batch of a transaction in a partition asks the transaction coordinator. From then on
-the log knows that the transaction is open. Produce and TxnOffsetCommit share these rules; on its
-fast path, Produce adds partitions by `TransactionCoordinator.add_now`.
+The transaction coordinator is called only before the first batch of a transaction in a partition.
+After that batch, the log shows that the transaction is open. Produce and TxnOffsetCommit share
+these rules. The fast path of Produce adds partitions by `TransactionCoordinator.add_now` instead.
 
 Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``,
 ``UnifiedLog.maybeStartTransactionVerification``, ``AddPartitionsToTxnManager.java``.
@@ -37,10 +37,10 @@ __all__ = ["TransactionRules", "join_transaction"]
 
 
 class TransactionRules(NamedTuple):
-    """What the version of a request implies."""
+    """The rules that depend on the version of a request."""
 
     adds: bool
-    """Whether the partition is added to the transaction, as from ``transaction.version`` 2 on."""
+    """Whether the request adds the partition to the transaction (``transaction.version`` 2)."""
     knows_abortable: bool
     """Whether the client knows TRANSACTION_ABORTABLE."""
 
@@ -56,23 +56,24 @@ async def join_transaction(
 ) -> None:
     """Ensure that the partition is in the producer's transaction.
 
-    On return this is so, and nothing was awaited since it was found.
+    The function does not await between the check and its return, so that the caller may append
+    immediately. If `rules.adds` is False, ``transaction.partition.verification.enable=false``
+    disables the check.
 
     Args:
-        also: other partitions of the request, which are added to the transaction together with this
-            one if it has to be added.
+        also: other partitions of the request, which are added to the transaction together with
+            `partition` if that partition has to be added.
 
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
         InvalidPidMapping: the transactional id has another producer id.
-        InvalidProducerEpoch: the producer id has another epoch, or a newer epoch has written to
-            the partition, which is found without the coordinator.
-        NotEnoughReplicas: the coordinator cannot be asked now; a transaction that was open before
-            an unclean shutdown is not verified yet; or the partition is not to be added,
-            and the markers of the transaction before are being written. Old clients retry after
-            this error.
-        ConcurrentTransactions: the partition is to be added, and the markers of the transaction
-            before are being written.
+        InvalidProducerEpoch: the producer id has another epoch, or the partition has a batch with a
+            newer epoch.
+        NotEnoughReplicas: the coordinator is not available; the producer's open transaction is not
+            compared yet after an unclean shutdown; or `rules.adds` is False and the markers of the
+            previous transaction are being written. Old clients retry after this error.
+        ConcurrentTransactions: `rules.adds` is True, and the markers of the previous transaction
+            are being written.
         KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `Partition.log`.
     """
     producers = partition.log.producers

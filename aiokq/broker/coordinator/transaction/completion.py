@@ -192,7 +192,7 @@ class _Completion:
         self._markers = markers
         self._pending: dict[TopicPartition, WrittenMarker | None]
         self._pending = dict.fromkeys(sorted(self._metadata.partitions))
-        """The partitions whose marker is not committed, with the marker, or None before the write."""
+        """The partitions whose marker is not committed, and the marker; None if not written."""
         self._refused: set[TopicPartition] = set()
         """The partitions for which a refused marker was logged."""
 
