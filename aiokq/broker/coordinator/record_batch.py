@@ -88,8 +88,8 @@ def decode_record_batch(
             if size > 0x7F:
                 size, at = size & 0x7F | data[at] << 7, at + 1
             end = at + (size >> 1)
-            # `iter_records` decodes a record with a negative or longer size, a timestamp delta, or
-            # another offset delta than the index.
+            # `iter_records` decodes all other records: those with a negative size, a size of more
+            # than two bytes, a timestamp delta, or an offset delta that is not the index.
             if size & 1 or size >= _TWO_BYTES or data[at + 1] or data[at + 2] != len(found) << 1:
                 break
             size, at = data[at + 3], at + 4

@@ -373,7 +373,8 @@ class CoordinatorRuntime(Generic[S]):
         """Return the partition that coordinates a key; create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: see `_ensure_topic`.
+            CoordinatorNotAvailable: the topic cannot be created, the modules of shards cannot be
+                imported, or the coordinator is closed.
         """
         await self._ensure_topic()
         return TopicPartition(self._definition.topic, self._partition_of(key, self._partitions))

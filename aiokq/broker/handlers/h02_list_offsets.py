@@ -187,7 +187,7 @@ async def _old_style(
     """Return offsets in descending order, as version 0 has them.
 
     Kafka returns the starts of all segments. Here there are at most two offsets: the end and the
-    start of the log, or the offset found for a timestamp, else the start. No client needs more.
+    start of the log, or the offset for a timestamp. If there is no such offset, it is the start.
     """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:

@@ -353,7 +353,8 @@ class GroupShard:
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Return the groups in one of these states and of one of these types.
 
-        An empty collection permits any state or type."""
+        An empty collection permits any state or type.
+        """
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {name.lower() for name in types}
         return [

@@ -1,8 +1,8 @@
 """Completion of prepared transactions: writes their markers, then records that all are written.
 
-EndTxn, InitProducerId or a timeout prepares a transaction; a transaction may also be prepared when
-its partition is loaded. The response to EndTxn is sent before the markers are written, so that the
-client does not wait for them. The markers are written immediately afterwards, before the event loop
+EndTxn, InitProducerId or a timeout prepares a transaction. A load may also find a transaction in a
+prepared state. The response to EndTxn is sent before the markers are written, so that the client
+does not wait for them. The markers are written immediately afterwards, before the event loop
 handles a later request. If a write has to wait for a sync or for other replicas, a task writes the
 markers.
 
@@ -137,7 +137,7 @@ class TransactionCompletion:
         """Complete a transaction after the response to EndTxn; called while a record is replayed.
 
         The connection sends the response in the next iteration of the event loop. `run` is called
-        in the iteration after that, before requests that are read in it are handled.
+        in the iteration after that, before the requests which that iteration reads are handled.
         """
         self._prepared.append(transaction)
         if self._handle is None:
@@ -192,7 +192,7 @@ class _Completion:
         self._markers = markers
         self._pending: dict[TopicPartition, WrittenMarker | None]
         self._pending = dict.fromkeys(sorted(self._metadata.partitions))
-        """The partitions whose marker is not committed, and the marker; None if not written."""
+        """The markers that are not committed, by partition; None for one that is not written."""
         self._refused: set[TopicPartition] = set()
         """The partitions for which a refused marker was logged."""
 

@@ -364,7 +364,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     # --- after an unclean shutdown; see `transaction_recovery`
 
     def find(self, producer_id: int) -> Found | None:
-        """Return the metadata with a current or previous producer id; None if no shard has it.
+        """Return what the shards know about a producer id; None if no shard has it.
 
         Raises:
             CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id as its

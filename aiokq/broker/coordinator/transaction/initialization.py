@@ -53,7 +53,7 @@ def initialized(
         return Decision(aborted, TransactionalProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
     expected_epoch = None if expected is None else expected.producer_epoch
     known: tuple[int | None, ...] = (None, current.producer_epoch)
-    if current.producer_epoch > LAST_EPOCH:  # it fences, and no producer uses it
+    if current.producer_epoch > LAST_EPOCH:  # this epoch only fences a producer
         known = (*known, current.last_epoch)
     if current.is_epoch_exhausted and expected_epoch in known:
         after = current.id_rotated(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TransactionLoad"]
 
 IDS_PER_STEP: Final = 128
-"""The number of transactional ids decoded in one step of `finish`, which takes a millisecond."""
+"""The number of transactional ids decoded in one step of `finish`, in about a millisecond."""
 
 _KEY: Final = b"\0\0"  # the record type of the key
 _VERSIONS: Final = (b"\0\0", b"\0\1")
@@ -115,7 +115,8 @@ class TransactionLoad:
 def _id_of(key: bytes) -> str:
     """Return the transactional id of an encoded key.
 
-    The codec decodes a malformed key, so that it raises the error.
+    Raises:
+        ProtocolError: the key is malformed.
     """
     if int.from_bytes(key[2:4]) == len(key) - 4:
         try:

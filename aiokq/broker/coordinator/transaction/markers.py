@@ -100,7 +100,7 @@ class LocalMarkers:
         return _Marker(found, found.leader_epoch, appended.last_offset + 1)
 
     def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition; False if it is offline."""
+        """Whether a producer has an open transaction in a partition that is online."""
         found = self._topics.partition(partition.topic, partition.partition)
         if found is None or not found.is_online:
             return False

@@ -2,7 +2,8 @@
 
 A partition has records that show what was lost; `transaction_recovery` chooses the repair. A repair
 is called with the metadata by which it was chosen, the finalized level of ``transaction.version``
-and the time in milliseconds. It returns the metadata to write, or None if it does not apply.
+and the time in milliseconds. It returns the metadata to write; None if the repair does not
+apply.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def abandoning(partition: TopicPartition, seen_epoch: int) -> Repair:
 def taking_epoch(seen_epoch: int) -> Repair:
     """Return the repair that takes over an epoch which only a partition has.
 
-    A transaction that the coordinator has as open has an earlier epoch, so the record of its end
-    was lost, too; the repair aborts it. The repair does not apply while a transaction is prepared,
-    or if a transaction is open and the epoch is after `LAST_EPOCH`.
+    If the coordinator has an open transaction, that transaction has an earlier epoch. The record of
+    its end was lost, too, so the repair aborts it. The repair does not apply while a
+    transaction is prepared, or if a transaction is open and the epoch is after `LAST_EPOCH`.
     """
 
     def repaired(

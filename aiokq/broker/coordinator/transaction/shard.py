@@ -104,7 +104,7 @@ class TransactionShard:
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
-        """By transactional id: the prepared value of the last transaction ended before the load."""
+        """The values, in a prepared state, of the last transactions that ended before the load."""
 
     def __len__(self) -> int:
         return len(self.transactions)
@@ -321,7 +321,8 @@ class TransactionShard:
     def ended_partitions(self, transactional_id: str) -> frozenset[TopicPartition] | None:
         """Return the partitions of the last transaction that ended before the load.
 
-        None if there is no such transaction, or if a record was replayed after the load."""
+        None if there is no such transaction, or if a record was replayed after the load.
+        """
         encoded = self._ended.get(transactional_id)
         return None if encoded is None else decode_metadata(transactional_id, encoded).partitions
 
@@ -371,7 +372,7 @@ class TransactionShard:
         """Add a transactional id, while the log is loaded.
 
         Args:
-            metadata: the content of the last record of the id.
+            metadata: the content of the last record of the transactional id.
             prepared: the last earlier value in a prepared state; None if there is none.
         """
         self.transactions[metadata.transactional_id] = metadata

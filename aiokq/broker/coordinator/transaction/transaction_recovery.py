@@ -153,8 +153,8 @@ class TransactionRecovery:
     async def _restore_epochs(self, partition: Partition) -> bool:
         """Write a partition's newer epochs to the coordinator; return whether it has all of them.
 
-        Otherwise, a producer might get an epoch older than that of the last marker in the
-        partition, which would refuse its batches.
+        If the coordinator kept an older epoch, it might return that epoch to a producer, and the
+        partition would refuse the producer's batches.
 
         Raises:
             BrokerError: the coordinator is not available, or its log cannot be written.

@@ -79,7 +79,8 @@ class ClassicRoster:
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending member id.
 
-        If the member was the leader, the first of the other members becomes the leader."""
+        If the member was the leader, the first of the other members becomes the leader.
+        """
         member = self.members.pop(member_id, None)
         if member is not None:
             self._withdraw(member)

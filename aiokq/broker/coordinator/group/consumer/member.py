@@ -96,8 +96,7 @@ class ConsumerMember:
             response with `member_epoch` may have been lost.
         topic_names: the topics that the member subscribes to by name.
         topic_regex: the RE2 expression that the member subscribes by; "" without one.
-        rebalance_timeout_ms: the maximum time from a request to revoke partitions to the
-            revocation.
+        rebalance_timeout_ms: the time within which the member must revoke partitions.
         server_assignor: the assignor that the member requests; None for any.
         assigned: the partitions that the member owns or was assigned.
         pending_revocation: the partitions that the member was asked to revoke, and still owns.
