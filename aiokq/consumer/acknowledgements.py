@@ -1,7 +1,7 @@
-"""Acknowledgements: delivered records that are not acknowledged yet (``ack_mode="explicit"``).
+"""Acknowledgements: tracks delivered records until they are acknowledged.
 
-The offset of a partition's first unacknowledged record limits the offset that may be committed, in
-whatever order records are acknowledged.
+Used with ``ack_mode="explicit"``. The offset of a partition's first unacknowledged record
+limits the offset that may be committed, in whatever order records are acknowledged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BatchProgress: the progress of reading a batch, which decides which records count as delivered.
+"""BatchProgress: tracks how far a batch was read, and thus which records count as delivered.
 
 All records of a batch count as delivered, unless reading the batch raised an error. No state is
 kept per delivered record: positions are read from the cursors of the iterations on demand.
@@ -40,7 +40,7 @@ class UnreadRest(NamedTuple):
     position: int
     """The first offset of the part."""
     pieces: list[tuple[int, int]]
-    """First and end offset of each piece; records between two pieces were delivered as errors."""
+    """First and end offset of each piece; the records between two pieces were raised as errors."""
     unreadable: Unreadable | None
     """The undecodable part after the last piece; None if everything can be decoded."""
 
@@ -54,7 +54,7 @@ class BatchProgress:
     Args:
         base: the position before the batch.
         end: the position after the batch.
-        begin: a cursor at `base` that is only forked and never moved; None without such a cursor.
+        begin: a cursor at `base` that is only forked and never moved; None if there is none.
 
     Attributes:
         cut: the end of the batch once `close` has removed the unread part; None before `close`.
@@ -140,7 +140,7 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """Return a cursor at `position`, which must not be moved; None without such a cursor."""
+        """Return a cursor at `position`, to fork it and not to move it; None if there is none."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor
@@ -173,8 +173,8 @@ class BatchProgress:
     def _relevant_iterations(self) -> list[Cursor]:
         """Return the furthest iteration, and those that raised an error or are still referenced.
 
-        An iteration can advance only through a reference from outside, which its reference count
-        shows. An unrelated reference only keeps the cursor in the list for longer.
+        An iteration can advance only while its reader refers to the cursor, and then the reference
+        count is above `_UNUSED`. An unrelated reference only keeps the cursor in the list longer.
         """
         kept = max(self._iterations, key=lambda cursor: cursor.position)
         return [

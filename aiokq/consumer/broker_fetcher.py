@@ -57,7 +57,7 @@ If the request is lost, the broker evicts the session later.
 
 
 class Want(NamedTuple):
-    """The decision whether to fetch a partition now; it is not fetched if `ask` is None."""
+    """The decision whether to fetch a partition now; if `ask` is None, it is not fetched."""
 
     ask: Ask | None = None
     full: bool = False
@@ -224,7 +224,8 @@ class BrokerFetcher:
     def _enough(self) -> bool:
         """Whether to delay the next request a little, to fetch more partitions with one request.
 
-        True if most partitions have enough buffered, and no reader waits for the others.
+        True if more partitions have enough buffered than are to be fetched, and no reader waits for
+        the partitions to be fetched.
         """
         wanted = self.session.wanted
         return len(self._full) > len(wanted) and not any(

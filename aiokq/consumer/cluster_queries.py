@@ -1,4 +1,4 @@
-"""ClusterQueries: queries about topics, partitions and offsets, even if they are not subscribed."""
+"""ClusterQueries: queries about topics, partitions and offsets, without a subscription."""
 
 from __future__ import annotations
 

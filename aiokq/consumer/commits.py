@@ -210,7 +210,7 @@ class Commits:
         seconds = self._settings.default_api_timeout if timeout is None else timeout
         try:
             # The commit gets the time limit as an argument: a timeout around the call would hide
-            # the cause.
+            # why the commit took so long.
             left = await turn.wait(seconds, _overdue)
             await self._send(offsets, claims, left)
         finally:

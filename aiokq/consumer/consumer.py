@@ -570,17 +570,19 @@ class Consumer:
     def offsets_for_transaction(
         self,
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], GroupMetadata]:
-        """Return what `commit()` would commit, and the member: for `Transaction.send_offsets`.
+        """Return the offsets that `commit()` would commit, and the group metadata.
+
+        Pass both to `Transaction.send_offsets`.
 
         Raises:
             ConfigError: there is no `group_id`; `enable_auto_commit` is on, so that offsets would
                 also be committed outside of the transaction; or the consumer is read in several
                 streams without ``ack_mode="explicit"``, so that it is not known which records
                 belong to the transaction.
-            CommitFailed: partitions with records that were handed over are lost, or the consumer is
-                outside its group: abort the transaction.
+            CommitFailed: partitions with unfinished records were lost or revoked, or the consumer
+                is not a member of its group; abort the transaction.
             Closed: the consumer is not started, or closed.
-            WrongLoop: another event loop than the consumer's, or a forked process.
+            WrongLoop: called on another event loop than the consumer's, or in a forked process.
         """
         self._lifecycle.check_open()
         group = self._group_of("offsets_for_transaction()")

@@ -233,8 +233,8 @@ class ConsumerCoordinator:
         """See `Consumer.offsets_for_transaction`."""
         offsets, lost = self.commits.handed_over(), self.commits.lost
         member = self._committer()
-        # The broker accepts offsets of a transaction without a generation from anybody (KIP-447),
-        # so that those of a member outside its group would overwrite those of its successor.
+        # The broker accepts transactional offsets without a generation from any client (KIP-447).
+        # A consumer that has lost its membership would overwrite the offsets of the new owner.
         refused = lost if member is not None else offsets.keys()
         if refused:
             errors = {tp: UnknownMemberId(topic_partition=tp) for tp in refused}

@@ -95,10 +95,12 @@ def deserializer_of(
     value: Deserializer | Callable[[bytes], object] | None,
     after: str = "",
 ) -> MakeDeserializer | None:
-    """Return what `record_deserializer` returns, for these two deserializers.
+    """Return a function that makes record deserializers from `key` and `value`.
+
+    None if both are None; otherwise see `record_deserializer`.
 
     Args:
-        after: ends the note of an exception; says what becomes of the record.
+        after: text at the end of an exception's note, about what happens to the record.
     """
     if key is None and value is None:
         return None

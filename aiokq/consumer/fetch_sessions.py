@@ -58,8 +58,8 @@ class FetchSession:
     """The client's side of a session.
 
     Attributes:
-        wanted: the partitions to fetch. The broker serves them in this order; the most recently
-            changed partition is the last.
+        wanted: the partitions to fetch, in the order in which a full request lists them; the
+            partition that was passed to `want` most recently is the last.
         sent: the partitions as the broker knows them after the latest request.
     """
 
@@ -133,7 +133,8 @@ class FetchSession:
         elif session_id == self.session_id:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
         else:
-            # The id is 0: the broker has evicted the session to make room for other sessions.
+            # The id is 0: the broker has closed the session. (If the broker evicts a session, the
+            # next request of the session fails with FETCH_SESSION_ID_NOT_FOUND.)
             self.session_id = session_id
             self._epoch = INITIAL_EPOCH
 

@@ -141,7 +141,7 @@ class Member:
             return
         state = self.driver.state
         if state is MemberState.OUT or self._absent is not None:
-            # Rejoin even while the member is leaving: a waiting reader does not call this again.
+            # Rejoin even while the member is leaving: a waiting reader does not call `asked` again.
             self._absent = None
             self.driver.subscribe(self._topics, regex=self._regex)
         elif state is MemberState.FAILED and self._failure is not None:

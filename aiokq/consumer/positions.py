@@ -162,11 +162,11 @@ class PartitionState:
 
     @property
     def settled_position(self) -> int:
-        """The position, past the buffered data if that has no record to deliver; -1 while unknown.
+        """The position, or the end of the buffered data if no record of it is to be delivered.
 
-        Markers of transactions are never delivered, and aborted records not to a reader of
-        committed records. The reader passes them when it asks for the next record. A reader that
-        has all records may not ask, and without this its lag would stay above 0.
+        -1 while unknown. Transaction markers are never delivered, and aborted records are not
+        delivered with read_committed. The position moves past them only when the next record is
+        requested. A consumer that requests no more records would therefore keep a lag above 0.
         """
         position = self.position
         if not self.chunks or position < self.chunks[0].cursor.position:
@@ -175,7 +175,7 @@ class PartitionState:
             try:
                 if chunk.cursor.fork().more():
                     return position
-            except KafkaError:  # the reader gets it when it reaches the data
+            except KafkaError:  # raised to the reader when it reaches the data
                 return position
         return self.fetch_offset
 
@@ -189,7 +189,10 @@ class PartitionState:
         return topic_id != self.topic_id and ZERO_ID not in (topic_id, self.topic_id)
 
     def lag(self, *, committed_only: bool) -> int | None:
-        """Return the number of offsets from the position to the visible end; None if unknown."""
+        """Return the number of offsets from the position to the end; None if unknown.
+
+        The end is the last stable offset with `committed_only`, otherwise the high watermark.
+        """
         end = self.last_stable_offset if committed_only else self.high_watermark
         position = self.settled_position
         return max(0, end - position) if end >= 0 and position >= 0 else None

@@ -320,7 +320,7 @@ class RecordSource:
     def report(self, error: KafkaError) -> None:
         """Raise `error` to the reader once.
 
-        It replaces an undelivered error of the same class about the same partition.
+        `error` replaces an undelivered error of the same class about the same partition.
         """
         if self._errors.add(error):
             self.wake()
@@ -430,7 +430,7 @@ class RecordSource:
             self._rotation.add(state, first=not chunk.cursor.exhausted)
 
     def _leave_current(self) -> None:
-        """Detach the stream's cursor; other ways of reading continue at its position."""
+        """Detach the stream's cursor; other reading methods continue at the cursor's position."""
         self.stream.detach()
         self._finish_current()
 

@@ -55,8 +55,8 @@ class SingleReaderGuard:
         """Check the running task, which requests the next chunk.
 
         Returns:
-            Whether another task has begun a loop since the last call, so that either of the two may
-            still be in its loop.
+            Whether a task has begun a loop since the last call, and the task of the previous loop
+            has not ended. The previous task may then still be in its loop.
 
         Raises:
             RuntimeError: another task has begun a loop since the running task began its own.
