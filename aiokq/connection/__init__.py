@@ -1,1 +1,1 @@
-"""Connections to one peer, for client and server: framing, transport, handshake, backoff."""
+"""Connections of clients and servers: framing, transport, handshake, backoff, and limits."""

@@ -46,7 +46,7 @@ block stays in use until the last of these requests is answered.
 """
 
 ANSWER_COST: Final = 16
-"""Weight of a byte of a response in a connection's share of a turn; a byte of a request has 1.
+"""Weight of a response's byte in a connection's share of a turn; a request's byte has weight 1.
 
 Encoding a large response takes longer than appending as many bytes: a Metadata response of 80 KB
 takes 12 ms, a Produce request of 512 KB less than 1 ms. Small responses, such as those to Produce,

@@ -19,7 +19,7 @@ class Backoff:
 
     Args:
         initial: first delay, before jitter.
-        maximum: longest delay, including jitter.
+        maximum: longest delay, including jitter; raised to `initial` if it is smaller.
         random: source of the jitter.
     """
 

@@ -154,7 +154,7 @@ class ConnectionQuotas:
     def leave(self, connection: AcceptedConnection, host: str) -> None:
         """Stop counting a connection that was admitted and has ended."""
         self.idle.pop(connection, None)
-        if connection in self._leaving:  # asyncio closes the socket later in this turn of the loop
+        if connection in self._leaving:  # asyncio closes the socket after this call returns
             asyncio.get_running_loop().call_soon(self._leaving.discard, connection)
         self._counts.closed(self.listener, host)
         self._counters.connections.value -= 1

@@ -94,7 +94,7 @@ class Turn:
 
     def _begin(self) -> None:
         """Begin an iteration with the granted requests, and grant requests of the next one."""
-        if self._reserved:  # scheduled before the tasks that continue in the next iteration
+        if self._reserved:  # runs before the tasks that continue in the next iteration
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved
         self._reserved = 0
@@ -109,8 +109,8 @@ class Turn:
 class Share:
     """The bytes that one activity may still handle before other tasks run.
 
-    The activity is a connection's requests, the appends of one request or one response. If it
-    continues in a later turn, it counts as a request there.
+    An activity is the requests of one connection, the appends of one request, or one response. If
+    the activity continues in a later turn, it counts as a request of that turn.
     """
 
     __slots__ = ("_left", "_limit", "_turn")
