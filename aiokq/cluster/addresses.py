@@ -1,4 +1,4 @@
-"""Parser of bootstrap addresses."""
+"""Parses bootstrap addresses."""
 
 from __future__ import annotations
 

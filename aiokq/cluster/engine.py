@@ -520,9 +520,9 @@ class ClusterEngine:
         self._transactional_ids.discard(transactional_id)
 
     def finalized_level(self, feature: str) -> int:
-        """Return the level of a feature, as the broker with the newest knowledge has named it.
+        """Return the finalized level of a feature, from the response with the highest epoch.
 
-        0 if the feature is off, or if no broker was connected yet.
+        Return 0 if the feature is off, or if no broker was connected yet.
         """
         newest = max(
             (node.finalized_features for node in self.nodes),

@@ -152,7 +152,7 @@ class _Lookup:
             name="list offsets",
         )
         for error in ended:
-            if error is not None:  # not the error of a leader: those are in `outcomes`
+            if error is not None:  # errors of partitions are in `outcomes` instead
                 raise error
 
     async def _settle_topic(self, topic: str) -> None:

@@ -166,7 +166,8 @@ def _node_reached(state: ClusterState, node_id: int) -> Step:
 
 def _metadata_received(state: ClusterState, change: MetadataReceived) -> Step:
     if not change.brokers:
-        # A broker that is still starting names no brokers; Java's client ignores this too.
+        # A broker that is still starting names no brokers. Java's client ignores such a response,
+        # too.
         return state, ()
     state, broker_events = _with_brokers(state, {b.node_id: b for b in change.brokers})
     merge = _TopicMerge(state)

@@ -26,7 +26,7 @@ __all__ = ["TopicLookup"]
 logger = logging.getLogger("aiokq.cluster")
 
 NAMES_TIMEOUT: Final = 1.0
-"""Seconds to wait for the list of topic names before an error is raised without a suggestion."""
+"""Seconds to wait for a list of topic names; afterwards, the previous list is used, if any."""
 
 NAMES_AGE: Final = 60.0
 """Seconds for which a list of all names is reused, for lookups of other missing topics."""
@@ -86,9 +86,9 @@ class TopicLookup:
     async def nearest_name(self, name: str) -> str | None:
         """Return an existing topic of which `name` may be a misspelling; None if no name is near.
 
-        The names of all topics are requested at most once a minute. The result is also None if the
-        list does not arrive within a second, or if `NAMES_COMPARED` names of the list were already
-        compared.
+        A list of all names is reused for a minute. If a new list does not arrive within a second,
+        the previous list is used. The result is also None if there is no list, or if
+        `NAMES_COMPARED` names of the list were already compared.
         """
         now = self._engine.now()
         if self._names_at is None or now - self._names_at > NAMES_AGE:
