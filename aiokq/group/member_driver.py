@@ -221,9 +221,9 @@ class MemberDriver:
         match action:
             case Ask():
                 if self._asking is not None:
-                    # The previous request may not have been sent yet. If it is a join and were sent
-                    # after the leave request, the coordinator would add a member that this
-                    # consumer has given up.
+                    # The previous request may not have been sent yet. If a join were sent after the
+                    # leave request, the coordinator would add a member that this consumer does not
+                    # use any more.
                     self._asking.cancel()
                 self._asking = self._spawn(self._ask(action), action.request_class.NAME)
             case Abandon():

@@ -1,4 +1,4 @@
-"""TopicWatch: the partitions, racks and names of topics that a group member needs."""
+"""TopicWatch: gets the partitions, racks and names of topics for a group member."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class TopicWatch:
         """Request the partitions of these topics, and watch the topics from now on.
 
         A topic that does not exist has no partitions. The metadata request is retried until the
-        cluster answers. Metadata from before the call is used only if the request fails, because it
-        may lack a topic change that another member has seen and that caused the call.
+        cluster answers. Metadata from before the call is used only if the request fails: the
+        rebalance may be due to a change that another member has seen and that metadata lacks.
 
         Raises:
             KafkaError: the request failed, a retry is useless, and a topic is unknown.
