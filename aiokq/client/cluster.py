@@ -368,10 +368,11 @@ class Cluster:
             await cluster.process(["orders"], totals, group_id="billing")
 
         With ``guarantee="exactly_once"``, results and offsets are committed together, in
-        transactions. A handler may nevertheless run more than once for a record, whose earlier
-        results are then discarded: only its results are exactly once, not what else it does. The
-        call ends when it is cancelled, when `stop` is set, or on SIGTERM if the program does not
-        handle that itself; in the latter two cases after the records that are being handled.
+        transactions. A handler may run more than once for a record; the results of the earlier runs
+        are then discarded. Exactly-once applies to the results only, not to other effects of the
+        handler. The call ends when it is cancelled, when `stop` is set, or on SIGTERM if the
+        program does not handle SIGTERM. On `stop` and SIGTERM, the records that are being handled
+        are finished and committed first.
 
         Args:
             topics: the topics to read.
@@ -384,12 +385,13 @@ class Cluster:
             concurrency: handlers that run at a time.
             order_by: which records are handled in order: those of a "partition", or of a "key".
             output: the cluster that gets the results, only with at_least_once.
-            group_instance_id: makes the member static, and its transactional id the same after a
-                restart.
+            group_instance_id: makes the member static; a restarted member also has the same
+                transactional id as before.
             transaction_timeout_ms: time after which the broker aborts a transaction. After a crash,
-                `read_committed` readers wait for it. Handlers may take four fifths of it.
-            commit_interval_ms, max_records: a transaction ends after this time, or with this number
-                of records, whichever comes first; and before partitions are handed over.
+                `read_committed` readers wait for that abort. Handlers may take four fifths of this
+                time.
+            commit_interval_ms, max_records: a transaction is committed after this time, or with
+                this number of records, whichever comes first; and before partitions are revoked.
             retries: calls of the handler after it has raised, with a growing pause from
                 `retry_backoff_ms` to `retry_backoff_max_ms`.
             dead_letter_topic: gets the records for which all calls raised, or whose results a
@@ -403,12 +405,15 @@ class Cluster:
 
         Raises:
             ConfigError: an option is wrong.
-            ProducerFenced: with `group_instance_id`, or a transactional id in `producer_settings`:
-                another call with the same id was started, or the brokers were away for longer than
-                `transaction_timeout_ms`. A random transactional id gets another producer.
-            RequestTimeout: handlers took longer than the transaction may.
-            CommitOutcomeUnknown: no coordinator answered whether the last transaction is committed;
-                a new call continues after it, or repeats it.
+            ProducerFenced: another call with the same transactional id was started, or a
+                transaction took longer than `transaction_timeout_ms`, for example because no broker
+                was reachable. Raised only with `group_instance_id`, or with a transactional id in
+                `producer_settings`; otherwise the producer is replaced.
+            RequestTimeout: the handlers of a transaction took longer than four fifths of
+                `transaction_timeout_ms`.
+            CommitOutcomeUnknown: no coordinator answered whether the last transaction is committed.
+                A new call reads the committed offsets, and repeats the transaction only if it was
+                not committed.
             Exception: what the handler raised.
         """
         from aiokq.client.process.options import ProcessOptions, topics_of

@@ -1,6 +1,6 @@
 """The keyword arguments of `process()` as a TypedDict, for editors and type checkers.
 
-`Cluster.process` defines and documents them; tests/unit/client/test_process_arguments.py compares.
+`Cluster.process` documents them; tests/unit/client/test_process_arguments.py compares the two.
 """
 
 from __future__ import annotations

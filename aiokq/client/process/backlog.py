@@ -1,8 +1,8 @@
-"""Backlog: records that were read and not handled yet, and how those of one transaction are chosen.
+"""Backlog: keeps the records that were read and not handled yet, and selects those to handle next.
 
-Of each partition a prefix is handled per transaction, so that one offset per partition says what is
-done. A `Suspect` is a record that failed; it waits at the head of its partition until it is handled
-alone.
+The records of a partition are handled in offset order, without gaps. One offset per partition is
+therefore enough to commit them. A `Suspect` describes a record that failed; the record stays the
+first of its partition until it is handled alone.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["Backlog", "Item", "ItemQueue", "Suspect", "first_offset", "place", "record_count"]
 
 Item: TypeAlias = "Record | RecordBatch[Record]"
-"""What a handler takes: a record, or a batch with ``batch=True``."""
+"""The argument of a handler: a record, or a batch with ``batch=True``."""
 
 
 class Suspect:
-    """A record that failed, or whose results did.
+    """An item whose handler raised an error, or whose results were refused.
 
     Attributes:
-        error: why it failed last.
-        attempts: calls of the handler that raised.
-        refused: whether results of the handler cannot be written, so that calling it again does not
-            help.
-        ready_at: time of the loop at which it is handled again.
+        error: the latest error.
+        attempts: the number of handler calls that raised an error.
+        refused: whether the results cannot be written, so that another call of the handler would
+            not help.
+        ready_at: the loop's time at which the item is handled again.
     """
 
     __slots__ = ("attempts", "error", "ready_at", "refused")
@@ -46,11 +46,12 @@ class Suspect:
 class ItemQueue:
     """The items of one partition, in offset order.
 
-    A list and an index, so that many items can be handled in one call and be removed together.
+    A list and an index: many items can be handled in one call, and are then removed together by
+    increasing the index.
 
     Attributes:
-        items: the items, behind some that were removed already.
-        at: the index of the first item.
+        items: some items that were removed already, then the items of the queue.
+        at: the index of the queue's first item.
     """
 
     __slots__ = ("at", "items")
@@ -64,7 +65,7 @@ class ItemQueue:
 
     @property
     def first(self) -> Item:
-        """The first item; there must be one."""
+        """The first item; the queue must not be empty."""
         return self.items[self.at]
 
     def extend(self, items: Iterable[Item]) -> None:
@@ -86,10 +87,11 @@ class Backlog:
     """The items of each partition, in offset order.
 
     Attributes:
-        queues: the items by partition; none is empty.
-        suspects: by partition and first offset. They stay here when positions go back, until the
-            item is handled.
-        taken: the first offset of each partition that was taken since the last commit.
+        queues: the items by partition; no queue is empty.
+        suspects: the failed items, by partition and first offset. An entry is kept while its item
+            is read again, until the item is handled or its partition is revoked or lost.
+        taken: the offset of the first item that was taken from each partition since the last
+            commit.
     """
 
     def __init__(self) -> None:
@@ -109,31 +111,31 @@ class Backlog:
         return {tp: first_offset(queue.first) for tp, queue in self.queues.items()}
 
     def rewind(self) -> dict[TopicPartition, int]:
-        """Return the offsets to read again, and drop the items behind them."""
+        """Return `taken`, the offsets to read again from; remove all items of these partitions."""
         taken, self.taken = self.taken, {}
         for tp in taken:
             self.queues.pop(tp, None)
         return taken
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what is known of partitions that another member gets."""
+        """Remove partitions that another member gets."""
         for tp in partitions:
             self.queues.pop(tp, None)
             self.suspects.pop(tp, None)
             self.taken.pop(tp, None)
 
     def suspect(self, item: Item, suspect: Suspect) -> None:
-        """Note that an item failed."""
+        """Record that an item failed."""
         tp = TopicPartition(item.topic, item.partition)
         self.suspects.setdefault(tp, {})[first_offset(item)] = suspect
 
     def suspect_at_head(self, tp: TopicPartition) -> Suspect | None:
-        """Return the suspect that is the first item of a partition, or in that batch."""
+        """Return the suspect of a partition's first item; None if that item has not failed."""
         known = self.suspects.get(tp)
         return None if known is None else self.suspect_of(self.queues[tp].first)
 
     def suspect_of(self, item: Item) -> Suspect | None:
-        """Return what is known of an item that failed."""
+        """Return the suspect of an item, or of a record in the batch; None if there is none."""
         known = self.suspects.get(TopicPartition(item.topic, item.partition))
         if known is None:
             return None
@@ -141,11 +143,11 @@ class Backlog:
         if first in known:
             return known[first]
         after = getattr(item, "next_offset", first)
-        # Read again, batches may begin and end elsewhere.
+        # When records are read again, their batches may begin and end at other offsets.
         return next((known[offset] for offset in known if first <= offset < after), None)
 
     def cleared(self, item: Item) -> None:
-        """Forget that an item failed."""
+        """Remove the suspects of an item that was handled."""
         tp = TopicPartition(item.topic, item.partition)
         known = self.suspects.get(tp)
         if known is None:
@@ -158,21 +160,21 @@ class Backlog:
             del self.suspects[tp]
 
     def blocked(self) -> dict[TopicPartition, Suspect]:
-        """Return the partitions whose first item is handled alone, and its suspect."""
+        """Return the partitions whose first item must be handled alone, with the item's suspect."""
         if not self.suspects:
             return {}
         found = ((tp, self.suspect_at_head(tp)) for tp in self.queues if tp in self.suspects)
         return {tp: suspect for tp, suspect in found if suspect is not None}
 
     def open_partitions(self) -> list[TopicPartition]:
-        """Return the partitions whose next item can be handled with others."""
+        """Return the partitions whose first item need not be handled alone."""
         if not self.suspects:
             return list(self.queues)
         blocked = self.blocked()
         return [tp for tp in self.queues if tp not in blocked]
 
     def take(self, tp: TopicPartition) -> Item | None:
-        """Remove and return the next item of a partition; None if there is none for now."""
+        """Remove and return the first item of a partition; None if `next_items` returns None."""
         queue = self.next_items(tp)
         if queue is None:
             return None
@@ -181,9 +183,10 @@ class Backlog:
         return item
 
     def next_items(self, tp: TopicPartition) -> ItemQueue | None:
-        """Return the items of a partition of which the first one is to be handled now.
+        """Return the queue of a partition, to handle items from its start.
 
-        The partition counts as taken from. None if no item can be handled with others for now.
+        The offset of the first item is recorded in `taken`. None if the partition has no items, or
+        if its first item must be handled alone.
         """
         queue = self.queues.get(tp)
         if queue is None or (self.suspects and self.suspect_at_head(tp) is not None):
@@ -199,7 +202,7 @@ class Backlog:
             del self.queues[tp]
 
     def take_alone(self, tp: TopicPartition) -> Item:
-        """Remove and return the first item of a partition, a suspect."""
+        """Remove and return the first item of a partition, to handle it alone."""
         queue = self.queues[tp]
         item = queue.first
         self.taken.setdefault(tp, first_offset(item))
@@ -207,7 +210,7 @@ class Backlog:
         return item
 
     def rotate(self, tp: TopicPartition) -> None:
-        """Let the other partitions go first next time."""
+        """Move a partition to the end of `queues`, so that other partitions are handled first."""
         queue = self.queues.pop(tp, None)
         if queue is not None:
             self.queues[tp] = queue
@@ -221,7 +224,7 @@ class Backlog:
         queue.put_back(item)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all items, suspects and taken offsets."""
         self.queues.clear()
         self.suspects.clear()
         self.taken.clear()
@@ -232,7 +235,7 @@ class Backlog:
 
 
 def first_offset(item: Item) -> int:
-    """Return the offset of a record, or the first one of a batch."""
+    """Return the offset of a record, or the base offset of a batch."""
     offset: int | None = getattr(item, "offset", None)
     return cast("RecordBatch[Record]", item).base_offset if offset is None else offset
 

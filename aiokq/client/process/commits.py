@@ -1,6 +1,6 @@
-"""Commits: what a call of `process()` has handled and not committed yet, and how that ends.
+"""Commits: commits or aborts the records that one `process()` call has handled.
 
-With `exactly_once` it owns the open transaction. The processor decides when to commit.
+With `exactly_once`, this module owns the open transaction. The processor decides when to commit.
 
 Source: KIP-447, Kafka Streams `TaskExecutor.java`.
 """
@@ -47,15 +47,17 @@ __all__ = ["ABORTS", "Commits"]
 logger = logging.getLogger("aiokq.client")
 
 ABORTS: Final = (TransactionAborted, CommitFailed, DeliveryFailed, BufferFull)
-"""Errors after which records are read again."""
+"""Errors after which the records since the last commit are aborted and read again."""
 
 
 class Commits:
-    """The transactions of one call, one after the other; with `at_least_once` commits of offsets.
+    """The successive transactions of one call; with `at_least_once`, its commits of offsets.
 
     Attributes:
-        opened_at: when the first record since the last commit was given to a handler.
-        taken, handled: records since the last commit: given to handlers; with accepted results.
+        opened_at: the loop's time at which the first record since the last commit was given to a
+            handler.
+        taken: the number of records given to handlers since the last commit.
+        handled: the number of these records whose results were accepted.
         records, outputs, commits, aborts: see `ProcessReport`.
     """
 
@@ -82,19 +84,19 @@ class Commits:
         self._ending = False
         """Whether a commit was begun whose outcome is not known."""
         self._doomed: str | None = None
-        """Why what was handled has to be aborted."""
+        """Why the handled records must be aborted; None if they may be committed."""
         self._fenced: ProducerFenced | None = None
-        """Why the producer has to be replaced."""
+        """The error that fenced the producer; None if the producer need not be replaced."""
         self._committing: dict[TopicPartition, int] = {}
-        """The offsets of the commit that was begun, but those of lost partitions."""
+        """The offsets of the commit that was begun, without those of lost partitions."""
         self._offsets: dict[TopicPartition, int] = {}
-        """What was committed last."""
+        """The latest committed offset of each partition."""
         self._pauses = Backoff(
             options.retry_backoff_ms / 1000,
             options.retry_backoff_max_ms / 1000,
             engine.environment.random,
         )
-        """The pauses after aborts that follow each other."""
+        """The pauses after consecutive aborts."""
         self._now = asyncio.get_running_loop().time
         self.opened_at = 0.0
         self.taken = self.handled = 0
@@ -102,16 +104,16 @@ class Commits:
 
     @property
     def presses(self) -> bool:
-        """Whether something is to be ended before more is handled."""
+        """Whether a commit, an abort or a new producer is due before more records are handled."""
         return self._ending or self._doomed is not None or self._fenced is not None
 
     # -- partitions that another member may own
 
     def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
-        """Forget partitions; return whether what was handled has to be aborted.
+        """Remove lost partitions; return whether the handled records must be aborted.
 
-        From now on nothing is committed that has their records or offsets, unless the commit is
-        already on its way to the broker.
+        Records and offsets of these partitions are not committed any more, unless the coordinator
+        may already have received the request to commit.
         """
         amid = partitions & (self._backlog.taken.keys() | self._committing.keys())
         self._backlog.give_up(partitions)
@@ -123,17 +125,18 @@ class Commits:
         return bool(amid)
 
     def doom(self, reason: str) -> None:
-        """Let what was handled only be aborted."""
+        """Forbid the commit of the handled records, so that they can only be aborted."""
         self._doomed = reason
         if self._transaction is not None:
             forbid_commit(self._transaction, KafkaError(reason))
 
     def check(self) -> None:
-        """Check that what was handled may be committed.
+        """Check that the handled records may be committed.
 
         Raises:
-            ProducerFenced: the producer was not replaced yet, because a rebalance did not wait.
-            TransactionAborted: it has to be aborted.
+            ProducerFenced: the fenced producer is not replaced yet, because the timeout of a
+                rebalance cancelled the replacement.
+            TransactionAborted: the handled records must be aborted.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -147,10 +150,10 @@ class Commits:
     # -- a transaction
 
     async def begin(self) -> bool:
-        """Begin a transaction, unless one is open.
+        """Begin a transaction, unless one is open; return whether records can be handled.
 
-        The producer may have to abort the one before. That is repeated until it is answered, unless
-        somebody waits for the end; then False is returned.
+        The producer may have to abort the previous transaction first. After a timeout this is
+        repeated, unless a rebalance or the end of the call is waiting; then the result is False.
         """
         while self._transactional and self._transaction is None:
             try:
@@ -164,18 +167,18 @@ class Commits:
         return True
 
     def moved(self) -> bool:
-        """Whether positions passed the ends of transactions behind the last record."""
+        """Whether a position has advanced since its commit, past offsets that have no records."""
         try:
             return not self._offsets.keys().isdisjoint(self._committable()[0])
-        except CommitFailed:  # the consumer is outside its group
+        except CommitFailed:  # for example, the consumer is not a member of its group
             return False
 
     async def commit(self) -> None:
-        """Commit the records that were handled, and their results.
+        """Commit the results and offsets of the handled records.
 
         Raises:
             TransactionAborted, CommitFailed, DeliveryFailed: nothing was committed.
-            KafkaError: the outcome is unknown, or the producer cannot go on.
+            KafkaError: the outcome is unknown, or the producer cannot be used any more.
         """
         self.check()
         if self.taken != self.handled:
@@ -197,11 +200,11 @@ class Commits:
         self._committed()
 
     async def learn_outcome(self) -> None:
-        """Learn how a commit ended that a rebalance did not wait for, if there is one.
+        """If the timeout of a rebalance cancelled a commit, wait for that commit's outcome.
 
         Raises:
-            TransactionAborted: it was aborted.
-            CommitOutcomeUnknown: nobody knows.
+            TransactionAborted: the transaction was aborted.
+            CommitOutcomeUnknown: no coordinator answered whether the transaction is committed.
         """
         if not self._ending:
             return
@@ -214,13 +217,14 @@ class Commits:
         self._committed()
 
     async def abort(self, error: KafkaError, aborted: Callable[[], None]) -> float:
-        """Abort, and read the records that were not committed again.
+        """Abort the open transaction, and read its records again.
 
         Returns:
-            Seconds to wait before that.
+            Seconds to wait before the records are read.
 
         Args:
-            aborted: called before the results are forgotten, when the fate of each is known.
+            aborted: called after the abort, when the outcome of each result is known, and before
+                the results are forgotten.
 
         Raises:
             KafkaError: see `_end_transaction`.
@@ -229,10 +233,10 @@ class Commits:
         return self._again(error, aborted)
 
     async def renew(self, error: ProducerFenced, aborted: Callable[[], None]) -> float:
-        """Go on with another producer, as after an abort, if the producer may have one.
+        """Replace the fenced producer, and read the uncommitted records again; see `abort`.
 
         Raises:
-            ProducerFenced: it may not.
+            ProducerFenced: a fenced producer is not replaced in this call.
             KafkaError: see `CurrentProducer.renew`.
         """
         self._fenced = error
@@ -255,7 +259,7 @@ class Commits:
         owned = self._consumer.assignment()
         for tp, first in self._backlog.rewind().items():
             if tp in owned:
-                self._consumer.seek(tp, first)  # this is the committed offset
+                self._consumer.seek(tp, first)  # `first` is the committed offset
         return self._pauses.next()
 
     async def give_up(self) -> None:
@@ -270,11 +274,11 @@ class Commits:
             self._forget()
 
     def _committable(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
-        """Return the offsets behind the records that were handled, and the member.
+        """Return the offsets after the handled records, and the group metadata.
 
         Raises:
-            CommitFailed: the consumer is outside its group.
-            TransactionAborted: records of other members' partitions were handled.
+            CommitFailed: see `Consumer.offsets_for_transaction`.
+            TransactionAborted: records were handled whose partition is not assigned any more.
         """
         handed, member = self._consumer.offsets_for_transaction()
         owned = self._consumer.assignment()
@@ -293,7 +297,7 @@ class Commits:
                 if taken.get(tp, first) < first:
                     offsets[tp] = OffsetAndMetadata(first, leader_epoch=offsets[tp].leader_epoch)
                 else:
-                    del offsets[tp]  # nothing of it was handled
+                    del offsets[tp]  # no record of the partition was handled
         return offsets, member
 
     def _committed(self) -> None:
@@ -320,7 +324,8 @@ class Commits:
         """Abort the transaction if it is open.
 
         Args:
-            repeat: whether to repeat it until it is answered, unless somebody waits for the end.
+            repeat: whether to repeat the abort after a timeout, unless a rebalance or the end of
+                the call is waiting.
 
         Raises:
             ProducerFenced: another producer with the transactional id was started.

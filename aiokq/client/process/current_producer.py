@@ -1,7 +1,7 @@
-"""CurrentProducer: the producer of a call of `process()`, and its successors.
+"""CurrentProducer: the producer of one `process()` call, which is replaced when it is fenced.
 
-A producer is finished when its transaction lasted longer than the coordinator allows, for example
-because brokers were away for so long. Then another one takes its place.
+The coordinator fences a producer whose transaction exceeds the transaction timeout, for example
+because no broker was reachable for that long.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class CurrentProducer:
 
     Args:
         create: returns a producer that is not started.
-        stop: set when the call is to end.
-        renews: whether a fenced producer has a successor. If others may use its transactional id,
-            they would fence each other forever.
+        stop: set when the `process()` call must end.
+        renews: whether a fenced producer is replaced; False if other producers may have the same
+            transactional id, because they would fence each other forever.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class CurrentProducer:
         await self.now.__aexit__(kind, error, traceback)
 
     async def renew(self, error: ProducerFenced) -> None:
-        """Replace the producer, which was fenced. May be repeated if it is cancelled.
+        """Replace the fenced producer. If this call is cancelled, it may be repeated.
 
         Raises:
-            ProducerFenced: others may use the transactional id.
-            KafkaError: no coordinator gives the successor an id.
+            ProducerFenced: `renews` is False.
+            KafkaError: the new producer cannot be started.
         """
         if not self._renews:
             raise error

@@ -1,7 +1,8 @@
-"""Failures: records whose handler raised, or whose results were refused.
+"""Failures: handles the records whose handler raised an error, or whose results were refused.
 
-Each is handled again alone, in a transaction of its own, so that it does not hold up the others.
-After all retries it is written to the dead-letter topic, or its error is raised.
+Each such record is handled again alone, in a transaction of its own, so that the other records can
+be committed. After all retries, or if its results were refused, the record is written to the
+dead-letter topic. Without a dead-letter topic, the error is raised.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ class Failures:
         self.dead_letters = 0
 
     def note(self, item: Item, failure: HandlerFailed | ResultRefused) -> None:
-        """Put an item back, to be handled alone after what was done is committed.
+        """Put a failed item back, to handle it alone after the handled records are committed.
 
         Raises:
-            TransactionAborted: the transaction has results of this record or of later ones, which
+            TransactionAborted: the transaction may have results of this item or of later items, and
                 must not be committed.
         """
         refused = isinstance(failure, ResultRefused)
@@ -86,24 +87,26 @@ class Failures:
             self._backlog.taken.clear()
 
     def note_refusals(self) -> None:
-        """Note the records of an aborted transaction whose results a broker refused.
+        """Record the items of an aborted transaction whose results a broker refused.
 
-        One refused record fails its whole batch: each is tried alone.
+        A broker refuses a whole batch because of one record. Each of these items is therefore
+        handled again alone, and only the results of the cause are refused again.
         """
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:
                 self._suspect(item, cause, attempts=0, refused=False)
 
     def ready(self) -> list[TopicPartition]:
-        """Return the partitions whose first record is to be handled alone now."""
+        """Return the partitions whose first item must be handled alone, and is due."""
         now = self._now()
         return [tp for tp, suspect in self._backlog.blocked().items() if suspect.ready_at <= now]
 
     async def handle(self) -> None:
-        """Handle the failed records whose time has come, each in a transaction of its own.
+        """Handle the failed items that are due, each in a transaction of its own.
 
         Raises:
-            Exception: the error of a record, when there is nothing left to try.
+            Exception: the error of an item that is not retried any more, if there is no dead-letter
+                topic, or the error of a dead letter that was refused.
             KafkaError: see `Commits.commit`.
         """
         for tp in self.ready():
@@ -146,10 +149,10 @@ class Failures:
         return backoff.next()
 
     async def _handle_alone(self, tp: TopicPartition, suspect: Suspect) -> None:
-        """Call the handler once more, or write the dead letters; commit.
+        """Call the handler once more, or write the dead letters; then commit.
 
         Raises:
-            Exception: the error of the record, when there is nothing left to try.
+            Exception: see `handle`.
         """
         backlog, commits = self._backlog, self._commits
         item = backlog.queues[tp].first
@@ -158,7 +161,7 @@ class Failures:
             outputs = self._letters(item, suspect.error)
         else:
             try:
-                # No transaction is open meanwhile.
+                # No transaction is open while the handler runs.
                 commits.opened_at = self._now()
                 async with self._limit.over():
                     outputs = await call(self._handler, item)

@@ -1,4 +1,4 @@
-"""Calls of the handler of `process()`: its results as a list, and dead letters."""
+"""Calls the handler of `process()`, returns its results as a list, and builds dead letters."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ BatchHandler: TypeAlias = (
     "Callable[[RecordBatch[Record]], HandlerResult | Awaitable[HandlerResult]]"
 )
 Handler: TypeAlias = "RecordHandler | BatchHandler"
-"""What users pass: it takes batches with ``batch=True``, else records."""
+"""The type of the user's handler, which gets batches with ``batch=True``, otherwise records."""
 
 ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResult]]"
-"""The same handler, as it is called."""
+"""The type of the same handler for the code that calls it with any item."""
 
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"
 """Headers of dead letters: the error, and topic, partition and offset of the record."""
 
 ERROR_BYTES: Final = 1024
-"""The longest error in a header; a longer one could make the dead letter too large."""
+"""Maximum bytes of the error in a header; a longer text could make the dead letter too large."""
 
 
 class HandlerFailed(Exception):
@@ -74,7 +74,8 @@ async def call(handler: ItemHandler, item: Item) -> list[Outgoing]:
 def failed(item: Item, error: BaseException) -> HandlerFailed:
     """Return the failure of an item whose handler raised `error`.
 
-    A CancelledError is one, too: what the handler waited for was cancelled, not the call.
+    A CancelledError from the handler is a failure, too: a task or future that the handler awaited
+    was cancelled, not the call of `process()`.
     """
     if isinstance(error, Exception):
         return HandlerFailed(item, error)
@@ -84,10 +85,10 @@ def failed(item: Item, error: BaseException) -> HandlerFailed:
 
 
 def deserializing(handler: ItemHandler, make: MakeDeserializer) -> ItemHandler:
-    """Return a handler of records as received, which deserializes them for `handler`.
+    """Return a handler that deserializes a record and calls `handler` with the result.
 
-    So an error of a deserializer concerns its record only, as one of the handler does, and a dead
-    letter has the record as received.
+    An error of a deserializer is thus handled like an error of `handler`. A dead letter has the key
+    and the value as received.
     """
     deserialize = make(lambda record: None)
 
@@ -98,7 +99,7 @@ def deserializing(handler: ItemHandler, make: MakeDeserializer) -> ItemHandler:
 
 
 def dead_letters(topic: str, item: Item, error: Exception) -> list[Outgoing]:
-    """Return the dead letters of an item: its records, with headers that say why and whence."""
+    """Return the dead letters of an item: its records, with `ERROR_HEADER` and `SOURCE_HEADER`."""
     return [_letter(topic, record, error) for record in records_of(item)]
 
 
@@ -122,7 +123,7 @@ def _text(error: Exception) -> bytes:
 
 
 async def collected(item: Item, result: Any) -> list[Outgoing]:
-    """Return the results of an item as a list, from what the handler returned.
+    """Return the results of an item as a list; await or iterate `result` if necessary.
 
     Raises:
         HandlerFailed: the handler raised.
@@ -147,4 +148,4 @@ async def collected(item: Item, result: Any) -> list[Outgoing]:
         raise failed(item, error) from error
     except Exception as error:
         raise failed(item, error) from error
-    return [result]  # refused when it is sent, as any other object in a list is
+    return [result]  # not an Outgoing: `Results.accept` refuses it

@@ -1,4 +1,4 @@
-"""HandlerLimit: how long the handlers of a transaction may take."""
+"""HandlerLimit: limits the time that the handlers of a transaction may take."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class HandlerLimit:
 
     @contextlib.asynccontextmanager
     async def over(self) -> AsyncGenerator[None]:
-        """Limit the block, which calls handlers.
+        """Limit the time of a block that calls handlers; no limit with `at_least_once`.
 
         Raises:
-            RequestTimeout: the handlers took longer than the transaction may.
+            RequestTimeout: the handlers took longer than `HANDLER_SHARE` of the transaction
+                timeout.
             TransactionAborted: the transaction has to be aborted.
         """
         until = None

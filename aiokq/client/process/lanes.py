@@ -1,4 +1,4 @@
-"""Lanes: items that are handled one after the other, several lanes at a time."""
+"""Lanes: handles items concurrently, but those of one partition or key one after another."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ if TYPE_CHECKING:
 __all__ = ["Lanes"]
 
 PARKED: Final = 4
-"""Items that wait for an earlier one of their key, for each handler that may run.
+"""Maximum number of parked items per concurrent handler.
 
-They have to be handled before the transaction ends, because items behind them may be done."""
+A parked item was taken from the backlog, and waits for an earlier item with the same key. All
+parked items must be handled before the transaction ends, because later items of their partitions
+may already be handled.
+"""
 
 
 class Lanes:
-    """Handles the items of a backlog, at most `concurrency` at a time, those of a lane in order.
+    """Handles the items of a backlog, at most `concurrency` at a time.
 
-    Items are taken from each partition in offset order. A lane is a partition, or a key.
+    Items are taken from each partition in offset order. A lane consists of the items of one
+    partition, or of the items with one key; they are handled one after another.
 
     Args:
         work: handles one item.
-        ended: whether no further item is to be taken.
-        lane_of: the key of an item; None if each partition is a lane.
+        ended: returns whether no further item must be taken.
+        lane_of: returns the key of an item's lane; None if each partition is a lane.
     """
 
     def __init__(
@@ -52,15 +56,16 @@ class Lanes:
         self._supervisor = supervisor
         self._turn: deque[TopicPartition] = deque(backlog.open_partitions())
         self._busy: dict[Hashable, deque[Item]] = {}
-        """The lanes in work, with the items that were taken and wait for their lane."""
+        """The lanes with an item that is being handled; the values are their parked items."""
         self._parked = 0
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Handle items until there are none, or `ended`.
+        """Handle items until the backlog has none, or `ended` returns True.
 
-        If the call is cancelled, or work fails, the other work is cancelled and awaited first.
+        If this call is cancelled, or `work` raises an exception, the other calls of `work` are
+        cancelled, and have ended when this call ends.
 
         Raises:
             Exception: the first exception of `work`.
@@ -120,7 +125,7 @@ class Lanes:
         return self._parked >= PARKED * self._concurrency
 
     def _take(self) -> tuple[Hashable, Item] | None:
-        """Return the next item of a lane that is not in work; None if there is none for now."""
+        """Return the next item whose lane is free, with its lane; None if there is none now."""
         if self._lane_of is None:
             return self._take_partition()
         while self._turn and not self._is_full() and not self._ended():

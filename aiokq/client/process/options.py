@@ -23,7 +23,7 @@ GUARANTEES: Final = ("exactly_once", "at_least_once")
 ORDERS: Final = ("partition", "key")
 
 HANDLER_SHARE: Final = 0.8
-"""Part of the transaction timeout that handlers may take; the rest is for the commit."""
+"""The fraction of the transaction timeout that handlers may take; the rest is for the commit."""
 
 
 @frozen
@@ -83,7 +83,7 @@ class ProcessReport:
 
     Attributes:
         records: records that were handled, and whose results are committed.
-        outputs: records that were sent for them.
+        outputs: results of these records.
         commits: transactions, or commits of offsets with at_least_once.
         aborts: transactions that were aborted; their records were handled again.
         dead_letters: records that were sent to the dead-letter topic.
@@ -100,7 +100,7 @@ def topics_of(topics: Sequence[str] | str) -> tuple[str, ...]:
     """Return the topics to read.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: `topics` is empty.
     """
     found = (topics,) if isinstance(topics, str) else tuple(topics)
     if not found:

@@ -1,9 +1,9 @@
-"""Processor: the loop of `process()`: read, handle, commit.
+"""Processor: runs the loop of `process()`: read, handle, commit.
 
-Records are read into a backlog, from which handlers take a prefix of each partition. A commit
-begins when no handler runs; it covers what was handed over, except the backlog. `Reader` reads,
-`Lanes` runs handlers side by side, `Results` sends what they return, `Failures` has the records
-that fail, `Commits` the transactions.
+Records are read into a backlog; handlers get the first records of each partition. A commit begins
+when no handler runs. It covers the records that were read, except those in the backlog. `Reader`
+reads records, `Lanes` runs handlers concurrently, `Results` sends their results, `Failures` handles
+failed records, and `Commits` commits or aborts.
 
 Source: KIP-447, Kafka Streams `StreamThread.java`.
 """
@@ -38,22 +38,23 @@ if TYPE_CHECKING:
 __all__ = ["Processor"]
 
 IDLE_SECONDS: Final = 0.5
-"""Longest wait for records."""
+"""Maximum seconds of one wait for records."""
 
 TURN_SECONDS: Final = 0.002
-"""After this time, other tasks get a turn although handlers never wait.
+"""Seconds after which other tasks may run, even if the handlers never wait.
 
-Full batches are sent then, so that the broker appends them while handlers go on."""
+Full batches are sent then, so that the broker appends them while further records are handled.
+"""
 
 
 class Processor:
     """One call of `process()`.
 
     Args:
-        consumer: reads the records; it does not commit by itself.
-        producer: has the producer of the results, which is transactional with `exactly_once`.
-        stop: set when the call is to end after the records that are being handled.
-        engine: the cluster of the consumer.
+        consumer: reads the records; must not commit automatically.
+        producer: the producer of the results; transactional with `exactly_once`.
+        stop: set when the call must end after the records that are being handled.
+        engine: the engine of the consumer's cluster.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Processor:
         self._options = options
         self._stop = stop
         self._working = asyncio.Lock()
-        """Held while records are handled or committed: a rebalance waits for it."""
+        """Locked while records are handled or committed; a rebalance waits for this lock."""
         self._backlog = backlog = Backlog()
         self._results = results = Results(producer)
         self._reader = Reader(consumer, backlog, options)
@@ -90,7 +91,7 @@ class Processor:
             self._is_hurried,
         )
         self._hurry = 0
-        """How many rebalances wait for the commit."""
+        """The number of rebalances that wait for a commit."""
         self._failure: BaseException | None = None
         """An error in a rebalance that ends the call."""
         self._ended = False
@@ -99,7 +100,7 @@ class Processor:
         self._now = asyncio.get_running_loop().time
 
     async def run(self) -> ProcessReport:
-        """Process records until `stop` is set; return what was done.
+        """Process records until `stop` is set.
 
         Raises:
             Exception: what the handler raised after all retries, without a dead-letter topic.
@@ -127,10 +128,10 @@ class Processor:
             done.records, done.outputs, done.commits, done.aborts, self._failures.dead_letters
         )
 
-    # -- rebalances; the consumer awaits these before it gives partitions up
+    # -- rebalances; the consumer calls these methods before another member gets the partitions
 
     async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        """Commit what was done, before another member takes the partitions."""
+        """Commit the handled records before another member gets the partitions."""
         if self._ended:
             return
         self._hurry += 1
@@ -150,7 +151,7 @@ class Processor:
             self.lost(partitions)
 
     def lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Abort: another member may already have handled the records of the partitions."""
+        """Abort handled records of these partitions, which another member may handle, too."""
         if not self._ended and self._commits.lost(partitions):
             self._limit.end()
             self._reader.wake()
@@ -158,7 +159,7 @@ class Processor:
     # -- one round
 
     def _patience(self) -> float:
-        """Return how long to wait for records: until the next commit, or the next retry."""
+        """Return the seconds to wait for records, at most until the next commit or retry."""
         backlog, commits, now = self._backlog, self._commits, self._now()
         if commits.presses or self._failure is not None:
             return 0.0
@@ -172,7 +173,7 @@ class Processor:
         return max(timeout, 0.0)
 
     async def _round(self, *, idle: bool) -> float:
-        """Handle records, and commit if it is time; return how long to wait before the next round.
+        """Handle records, and commit if a commit is due; return the seconds until the next round.
 
         Raises:
             Exception: the call ends with this error.
@@ -194,7 +195,7 @@ class Processor:
         return 0.0
 
     async def _recover(self, error: KafkaError) -> float:
-        """Abort, with another producer if necessary; return how long to wait before the next round.
+        """Abort, and replace a fenced producer; return the seconds until the next round.
 
         Raises:
             CommitOutcomeUnknown, ProducerFenced: the call ends with this error.
@@ -218,7 +219,10 @@ class Processor:
         return self._commits.opened_at + self._options.commit_interval_ms / 1000
 
     def _is_due(self) -> bool:
-        """Whether enough was done for a commit, or long enough ago."""
+        """Whether a commit is due: after enough records or time, or because something waits for it.
+
+        A rebalance, the end of the call, or the retry of a failed record may wait for the commit.
+        """
         taken = self._commits.taken
         if not taken:
             return False
@@ -230,10 +234,10 @@ class Processor:
         )
 
     async def _handle(self) -> None:
-        """Call the handler for records of the backlog, until the transaction is due.
+        """Call the handler for records of the backlog, until a commit is due.
 
         Raises:
-            RequestTimeout: the handlers took longer than the transaction may.
+            RequestTimeout: see `HandlerLimit.over`.
             TransactionAborted: partitions were lost meanwhile, or results were refused.
         """
         backlog, commits = self._backlog, self._commits
@@ -281,15 +285,16 @@ class Processor:
                     assert item is not None
                     if not await self._finish(item, rest, error):
                         break
-                # Handlers that ended early took all the time, even if the time of the loop, which
-                # may be in milliseconds, does not say so yet.
+                # If `handle` stopped before `most` items without a rest or an error, its time is
+                # over or `stop` is set. The loop's clock may not show that the time is over,
+                # because its resolution may be a millisecond.
                 if self._now() >= turn or (rest is None and error is None and done < most):
                     await asyncio.sleep(0)
                     turn = self._now() + TURN_SECONDS
             backlog.rotate(tp)
 
     async def _finish(self, item: Item, result: object, error: BaseException | None) -> bool:
-        """Accept what the handler returned for an item; return False if the item failed."""
+        """Accept the handler's result for an item; return False if the item failed."""
         self._commits.taken += record_count(item)
         try:
             if error is not None:
@@ -330,7 +335,7 @@ class Processor:
         self._reader.wake()
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait, but not for longer than until `stop` is set."""
+        """Wait for `seconds`, or until `stop` is set."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stop.wait()

@@ -1,4 +1,4 @@
-"""Reader: reads the records of the consumer into the backlog; it decides nothing about them."""
+"""Reader: reads records from the consumer into the backlog; other modules handle them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Reader"]
 
 FIRST_CHUNK: Final = 256
-"""Records that are read at a time at first; the number follows the speed of the handler."""
+"""Initial number of records to read at a time; `handled` adapts it to the handler's speed."""
 
 
 class Reader:
@@ -40,7 +40,7 @@ class Reader:
         """Add the next records to the backlog, waiting at most `timeout` seconds for them.
 
         Returns:
-            Whether there were any.
+            Whether any records were added.
 
         Raises:
             Exception: see `Consumer.getmany`.
@@ -64,15 +64,16 @@ class Reader:
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     def expect_late_rebalance(self) -> None:
-        """Ignore the next `RequestTimeout`: the consumer reports that a rebalance did not wait.
+        """Ignore the next `RequestTimeout`, which reports the timeout of an on_revoked handler.
 
-        The handler of the rebalance knows it already, and has the commit aborted.
+        `Processor.revoked`, which is that handler, has already reacted to the timeout: the handled
+        records are aborted.
         """
         self._rebalance_was_late = True
 
     @contextlib.contextmanager
     def _waking(self, limit: asyncio.Timeout) -> Iterator[asyncio.Timeout]:
-        """Let `wake` end the block, which waits within the limit."""
+        """Let `wake` end the block, whose wait has the timeout `limit`."""
         self._reading = limit
         try:
             yield limit
@@ -85,14 +86,18 @@ class Reader:
             self._reading = None
 
     def handled(self, count: int) -> None:
-        """Read as much at a time as the handlers took from the last read."""
+        """Adapt the number of records to read at a time, after `count` records were handled.
+
+        If the backlog has records left, the number becomes `count`, unless a record has failed. If
+        the backlog is empty, the number is doubled, up to `max_records`.
+        """
         if self._backlog.queues and not self._backlog.suspects:
             self._chunk = max(count, 1)
         elif not self._backlog.queues:
             self._chunk = min(self._chunk * 2, self._options.max_records)
 
     def _pause_blocked(self) -> None:
-        """Read no further in partitions whose next record waits to be handled alone."""
+        """Pause the partitions whose first record must be handled alone; resume the others."""
         owned = self._consumer.assignment()
         blocked = frozenset(self._backlog.blocked()) & owned
         self._consumer.resume(*(self._paused & owned - blocked))
@@ -100,7 +105,10 @@ class Reader:
         self._paused = blocked
 
     async def _read_batches(self, timeout: float) -> bool:
-        """Add batches to the backlog, at least one for each handler if they are there."""
+        """Add batches until the backlog has one for each handler, or no batch is available.
+
+        Wait at most `timeout` seconds for the first batch; return whether any was added.
+        """
         read = False
         batches = self._consumer.batches()
         while self._backlog.count() < self._options.concurrency or not read:

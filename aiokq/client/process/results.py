@@ -1,4 +1,4 @@
-"""Results: sends what handlers return, and knows which records' results were not delivered."""
+"""Results: sends the results of handlers, and tracks which results were not delivered."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ class Results:
     """The results of the records since the last commit.
 
     Attributes:
-        waits_for: the topic for which a result waits: for room in the buffer, or for its metadata.
+        waits_for: the topic of a result that waits for buffer memory or for the topic's metadata;
+            None if no result waits.
     """
 
     def __init__(self, producer: CurrentProducer) -> None:
         self._producer = producer
         self._sent: HandlerResults[Item] | None = None
-        """What was accepted since the last commit; None before the first call of the handler."""
+        """The results accepted since the last commit; None before the first call of the handler."""
         self.waits_for: str | None = None
 
     @property
@@ -59,7 +60,7 @@ class Results:
         return 0 if self._sent is None else len(self._sent)
 
     def forget(self) -> None:
-        """Start again with no results."""
+        """Forget all results."""
         self._sent = None
 
     def handle(
@@ -70,15 +71,15 @@ class Results:
         seconds: float,
         ended: Callable[[], bool],
     ) -> tuple[int, object, BaseException | None]:
-        """Call the handler for items without waiting, and accept what it returns.
+        """Call the handler for items without waiting, and accept its results.
 
         Args:
-            most: the number of items at most; not more than there are.
+            most: the maximum number of items to handle; at most the length of `queue`.
             seconds, ended: see `HandlerResults.handle`.
 
         Returns:
-            The number of items that are done; what is left to do for the item behind them, if it is
-            not None; the error that the handler raised for it.
+            The number of items that were handled completely; then, about the item after these, the
+            result that is not accepted yet, or None, and the error of the handler, or None.
         """
         start = queue.at
         reached, rest, error = self._now.handle(
@@ -92,12 +93,14 @@ class Results:
         """Accept results for sending; wait for buffer memory if necessary.
 
         Args:
-            serialized: whether keys and values are the bytes to send, as those of dead letters.
+            serialized: whether keys and values are serialized already, as in dead letters.
 
         Raises:
-            ResultRefused: a result cannot be sent: it is too large, or is no `Outgoing`.
+            ResultRefused: a result cannot be sent, for example because it is too large, or is not
+                an `Outgoing`.
             TransactionAborted: the transaction can only be aborted.
-            KafkaError: the producer cannot go on, or there was no room within max_block_ms.
+            KafkaError: the producer cannot be used any more, or there was no buffer memory within
+                max_block_ms.
         """
         sent, done = self._now, 0
         while (done := sent.append(item, outputs, done)) < len(outputs):
@@ -107,7 +110,7 @@ class Results:
     async def _enqueue(
         self, sent: HandlerResults[Item], item: Item, output: Outgoing, serialized: bool
     ) -> None:
-        """Accept a result that has to wait, or to be serialized, or is refused."""
+        """Accept a result that must wait or be serialized first; refuse an invalid result."""
         if not isinstance(output, Outgoing):
             raise ResultRefused(
                 item,
@@ -143,9 +146,9 @@ class Results:
         return self._sent
 
     def refusals(self) -> Iterator[tuple[Item, KafkaError]]:
-        """Yield the items whose results will fail again, with the error of each."""
+        """Yield the items whose undelivered results would fail again, with the error of each."""
         for item, error in self.failures():
-            # The producer has already waited until the topic might have been created.
+            # The producer has already waited for the topic to be created.
             if not error.retriable or isinstance(error, UnknownTopicOrPartition):
                 yield item, error
 

@@ -33,10 +33,10 @@ CONTROLLED: Final = {
     "enable_auto_commit": "offsets are committed together with the results",
     "ack_mode": "a record is finished when its results are committed",
 }
-"""Settings of the consumer that the caller cannot set, and what to do instead, or why."""
+"""Consumer settings that the caller cannot set, each with the alternative or the reason."""
 
 _stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[asyncio.Event]] = WeakKeyDictionary()
-"""The events that SIGTERM sets, by the loop of their calls."""
+"""The events that SIGTERM sets, by the event loop of the `process()` calls."""
 
 
 async def run(
@@ -58,7 +58,7 @@ async def run(
 
     Args:
         new_consumer, new_producer: create the clients from settings.
-        same_cluster: whether both belong to the same cluster.
+        same_cluster: whether consumer and producer belong to the same cluster.
 
     Raises:
         ConfigError: an option or a setting is wrong.
@@ -75,7 +75,7 @@ async def run(
             "a transaction spans one cluster: with output= use guarantee='at_least_once'"
         )
     producer_settings: dict[str, Any] = dict(producer_overrides)
-    # Nobody else can have fenced a producer whose transactional id is random.
+    # No other producer has the same random transactional id, so only a timeout can fence this one.
     renews = (
         exactly_once and group_instance_id is None and "transactional_id" not in producer_settings
     )
@@ -139,7 +139,8 @@ async def run(
 def _stopped_by_signal(stop: asyncio.Event) -> Iterator[None]:
     """Set `stop` on SIGTERM, unless the program handles SIGTERM itself.
 
-    The first call on a loop takes over the signal for all calls on it, and the last gives it back.
+    The first call on a loop installs the signal handler for all calls on that loop, and the last
+    call removes it.
     """
     loop = asyncio.get_running_loop()
     stops = _stops.get(loop)
@@ -161,7 +162,11 @@ def _stopped_by_signal(stop: asyncio.Event) -> Iterator[None]:
 
 
 def _take_over_signal(loop: asyncio.AbstractEventLoop) -> list[asyncio.Event] | None:
-    """Have SIGTERM set the events of the returned list; None if the signal is not free."""
+    """Let SIGTERM set the events in the returned list; return None if that is not possible.
+
+    It is not possible outside the main thread, if the program has its own handler of SIGTERM, or if
+    the loop does not support signal handlers.
+    """
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
