@@ -85,7 +85,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of an encoded subscription, at most the latest known version.
+    """Return the version of an encoded subscription, at most `ASSIGNMENT_VERSION`.
 
     Raises:
         ProtocolError: the bytes do not begin with a version, or the version is negative.
