@@ -1,8 +1,8 @@
 """The range assignor: a range of adjacent partitions of each topic per member.
 
-As in the consumer rebalancing algorithm of Kafka 0.8, member i takes the partitions from i*N to
-(i+1)*N - 1, where N is the number of partitions per member. If the partitions do not divide evenly,
-each of the first members gets one more.
+If the partitions divide evenly, member i takes the partitions from i*N to (i+1)*N - 1, where N is
+the number of partitions per member. Otherwise, each of the first members gets one more partition.
+The consumer rebalancing algorithm of Kafka 0.8 does the same.
 """
 
 from __future__ import annotations

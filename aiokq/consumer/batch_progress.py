@@ -140,7 +140,7 @@ class BatchProgress:
         return max((cursor.position for cursor in self._iterations), default=self._base)
 
     def at(self, position: int) -> Cursor | None:
-        """Return a cursor at `position`, to fork it and not to move it; None if there is none."""
+        """Return a cursor at `position`, or None. The caller may fork it, but must not move it."""
         for cursor in (self._behind_error, self._begin):
             if cursor is not None and cursor.position == position:
                 return cursor

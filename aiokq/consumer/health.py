@@ -28,8 +28,8 @@ class PartitionHealth:
 
     Attributes:
         position: offset of the next record to deliver; None while it is unknown.
-        lag: the number of offsets from the position to the end visible to readers; None while it is
-            unknown.
+        lag: the number of offsets from the position to the end of the visible records; None while
+            it is unknown. See `Consumer.lag`.
         state: "fetching", "paused", "resetting", "validating" or "parked" (an error was raised
             for the partition, and it waits for seek()).
         node: the node id of the broker that the partition is read from; None if there is none.

@@ -291,7 +291,7 @@ class RecordSource:
         self.states.pop(state.tp, None)
 
     def arrived(self, state: PartitionState) -> None:
-        """Add a partition to the rotation, and wake waiting readers, if it can be read."""
+        """If the partition can be read, add it to the rotation and wake waiting readers."""
         if not state.readable or state.in_hand:
             return
         self._rotation.add(state)

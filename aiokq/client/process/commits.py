@@ -328,7 +328,7 @@ class Commits:
                 the call is waiting.
 
         Raises:
-            ProducerFenced: another producer with the transactional id was started.
+            ProducerFenced: the producer was fenced.
             KafkaError: the transaction cannot be aborted.
         """
         transaction = self._transaction
