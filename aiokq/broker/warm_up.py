@@ -228,6 +228,7 @@ MODULES: Final = (
     "aiokq.wire.describe_transactions",
     "aiokq.broker.handlers.h65_describe_transactions",
     "aiokq.broker.coordinator.transaction.states",
+    "aiokq.broker.coordinator.transaction.transitions",
     "aiokq.wire.list_transactions",
     "aiokq.broker.handlers.h66_list_transactions",
     "aiokq.broker.handlers.h68_consumer_group_heartbeat",
