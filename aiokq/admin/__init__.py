@@ -1,1 +1,1 @@
-"""The admin client: topics, partitions, configs, offsets and records; public as `aiokq.Admin`."""
+"""The admin client: topics, configs, records, groups, transactions; public as `aiokq.Admin`."""

@@ -1,4 +1,4 @@
-"""Listings whose parts come from all brokers: the requests, and the errors of brokers that fail."""
+"""Listings of groups or transactional ids, merged from the responses of all brokers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ TRIES: Final = 2
 L = TypeVar("L")
 
 AskBroker = Callable[[int, float], Coroutine[Any, Any, list[L]]]
-"""Function that asks a broker for its part of the listing, within the given seconds."""
+"""Coroutine function that returns a broker's part of the listing.
+
+Its arguments are the node id and a timeout in seconds.
+"""
 
 
 class BrokerListings(Mapping[str, L], Generic[L]):
-    """The items found, by id, and the brokers that failed.
+    """Listed items by id, and the errors of brokers that failed.
 
     Attributes:
         errors: errors of the brokers that failed, by node id; the items that these brokers
@@ -57,7 +60,7 @@ class BrokerListings(Mapping[str, L], Generic[L]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Return self, or raise the first broker's error with the other brokers' errors as notes.
+        """Raise the first error, with the other brokers' errors in its notes; else return self.
 
         Raises:
             KafkaError: the error of the first broker that failed.
@@ -74,7 +77,7 @@ class BrokerListings(Mapping[str, L], Generic[L]):
 async def from_all_brokers(
     engine: ClusterEngine, ask: AskBroker[L], *, api: str, timeout: float | None
 ) -> tuple[list[L], dict[int, KafkaError]]:
-    """Return what the brokers of the cluster list, and the errors of those that failed.
+    """Request the listing from each broker; return all items, and the errors by node id.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.

@@ -1,4 +1,4 @@
-"""Admin, the public class of the admin client; each area has a module with its requests."""
+"""Admin, the public class of the admin client. The other modules of the package send requests."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin"]
 
-# The keys of a Mapping are invariant: with a union of key types, a type checker would reject a dict
-# whose keys all have one type, such as the result of `end_offsets()`.
+# A Mapping is invariant in its key type: if the key type were a union, a type checker would reject
+# a dict whose keys all have one type, such as the result of `end_offsets()`.
 P = TypeVar("P", bound=tuple[str, int])
 R = TypeVar("R", bound=ResourceLike)
 
@@ -61,14 +61,14 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
 
     `async with Admin("host:9092") as admin:` opens its own connections; an Admin from
     `cluster.admin()` uses the connections of the `Cluster`. A call about several items returns
-    `Results`: a result per item, whose ``error`` is None on success. A failed item raises nothing
-    unless ``raise_errors`` is given or `Results.raise_for_errors` is called; an exception concerns
-    the whole call.
+    `Results`: a result per item, whose ``error`` is None on success. The error of an item is raised
+    only by ``raise_errors=True`` or `Results.raise_for_errors`; any other exception concerns the
+    whole call.
 
     All calls take ``timeout``: the seconds for the call with all its retries; default
     ``default_api_timeout_ms``.
-    They retry after errors that may be temporary (another controller, leader changes, lost
-    connections) and raise:
+    Calls retry after errors that may be temporary (another controller, leader changes, lost
+    connections), and raise:
 
     - RequestTimeout: no request succeeded in time; ``__cause__`` is the last error;
     - UnsupportedVersion: the broker is too old for the request;
@@ -328,8 +328,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         Args:
             config_resources: resources; a plain string is the topic of that name.
             names: configs to return; None for all.
-            include_synonyms: include, for each config, all values that are set and the default, the
-                most specific first.
+            include_synonyms: include, for each config, the values set at all levels (topic, broker,
+                cluster) and the default, the most specific first.
             include_documentation: include Kafka's description of each config.
         """
         engine = self._check(timeout)
@@ -362,8 +362,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         """Change single configs; the other configs of a resource are not changed.
 
         Brokers before 2.3 can only replace all configs of a resource. With these brokers, the call
-        reads the current configs and sends them with the changes, which loses a concurrent change
-        of another client.
+        reads the current configs and sends them with the changes. A change that another client
+        makes between the two requests is lost.
 
         Args:
             changes: per resource (a plain string is a topic) and config name: a value to set, None
@@ -441,8 +441,9 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         """Return offsets of partitions; the requests to their leaders are sent concurrently.
 
         Args:
-            partitions: per partition a time in ms since the epoch (the first record at or after
-                it), "earliest", "latest", "max_timestamp", "earliest_local" or "latest_tiered".
+            partitions: the offset to return, per partition: "earliest", "latest", "max_timestamp",
+                "earliest_local", "latest_tiered", or a timestamp in ms since 1970, which selects
+                the first record at or after this time.
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
         engine = self._check(timeout)
@@ -465,7 +466,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         """Delete the records before an offset in each partition, permanently.
 
         Args:
-            before: the first offset to keep, per partition; "latest" deletes all readable records.
+            before: the first offset to keep, per partition; "latest" deletes all records
+                below the high watermark.
         """
         engine = self._check(timeout)
         given = arguments.mapping_argument(before, "before", "{('orders', 0): 1000}")

@@ -29,7 +29,10 @@ class BrokerDescription:
 
 @frozen
 class ClusterDescription:
-    """A cluster. With KRaft, ``controller_id`` is a broker that forwards to the controller."""
+    """A cluster. With KRaft, ``controller_id`` is the id of a broker, not of the controller.
+
+    That broker forwards requests to the controller.
+    """
 
     cluster_id: str | None
     controller_id: int

@@ -133,9 +133,9 @@ async def _replace_all_configs(
 ) -> dict[ConfigResource, ConfigsAltered | KafkaError]:
     """Read all configs, then replace them by AlterConfigs, for brokers before 2.3.
 
-    A concurrent change of another client between the two requests is lost. A resource with
-    sensitive configs that are not part of the change is refused, because brokers do not return
-    their values, and AlterConfigs would delete them.
+    A concurrent change of another client between the two requests is lost. A resource is
+    refused if it has sensitive configs that are not part of the change: brokers do not return the
+    values of these configs, so AlterConfigs would delete them.
     """
     present = await describe_configs(engine, changes, timeout=remaining)
     outcomes: dict[ConfigResource, ConfigsAltered | KafkaError] = {}
@@ -176,10 +176,11 @@ async def _replace_all_configs(
 def _merged(
     resource: ConfigResource, entries: Mapping[str, ConfigEntry], changes: Changes
 ) -> dict[str, str | None]:
-    """Return all configs that the resource has after the changes.
+    """Return the values of all configs that are set on the resource after the changes.
 
     Raises:
-        InvalidConfiguration: the value of a config that has to be sent is not known.
+        InvalidConfiguration: a sensitive config would have to be sent, whose value the broker
+            does not return.
 
     Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses such a change, too.
     """

@@ -1,4 +1,4 @@
-"""Values about configs: resources, entries and changes."""
+"""Arguments and results of calls about configs: resources, entries and changes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ConfigSynonym:
 
 @frozen
 class ConfigEntry:
-    """A config; ``value`` is None if it is sensitive or not set."""
+    """A config; ``value`` is None if the config is sensitive or not set."""
 
     name: str
     value: str | None
@@ -158,7 +158,7 @@ class ConfigChange:
 
     @classmethod
     def delete(cls) -> ConfigChange:
-        """Delete the config of the resource, so that the less specific value applies."""
+        """Delete the value set on the resource; then the next less specific value applies."""
         return cls(AlterOperation.DELETE)
 
     @classmethod

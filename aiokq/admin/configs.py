@@ -1,4 +1,4 @@
-"""Describing configs, and choosing the node that knows the configs of a resource."""
+"""Describing and listing configs, and choosing the node that serves the configs of a resource."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """Return the target of requests about a resource: for a broker that broker, else any node.
+    """Return the node to send requests about a resource to.
+
+    Requests about one broker go to this broker, all others to any broker.
 
     Raises:
         ConfigError: the name of a broker is not a number.
@@ -125,7 +127,7 @@ async def describe_configs(
                     )
                     for resource in group
                 ],
-                # Older brokers do not know these fields and return less.
+                # Older versions lack these fields, and their responses the values.
                 include_synonyms=include_synonyms and version >= 1,
                 include_documentation=include_documentation and version >= 3,
             )
@@ -192,7 +194,7 @@ def _described(
 def _entry(config: DescribeConfigsResourceResult, resource: ConfigResource) -> ConfigEntry:
     source = ConfigSource(config.config_source)
     if config.config_source < 0:
-        # Version 0 has no source, only whether the value is the default.
+        # Version 0 does not return the source, only `is_default`.
         own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
         source = ConfigSource.DEFAULT_CONFIG if config.is_default else own
     return ConfigEntry(

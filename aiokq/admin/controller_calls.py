@@ -36,7 +36,7 @@ class ControllerCalls(ABC):
     async def describe_features(
         self, *, node_id: int | None = None, timeout: float | None = None
     ) -> FeatureMetadata:
-        """Return the levels of features in force, and those that a broker supports (Kafka 2.7).
+        """Return the finalized feature levels, and the levels that a broker supports (Kafka 2.7).
 
         Args:
             node_id: the broker to ask; None for any.
@@ -51,11 +51,12 @@ class ControllerCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, FeatureUpdated]:
-        """Change the levels of features (Kafka 2.7). Kafka 4 changes all of them or none.
+        """Change the levels of features (Kafka 2.7). Kafka 4 changes all given features or none.
 
         Args:
-            updates: the new level by name of the feature (``metadata.version``). A number upgrades;
-                a `FeatureUpdate` also downgrades, safely or with possible loss of metadata.
+            updates: the new level, by feature name (such as ``metadata.version``). A plain number
+                can only upgrade; a `FeatureUpdate` can also downgrade, with or without possible
+                loss of metadata.
             validate_only: validate without changing (Kafka 3.3).
 
         Returns:

@@ -31,10 +31,13 @@ R = TypeVar("R")
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
 LEAST: Final = 0.001
-"""Minimum remaining seconds for which a request that timed out is retried."""
+"""A request that timed out is retried only if at least this time remains, in seconds."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
-"""Function that asks a coordinator about groups, or items of one group, within given seconds."""
+"""Coroutine function that sends a coordinator a request about groups, or items of one group.
+
+Its arguments are the node id, the groups or items, and a timeout in seconds.
+"""
 
 
 async def per_group(
@@ -49,10 +52,10 @@ async def per_group(
 ) -> dict[str, R | KafkaError]:
     """Return an outcome per group or transactional id, in the order of ``groups``.
 
-    Only items whose coordinator moved, is loading or did not respond are retried.
+    Only groups whose coordinator moved, is loading or did not respond are retried.
 
     Args:
-        kind: the kind of the coordinators, which says what ``groups`` has.
+        kind: GROUP if ``groups`` has group ids, TRANSACTION if it has transactional ids.
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
         batched: whether one request takes all groups of a coordinator.
 
@@ -94,7 +97,7 @@ async def per_group(
                         # Only this request timed out: the coordinator may answer the next one.
                         outcome = _later(outcome)
                     elif group_id in refused:
-                        continue  # the earlier refusal says more than a timeout
+                        continue  # the error of an earlier attempt says more than a timeout
                 outcomes[group_id] = outcome
         refused.update(g for g, outcome in outcomes.items() if isinstance(outcome, KafkaError))
         return outcomes
@@ -150,7 +153,7 @@ async def find_coordinators(
     """Look up the coordinators of groups together (KIP-699); return a node id or error by group.
 
     Args:
-        kind: the kind of the coordinators, which says what ``groups`` has.
+        kind: GROUP if ``groups`` has group ids, TRANSACTION if it has transactional ids.
     """
     names = list(groups)
     found = await concurrently(

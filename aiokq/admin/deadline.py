@@ -8,7 +8,7 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """The end of a call, by the engine's clock.
+    """The time limit of a call, by the engine's clock.
 
     Attributes:
         total: seconds for the whole call.
@@ -27,10 +27,10 @@ class Deadline:
         return max(0.0, self._end - self._now())
 
     def part(self) -> float:
-        """Return the seconds for a step that is followed by others.
+        """Return the time limit in seconds for a step after which other steps follow.
 
-        After this time, a step stops waiting for items that hang (a partition without a leader, a
-        group whose coordinator is loading). This leaves time for the next steps with the other
-        items.
+        The limit is half of the remaining time. A step stops waiting for items that hang (a
+        partition without a leader, a group whose coordinator is loading), and the following steps
+        still have time for the other items.
         """
         return self.left() / 2

@@ -44,13 +44,16 @@ UpgradeType: TypeAlias = Literal["upgrade", "safe_downgrade", "unsafe_downgrade"
 _TYPES: Final[Mapping[str, int]] = {"upgrade": 1, "safe_downgrade": 2, "unsafe_downgrade": 3}
 
 _OF_A_FEATURE: Final = (InvalidUpdateVersion.code, FeatureUpdateFailed.code)
-"""Errors of a whole response that concern the features; version 2 has no errors per feature."""
+"""Codes in a response's top-level error that concern a feature.
+
+Version 2 of UpdateFeatures returns no errors per feature.
+"""
 
 FEATURES_SINCE: Final = 3
 """First ApiVersions version with features.
 
-Kafka 2.4 introduced the version, and Kafka 2.7 the features (KIP-584), as tagged fields: a broker
-in between returns none.
+Kafka 2.4 introduced the version; Kafka 2.7 added the features to it as tagged fields (KIP-584), so
+Kafka 2.4 to 2.6 return none.
 """
 
 UPGRADE_TYPES_SINCE: Final = 1
@@ -75,12 +78,12 @@ class SupportedVersionRange:
 
 @frozen
 class FeatureMetadata:
-    """The features of a cluster, by name. A feature at level 0 is off and not finalized.
+    """The features of a cluster, by name. ``finalized_features`` lacks features at level 0 (off).
 
     Attributes:
         finalized_features: levels in force in the cluster.
-        finalized_features_epoch: offset in the metadata log up to which the broker knows the
-            finalized features; None if unknown.
+        finalized_features_epoch: offset in the metadata log up to which the broker has applied
+            changes of features; None if unknown.
         supported_features: levels that the queried broker supports.
     """
 
@@ -94,7 +97,7 @@ class FeatureUpdate:
     """A change of a feature's level.
 
     Attributes:
-        max_version_level: the new level; 0, which needs a downgrade, turns the feature off.
+        max_version_level: the new level; 0 turns the feature off and needs a downgrade type.
         upgrade_type: "upgrade"; "safe_downgrade", which is refused if metadata would be lost; or
             "unsafe_downgrade", which may lose metadata.
     """

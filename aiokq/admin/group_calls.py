@@ -36,9 +36,9 @@ __all__ = ["GroupCalls"]
 class GroupCalls(ABC):
     """Methods of `Admin` on consumer groups of both protocols.
 
-    The coordinators of the groups are looked up together and asked concurrently; a group whose
-    coordinator moved, is loading or did not respond is retried. Results, ``timeout`` and errors are
-    as described in `Admin`.
+    Requests to the coordinators of several groups are sent concurrently. The request for a group is
+    retried if its coordinator moved, is loading or did not respond. Results, ``timeout`` and errors
+    are as described in `Admin`.
     """
 
     @abstractmethod
@@ -120,7 +120,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, MemberRemoved]:
-        """Remove members from a group, which then rebalances before their sessions expire.
+        """Remove members from a group, which then rebalances without waiting for their sessions.
 
         The call is meant for members that are gone but whose session has not expired, mainly static
         members. A live member rejoins by itself.
@@ -248,7 +248,7 @@ class GroupCalls(ABC):
         Args:
             to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration
                 before the call, or a shift. One target applies to all partitions; a mapping has a
-                target per partition. An offset outside the log becomes the nearest end of the log.
+                target per partition. An offset outside the log is moved to the log's start or end.
             partitions: topics, or single partitions; None for all with a committed offset.
             dry_run: compute without committing.
             live: with dry_run, compute also for a group with members, as `rewind_group` would.
@@ -292,10 +292,10 @@ class GroupCalls(ABC):
         commits of removed members. After 30 s without another member, it leaves and logs a warning.
 
         Args:
-            to: an offset, a `datetime` with its zone (the first record at or after it), "earliest",
-                "latest", or a `ResetTo`; one target for all partitions, or a mapping with a target
-                per partition. Shifts and "current" count from the offsets committed at the time of
-                the call.
+            to: an offset, a timezone-aware `datetime` (selects the first record at or after this
+                time), "earliest", "latest", or a `ResetTo`; one target for all partitions, or a
+                mapping with a target per partition. Shifts and "current" are relative to the
+                offsets committed at the time of the call.
             partitions: topics, or single partitions; None for all with a committed offset.
 
         Returns:
@@ -338,8 +338,8 @@ class GroupCalls(ABC):
             groups: next offset to consume, by group id and partition.
             overwrite: replace offsets that are committed in this cluster; by default, they are
                 kept.
-            clip: move an offset outside the log to the nearest end of the log; by default, such an
-                offset is an error.
+            clip: move an offset outside the log to the log's start or end; by default, an offset
+                outside the log is an error.
             dry_run: check without committing.
 
         Returns:
@@ -367,7 +367,8 @@ class GroupCalls(ABC):
         """Return the lag of groups by partition, with the owner of each partition.
 
         Args:
-            isolation_level: with "read_committed", the end is the last stable offset.
+            isolation_level: with "read_committed", lag is counted up to the last stable offset,
+                otherwise up to the high watermark.
         """
         results = await lags.group_lag(
             self._check(timeout),

@@ -1,4 +1,4 @@
-"""Importing committed offsets of another system, mainly ZooKeeper (`zookeeper.py` reads them)."""
+"""Importing committed offsets from another system. `zookeeper.py` reads those of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupOffsetImported:
         offset: the committed offset after the call; with dry_run, the offset that would be
             committed.
         kept: whether the previous offset was kept.
-        clipped: whether the given offset was outside the log and was moved to the log's nearest
+        clipped: whether the given offset was outside the log and was moved to the log's start or
             end.
     """
 
@@ -103,7 +103,7 @@ def _placed(
     *,
     clip: bool,
 ) -> GroupOffsetImported:
-    """Return the result with the offset to commit, or with an error."""
+    """Return the result with the offset to commit, or with the error that prevents the import."""
     if isinstance(first, KafkaError):
         return replace(result, error=first)
     if isinstance(end, KafkaError):

@@ -21,7 +21,7 @@ TYPES_SINCE: Final = 5
 
 
 class GroupListings(BrokerListings[GroupListing]):
-    """The groups found, sorted by id, and the brokers that failed.
+    """The groups of the cluster, sorted by id, and the errors of brokers that failed.
 
     Attributes:
         errors: errors of the brokers that failed, by node id; the groups that these brokers

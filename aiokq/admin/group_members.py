@@ -40,7 +40,7 @@ class _Member:
     member_id: str
     group_instance_id: str | None
     speaks: GroupType
-    """The member's own protocol: a classic member of a converted group leaves by LeaveGroup."""
+    """The member's own protocol; in a converted group, a classic member leaves by LeaveGroup."""
 
 
 async def remove_members(
@@ -74,7 +74,7 @@ async def remove_members(
 async def take_out(
     engine: ClusterEngine, group: GroupDescription, *, reason: str | None, timeout: float
 ) -> Results[str, MemberRemoved]:
-    """Remove the described members by their ids, but not members that joined later."""
+    """Remove the members that `group` lists; members that joined later remain."""
     wanted, _ = _resolve(group, None, [])
     return Results(await _remove(engine, group.group_id, wanted, reason=reason, timeout=timeout))
 
@@ -129,7 +129,7 @@ async def _remove(
 def _resolve(
     group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
 ) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
-    """Return the members by the given ids, and failed results for ids that no member has."""
+    """Return the members to remove, and failed results for ids that no member has, by given id."""
     if member_ids is None:
         member_ids = [member.member_id for member in group.members]
     by_id = {member.member_id: member for member in group.members}

@@ -145,11 +145,11 @@ def _wanted(groups: GroupsLike) -> dict[str, list[TopicPartition] | None]:
 
 
 def _settled(answer: FetchedOffsets) -> FetchedOffsets | KafkaError:
-    """Return the response's error, else a retriable error of a partition, else the response."""
+    """Return the error of the group, else a retriable error of a partition, else the offsets."""
     if answer.error is not None:
         return answer.error
-    # A partition with a pending transactional offset is retried; the error of a deleted topic is
-    # final.
+    # A partition with a pending transactional offset is retried; the error of a deleted topic,
+    # although retriable, is final.
     passing = (
         error
         for error in answer.errors.values()

@@ -45,7 +45,7 @@ MAX_TIME: Final = limits.INT64_MAX
 class ResetTo:
     """A target of an offset reset; created by the class methods.
 
-    An offset outside the log becomes the nearest end of the log.
+    An offset outside the log is moved to the log's start or end.
 
     Raises:
         ConfigError: `how` is not a target, or `value` is out of range.
@@ -100,10 +100,10 @@ class ResetTo:
 
     @classmethod
     def of(cls, value: ResetToLike) -> ResetTo:
-        """Convert a value that stands for a target.
+        """Convert an offset, datetime or name to a target.
 
         Raises:
-            ConfigError: the value does not stand for a target.
+            ConfigError: the value cannot be converted.
         """
         if isinstance(value, ResetTo):
             return value
@@ -124,7 +124,10 @@ class ResetTo:
 
 
 ResetToLike: TypeAlias = ResetTo | int | datetime | Literal["earliest", "latest", "current"]
-"""A target: an offset, a time with its zone (the first record at or after it), or a name."""
+"""A target: a ResetTo, an offset, a name, or a timezone-aware datetime.
+
+A datetime selects the first record at or after this time.
+"""
 
 
 async def reset_group_offsets(
@@ -161,7 +164,7 @@ async def reset_targets(
     partitions: Iterable[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> dict[TopicPartition, ResetTo]:
-    """Return the target of each partition.
+    """Return the target of each partition that is to be reset.
 
     Raises:
         ConfigError: `partitions` is given although `to` is a mapping, or a value is not a target.
@@ -217,8 +220,8 @@ async def planned_resets(
         timeout=deadline.part(),
     )
     return {
-        # A partition whose committed offset could not be read fails, also if the target does not
-        # depend on the offset.
+        # A partition whose committed offset could not be read fails, even if its target does not
+        # depend on the committed offset.
         tp: GroupOffsetReset(tp, error=listing.errors[tp])
         if tp in listing.errors
         else plan.reset(tp, to_, earliest[tp], latest[tp], by_time.get(tp))
@@ -229,7 +232,7 @@ async def planned_resets(
 def offsets_of(
     resets: Mapping[TopicPartition, GroupOffsetReset],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets to commit."""
+    """Return the offsets to commit, without those of partitions that failed."""
     return {
         tp: OffsetAndMetadata(reset.offset)
         for tp, reset in resets.items()
@@ -285,14 +288,14 @@ async def _partitions(
 
 
 class _Plan:
-    """Rules that compute a target from the committed offset and the log."""
+    """Computes the new offset of each partition from its target, committed offset and log."""
 
     def __init__(self, committed: Mapping[TopicPartition, int | None], now_ms: int) -> None:
         self._committed = committed
         self._now_ms = now_ms
 
     def time(self, to: ResetTo) -> int | None:
-        """Return the time to look up; None if the target is not a time."""
+        """Return the time to look up, in ms since 1970; None if the target is not a time."""
         if to.how == "timestamp":
             return to.value
         return max(0, self._now_ms - to.value) if to.how == "duration" else None
@@ -305,7 +308,7 @@ class _Plan:
         latest: OffsetAndTimestamp | KafkaError | None,
         by_time: OffsetAndTimestamp | KafkaError | None,
     ) -> GroupOffsetReset:
-        """Return the result as if the offset were committed already."""
+        """Return the result with the offset to commit, or with an error."""
         previous = self._committed.get(tp)
         if isinstance(earliest, KafkaError):
             return GroupOffsetReset(tp, previous, error=earliest)

@@ -49,7 +49,10 @@ if members have rejoined.
 """
 
 PATIENCE: Final = 30.0
-"""Seconds to hold a group until its members notice the removal: ten default heartbeat intervals."""
+"""Maximum time in seconds for which the placeholder waits in a group for a member to rejoin.
+
+Members notice their removal with their next heartbeat: this is ten default heartbeat intervals.
+"""
 
 
 async def rewind_group(
@@ -99,7 +102,7 @@ async def _once(
     Raises:
         ForeignMembers: a group of the consumer protocol has members that are not aiokq's, or that
             use the classic protocol.
-        KafkaError: a member cannot be removed, or the group cannot be held.
+        KafkaError: a member cannot be removed, or the placeholder cannot join a classic group.
     """
     described = await describe_groups(
         engine, [group_id], include_authorized_operations=False, timeout=deadline.left()
@@ -127,7 +130,7 @@ async def _held(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     deadline: Deadline,
 ) -> Mapping[TopicPartition, KafkaError]:
-    """Commit as a member that leads the group, and wait until another member rejoins."""
+    """Commit as a placeholder that leads the group, and wait until another member rejoins."""
     group_id = group.group_id
     listed = await list_group_offsets(
         engine, group_id, require_stable=False, timeout=deadline.left()
@@ -222,10 +225,10 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 
 
 def _check_own(group: GroupDescription) -> None:
-    """Check that all members are aiokq's, recognized by member ids that the client chose.
+    """Check that all members are aiokq's, whose member ids begin with a prefix of aiokq.
 
     A classic member of a group that is being converted is not accepted either: after its removal
-    the group would be empty, and would accept its commits.
+    the group would be empty, and would accept commits of the removed member.
 
     Raises:
         ForeignMembers: a member is not aiokq's, or uses the classic protocol.

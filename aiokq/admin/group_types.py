@@ -29,10 +29,10 @@ __all__ = [
 
 
 class GroupState(KafkaName):
-    """The state of a group; the classic protocol has the first five."""
+    """The state of a group; groups of the classic protocol have only the first five."""
 
     EMPTY = "Empty"
-    """No members, but committed offsets."""
+    """The group has no members, but may have committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
@@ -113,13 +113,14 @@ class MemberDescription:
 
 @frozen
 class GroupDescription:
-    """A group with its members, sorted by client and member id.
+    """A group with its members, which are sorted by client id and member id.
 
     Attributes:
         assignor: name of the assignment strategy; "" if none was chosen yet.
         group_epoch: epoch of the group; None with the classic protocol.
         assignment_epoch: epoch of the target assignment; None with the classic protocol.
-        authorized_operations: Kafka's names of the operations; None if not requested.
+        authorized_operations: Kafka's names of the operations that this client may perform; None if
+            not requested.
     """
 
     group_id: str
@@ -150,7 +151,7 @@ class GroupDeleted:
 
 @frozen
 class MemberRemoved:
-    """The result of removing one member, given by its id or its instance id."""
+    """The result of removing one member, which the caller named by member id or instance id."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -162,7 +163,8 @@ class GroupOffsets:
     """The committed offsets of a group.
 
     Attributes:
-        offsets: committed offsets by partition, sorted; None for a requested partition without one.
+        offsets: committed offsets by partition, sorted; None for a requested partition without a
+            committed offset.
         errors: errors of single partitions, such as UnstableOffsetCommit.
     """
 
@@ -195,8 +197,8 @@ class GroupOffsetReset:
     Attributes:
         previous: the offset committed before; None if there was none.
         offset: the new committed offset; with dry_run, the offset that would be committed.
-        clipped: whether the requested offset was outside the log and was moved to the log's nearest
-            end.
+        clipped: whether the requested offset was outside the log and was moved to the log's start
+            or end.
     """
 
     topic_partition: TopicPartition
@@ -211,10 +213,10 @@ class PartitionLag:
     """The lag of a group in one partition.
 
     Attributes:
-        committed: next offset to consume; None if the group has no offset of the partition.
-        log_end: end of the log, by the requested isolation level.
+        committed: next offset to consume; None if the group has committed none for the partition.
+        log_end: high watermark, or the last stable offset if "read_committed" was requested.
         lag: number of offsets from `committed` to `log_end`, including offsets without records;
-            None if either is unknown.
+            None if one of the two is unknown.
         member: the owner of the partition; None if there is none.
     """
 
@@ -242,10 +244,10 @@ class GroupLag:
 
     @property
     def total(self) -> int | None:
-        """The sum over partitions with a known lag; None while the members have no assignment.
+        """The sum of the known lags; None if the group has members but none owns a partition.
 
-        While the members join, a sum would look as if the group had read everything. For a group
-        without members, the sum is the lag of the committed offsets.
+        This is the case while the members join: a group without committed offsets then has no
+        partitions, and the sum 0 would look as if the group had read everything.
         """
         if self.group.members and not self.group.owners:
             return None

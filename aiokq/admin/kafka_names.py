@@ -1,4 +1,4 @@
-"""The base of enums whose values are Kafka's names, such as states of groups and transactions."""
+"""The base class of enums whose values are Kafka's names, such as the states of groups."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["KafkaName"]
 
 
 class KafkaName(StrEnum):
-    """Kafka's names, looked up case-insensitively; each enum has a member UNKNOWN."""
+    """An enum of Kafka's names, looked up case-insensitively; subclasses have a member UNKNOWN."""
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the member of that name; UNKNOWN for a name of a newer broker."""
+        """Return the member named `text`; UNKNOWN if there is none (a name of newer brokers)."""
         by_name = {member.value.lower(): member for member in cls}
         return by_name.get(text.lower()) or cls("Unknown")
 
     @classmethod
     def wanted(cls, text: str) -> Self:
-        """Return the member of that name, for a filter.
+        """Return the member named `text`, by which a caller filters a listing.
 
         Raises:
-            ConfigError: there is no such member.
+            ConfigError: no member other than UNKNOWN has this name.
         """
         found = cls.of(text)
         if found.value == "Unknown":

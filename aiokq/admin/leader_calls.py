@@ -25,7 +25,10 @@ AskLeader = Callable[
     [int, Mapping[TopicPartition, T], float],
     Coroutine[Any, Any, Mapping[TopicPartition, R | KafkaError]],
 ]
-"""Function that asks a broker about the partitions that it leads, within the given seconds."""
+"""Coroutine function that sends a broker a request about partitions that the broker leads.
+
+Its arguments are the node id, the partitions, and a timeout in seconds.
+"""
 
 
 async def per_partition(
@@ -79,9 +82,9 @@ async def _by_leader(
     *,
     api: str,
 ) -> dict[int, dict[TopicPartition, T]]:
-    """Return the partitions by leader; put the errors of other partitions into `outcomes`."""
+    """Return the partitions by leader; add errors of partitions without leader to `outcomes`."""
     topics = sorted({tp.topic for tp in partitions})
-    # The lookup of a topic that does not exist takes only a part of the timeout.
+    # The lookup of a topic that does not exist must not use up the whole timeout.
     wait = min(remaining, engine.settings.request_timeout) / 2
     infos = await concurrently(
         engine.supervisor,

@@ -20,13 +20,14 @@ Outcomes = dict[int, "BrokerLogDirs | KafkaError"]
 
 @frozen
 class ReplicaInfo:
-    """A partition's log in a directory.
+    """A partition's log in a log directory.
 
     Attributes:
         size_bytes: size of the log's segments, in bytes.
         offset_lag: number of offsets from the end of this log to the high watermark, or, if
             `is_future`, to the end of the log that this log will replace.
-        is_future: whether this log is being moved here from another directory.
+        is_future: whether this log is a copy in progress that will replace the log in another
+            directory of the broker.
     """
 
     size_bytes: int
@@ -39,7 +40,8 @@ class LogDirDescription:
     """A log directory.
 
     Attributes:
-        total_bytes: size of the disk; None, like `usable_bytes`, if the broker is older than 3.3.
+        total_bytes: size of the disk in bytes; None if the broker is older than 3.3.
+        usable_bytes: free space on the disk in bytes; None if the broker is older than 3.3.
         error: KafkaStorage if the directory is offline.
     """
 
@@ -57,7 +59,7 @@ class LogDirDescription:
 
 @frozen
 class BrokerLogDirs:
-    """The result of one broker: its directories, in the order of its response."""
+    """The log directories of one broker, in the order of its response."""
 
     node_id: int
     log_dirs: tuple[LogDirDescription, ...] = ()

@@ -32,8 +32,8 @@ async def log_offsets(
 ) -> list[Found]:
     """Make several offset lookups concurrently; return their results in the order of `questions`.
 
-    A group keeps offsets of deleted topics, so this function does not wait for missing topics.
-    `list_offsets` waits for them, because they may be about to be created.
+    A group keeps committed offsets of deleted topics, so this function does not wait for missing
+    topics. `list_offsets` waits for missing topics, because they may be about to be created.
 
     Raises:
         RequestTimeout: no broker responded in time.

@@ -31,7 +31,7 @@ class NewPartitions:
             controller if not given.
 
     Raises:
-        ValueError, TypeError: a number is out of range, or not a number.
+        ValueError, TypeError: an argument is out of range, or not of the expected type.
     """
 
     total_count: int

@@ -1,7 +1,7 @@
 """PlaceholderMember: keeps a classic group non-empty until its members are back.
 
 The placeholder joins the group, removes the other members, and leads the group without assigning
-any partition (docs/adr/0007-rewind.md). The caller commits offsets while the group is held.
+any partition: it holds the group (docs/adr/0007-rewind.md). Meanwhile the caller commits offsets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger("aiokq.admin")
 
 REASON: Final = "the group is rewound"
 SESSION: Final = 10.0
-"""Session timeout in seconds, after which this member is removed if its process has died."""
+"""Session timeout in seconds, after which the placeholder is removed if its process has died."""
 
 BEAT: Final = 0.25
 """Seconds between heartbeats, whose responses show when another member has rejoined."""
@@ -79,7 +79,7 @@ class PlaceholderRemoved(Exception):
 
 
 class PlaceholderMember:
-    """A member of one group that owns no partition; a context manager that leaves the group.
+    """A group member that owns no partitions. Use it as a context manager, which leaves the group.
 
     Attributes:
         member: member id and generation to commit with while the group is held.
@@ -107,8 +107,8 @@ class PlaceholderMember:
         if group.protocol_type == PROTOCOL_TYPE:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
-        # All members support the chosen strategy. A member that joins later may support only
-        # another one of the usual strategies.
+        # All current members support the group's strategy. The others are offered for members that
+        # join later and do not support this strategy.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]
@@ -124,7 +124,7 @@ class PlaceholderMember:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the group; on cancellation, the session timeout removes this member."""
+        """Leave the group; after a cancellation, only the session timeout removes this member."""
         try:
             if self.member.member_id and (kind is None or issubclass(kind, Exception)):
                 await self._leave()
@@ -182,7 +182,7 @@ class PlaceholderMember:
         self.member = GroupMetadata(self._group.group_id, joined.generation_id, joined.member_id)
         present = {member.member_id for member in joined.members}
         if joined.leader != joined.member_id or present & out:
-            return False  # members that joined before they were removed have to rejoin
+            return False  # another member leads, or removed members are in the generation
         self.others_back = len(present) > 1
         nothing = encode_assignment(Assignment(()))
         synced = await self._ask(

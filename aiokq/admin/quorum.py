@@ -37,7 +37,7 @@ _NO_DIRECTORY: Final = UUID(int=0)
 
 @frozen
 class RaftVoterEndpoint:
-    """An address at which the quorum reaches a voter, and the name of its listener."""
+    """The name and address of a voter's listener for requests of the quorum."""
 
     listener: str
     host: str
@@ -54,7 +54,7 @@ class QuorumNode:
 
 @frozen
 class QuorumReplicaState:
-    """The state of a replica of the metadata log, as the leader of the quorum knows it.
+    """The state of a replica of the metadata log, as reported by the leader of the quorum.
 
     Attributes:
         replica_directory_id: id of the directory with the replica's log; None if unknown, as with
@@ -62,8 +62,8 @@ class QuorumReplicaState:
         log_end_offset: end of the replica's log; -1 if unknown.
         last_fetch_timestamp_ms: time by the leader's clock when the replica last fetched, in
             milliseconds since 1970; for the leader the current time; None if unknown.
-        last_caught_up_timestamp_ms: time until which the replica has all records, in milliseconds
-            since 1970; for the leader the current time; None if unknown.
+        last_caught_up_timestamp_ms: latest time at which the replica had all records of the leader,
+            in milliseconds since 1970; for the leader the current time; None if unknown.
     """
 
     replica_id: int

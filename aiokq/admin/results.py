@@ -11,7 +11,7 @@ __all__ = ["ItemResult", "Results", "results_of"]
 
 
 class ItemResult(Protocol):
-    """The attribute that all results have: an error."""
+    """Protocol of a result of one item, which has an ``error``."""
 
     @property
     def error(self) -> KafkaError | None:
@@ -60,7 +60,7 @@ class Results(Mapping[K, R], Generic[K, R]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first error, with the other errors in its notes; return self if there is none.
+        """Raise the first error, with the other errors in its notes; else return self.
 
         Raises:
             KafkaError: the error of the first item that failed.
@@ -78,10 +78,10 @@ class Results(Mapping[K, R], Generic[K, R]):
 def results_of(
     outcomes: Mapping[K, R | KafkaError], failed: Callable[[K, KafkaError], R]
 ) -> Results[K, R]:
-    """Return Results of `outcomes`, which have a result or an error per item.
+    """Return `outcomes`, a result or an error per item, as Results.
 
     Args:
-        failed: returns the result for an item and its error.
+        failed: converts an item and its error to a result.
     """
     return Results(
         {

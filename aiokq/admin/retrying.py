@@ -22,7 +22,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Attempt = Callable[[Mapping[K, T], float], Awaitable[Mapping[K, R | KafkaError]]]
-"""Function that requests the items once, within the given seconds, and returns their outcomes."""
+"""Coroutine function that sends one request for the items, and returns their outcomes.
+
+Its arguments are the items and a timeout in seconds.
+"""
 
 
 async def refresh_metadata(
@@ -69,8 +72,8 @@ async def per_item(
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
-        final: retriable errors that are not retried. For example, a caller that deletes a missing
-            topic wants the error without delay.
+        final: retriable errors that are not retried. For example, the deletion of a missing topic
+            must fail without delay.
 
     Raises:
         KafkaError: an attempt failed for all its items, and no retry can help.
@@ -142,7 +145,7 @@ async def repeated(
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
-        KafkaError: no retry can help.
+        KafkaError: ``ask`` failed with an error that no retry can help.
         RequestTimeout: no success in time; ``__cause__`` is the last error.
     """
     engine.bind()
@@ -179,5 +182,8 @@ async def _pause(engine: ClusterEngine, seconds: float, deadline: float, *, refr
 
 
 def timeout_ms(engine: ClusterEngine, remaining: float) -> int:
-    """Return the broker's timeout in ms: the remaining time, at most the request timeout."""
+    """Return the timeout for the broker, in ms.
+
+    The timeout is `remaining`, given in seconds, but at most the request timeout.
+    """
     return max(1, int(min(remaining, engine.settings.request_timeout) * 1000))

@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 DEFAULTS_SINCE = 4
-"""First CreateTopics version with the broker's default partitions and replication (KIP-464)."""
+"""First CreateTopics version in which -1 stands for the broker's defaults (KIP-464)."""
 
 IDS_SINCE = 6
 """First DeleteTopics version with topic ids."""
@@ -83,7 +83,7 @@ class NewTopic:
         configs: topic configs by Kafka's names (``retention.ms``).
 
     Raises:
-        ValueError, TypeError: a number is out of range, or not a number.
+        ValueError, TypeError: an argument is out of range, or not of the expected type.
     """
 
     name: str
@@ -297,7 +297,7 @@ async def delete_topics(
         )
         outcomes: dict[str | UUID, TopicDeleted | KafkaError] = {}
         for answer in response.responses:
-            # A topic requested by id has its name in the response if it was found.
+            # Check the id first: a topic that was requested by id may have its name, too.
             item = answer.topic_id if answer.topic_id in left else (answer.name or "")
             if answer.error_code:
                 outcomes[item] = error_for(

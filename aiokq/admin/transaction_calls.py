@@ -50,9 +50,9 @@ class TransactionCalls(ABC):
         Args:
             states: only transactional ids in these states, such as "Ongoing" or "Empty".
             producer_ids: only the transactional ids of these producer ids.
-            longer_than_ms: only transactional ids whose transaction, open or ended, began longer
-                ago than this, and those that have had none (Kafka 3.8). With ``states="Ongoing"``,
-                the transactions that are open for longer.
+            longer_than_ms: only transactional ids whose last transaction, open or ended, began more
+                than this many milliseconds ago, or that never had a transaction (Kafka 3.8). Add
+                ``states="Ongoing"`` for transactions that are still open.
             pattern: only transactional ids that match this regular expression as a whole (Kafka
                 4.1). The syntax is the broker's: Java's in Apache Kafka, RE2 in aiokq's.
             raise_errors: raise the error of the first broker that failed. If False, errors are in
@@ -95,7 +95,7 @@ class TransactionCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, PartitionProducers]:
-        """Describe the producers that partitions remember, and their open transactions (Kafka 3.0).
+        """Describe the producers whose state partitions hold, with open transactions (Kafka 3.0).
 
         Args:
             node_id: the broker to ask about its replicas; None to ask the leaders.
@@ -120,9 +120,9 @@ class TransactionCalls(ABC):
     ) -> None:
         """Abort the open transaction of a producer in one partition.
 
-        This is for a hanging transaction: one that the coordinator does not know, so that no marker
-        will ever end it. To end a transaction that the coordinator knows, use
-        `terminate_transaction`; the coordinator would still count the partition as part of it.
+        Use this call only for a hanging transaction: the coordinator has no record of it, so no
+        marker will ever end it. For any other transaction, use `terminate_transaction`, because
+        after this call the coordinator would still count the partition as part of the transaction.
 
         Args:
             spec: the transaction, usually ``AbortTransactionSpec.of(partition, producer)`` with a
@@ -145,8 +145,8 @@ class TransactionCalls(ABC):
     ) -> None:
         """Abort the open transaction of a transactional id and fence its producer.
 
-        Java calls this ``forceTerminateTransaction``. A transactional id that does not exist is
-        created by it, as by `fence_producers`.
+        Java calls this ``forceTerminateTransaction``. Like `fence_producers`, the call creates the
+        transactional id if it does not exist.
 
         Raises:
             TransactionalIdAuthorization: the principal may not write with the transactional id.
@@ -165,7 +165,7 @@ class TransactionCalls(ABC):
     ) -> Results[str, FencedProducer]:
         """Fence the producers of transactional ids; their open transactions are aborted.
 
-        A producer that runs gets ProducerFenced at its next request.
+        The next request of a running producer fails with ProducerFenced.
 
         Returns:
             Results by transactional id, with the new producer id and epoch.

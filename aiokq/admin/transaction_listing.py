@@ -1,4 +1,4 @@
-"""Listing transactional ids: each broker lists those that it coordinates."""
+"""Listing the transactional ids of a cluster: each broker lists the ids that it coordinates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATTERN_SINCE: Final = 2
 
 
 class TransactionListings(BrokerListings[TransactionListing]):
-    """The transactional ids found, sorted, and the brokers that failed.
+    """The transactional ids of the cluster, sorted, and the errors of brokers that failed.
 
     Attributes:
         errors: errors of the brokers that failed, by node id; the transactional ids that these
@@ -82,10 +82,10 @@ async def list_transactions(
 
 
 def _checked(request: ListTransactionsRequest, version: int) -> ListTransactionsRequest:
-    """Return the request.
+    """Return the request, after checking that the version has its filters.
 
     Raises:
-        UnsupportedVersion: the version has not all filters of the request.
+        UnsupportedVersion: the version lacks a filter that the request uses.
     """
     if version < DURATION_SINCE and request.duration_filter >= 0:
         raise UnsupportedVersion(

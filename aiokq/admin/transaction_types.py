@@ -58,9 +58,10 @@ class TransactionDescription:
 
     Attributes:
         coordinator: node id of the transaction coordinator; -1 if it is unknown.
-        transaction_timeout_ms: time after its start at which the coordinator aborts a transaction.
-        start_timestamp_ms: start of the open transaction or of the last one, in milliseconds since
-            1970; None if there was none since the producer was initialized.
+        transaction_timeout_ms: the coordinator aborts a transaction this many milliseconds after
+            its start.
+        start_timestamp_ms: start of the open transaction, or else of the last one, in milliseconds
+            since 1970; None if no transaction began since the producer was initialized.
         topic_partitions: partitions of the transaction, sorted. While the transaction is being
             committed or aborted, these are the partitions that have no marker yet.
     """
@@ -78,11 +79,11 @@ class TransactionDescription:
 
 @frozen
 class ProducerState:
-    """A producer that a replica of a partition remembers.
+    """The state of a producer in a replica of a partition.
 
     Attributes:
-        last_sequence: sequence number of the producer's last record; -1 if it has none since its
-            last transaction marker.
+        last_sequence: sequence number of the producer's last record; -1 if no record followed the
+            producer's last transaction marker.
         last_timestamp_ms: timestamp of the producer's last batch, in milliseconds since 1970.
         coordinator_epoch: epoch of the coordinator that wrote the producer's last transaction
             marker; None if there is no marker.
@@ -100,7 +101,7 @@ class ProducerState:
 
 @frozen
 class PartitionProducers:
-    """The producers of one partition, by producer id."""
+    """The producers of one partition, sorted by producer id."""
 
     topic_partition: TopicPartition
     producers: tuple[ProducerState, ...] = ()
@@ -112,8 +113,10 @@ class FencedProducer:
     """The result of fencing one producer.
 
     Attributes:
-        producer_id: the producer id that the transactional id has now, with `producer_epoch`; both
-            are newer than those of the fenced producer.
+        producer_id: the current producer id of the transactional id; usually that of the fenced
+            producer.
+        producer_epoch: the current epoch of `producer_id`; newer than that of the fenced producer
+            if the producer id is the same.
     """
 
     transactional_id: str
@@ -124,17 +127,17 @@ class FencedProducer:
 
 @frozen
 class AbortTransactionSpec:
-    """An open transaction in a partition that `Admin.abort_transaction` is to abort.
+    """An open transaction in a partition, for `Admin.abort_transaction`.
 
     Args:
-        topic_partition: the partition; a tuple does.
+        topic_partition: the partition, or a tuple of topic and partition number.
         producer_id: id of the producer.
         producer_epoch: epoch of the producer in this partition.
         coordinator_epoch: epoch of the transaction coordinator. A partition refuses an epoch that
             is older than that of the producer's last marker.
 
     Raises:
-        ValueError, TypeError: a number is out of range, or not a number.
+        ValueError, TypeError: an argument is out of range, or not of the expected type.
     """
 
     topic_partition: TopicPartition
@@ -152,8 +155,8 @@ class AbortTransactionSpec:
     def of(cls, topic_partition: TopicPartition, producer: ProducerState) -> Self:
         """Return the spec of a producer's open transaction.
 
-        A producer without an earlier transaction has no coordinator epoch in the partition; 0 is
-        not newer than any leader epoch.
+        If the partition has no marker of the producer, the coordinator epoch is 0: the partition
+        accepts this marker, and later markers of any coordinator.
         """
         return cls(
             topic_partition,

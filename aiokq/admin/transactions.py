@@ -86,7 +86,7 @@ async def fence_producers(
         response = await engine.request(
             InitProducerIdRequest(
                 transactional_id=transactional_id,
-                # As in Java. A producer that begins with the transactional id sets its own.
+                # As in Java. A producer that uses the transactional id later sets its own timeout.
                 transaction_timeout_ms=timeout_ms(engine, engine.settings.request_timeout),
                 producer_id=-1,
                 producer_epoch=-1,

@@ -1,12 +1,12 @@
 """Offsets that Kafka's old consumers stored in ZooKeeper, read from a dump or a running ensemble.
 
-A text dump has a node per line: path, tab or colon, value; empty lines and lines that begin with
+A text dump has one node per line: path, tab or colon, value. Empty lines and lines that begin with
 ``#`` are skipped. ``kafka.tools.ExportZkOffsets`` wrote the same format::
 
     /consumers/billing/offsets/orders/0:286894308
 
-A JSON dump is an object whose keys are paths and whose values are node values, or objects with the
-node value as ``content``, as zk-shell's ``cp zk://... json://...`` writes them.
+A JSON dump is an object whose keys are paths. The value of a path is the node's value, or an object
+that has the node's value as ``content``, as written by zk-shell's ``cp zk://... json://...``.
 
 Source: Kafka 0.8-2.x `ExportZkOffsets.scala`, `ZkUtils.scala`; zk-shell `copy.py`.
 """
@@ -42,7 +42,7 @@ class ZooKeeperOffsets:
     Attributes:
         groups: next offset to consume, by group and partition.
         problems: a message for each node that should hold an offset but does not.
-        others: number of nodes that do not hold offsets.
+        others: number of nodes whose path is not that of an offset.
     """
 
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _Node(NamedTuple):
 
 
 def read_dump(text: str) -> ZooKeeperOffsets:
-    """Read the offsets of a dump in either format.
+    """Read the offsets of a dump in text or JSON format.
 
     Raises:
         ConfigError: the text begins like JSON, but is not valid JSON, or not an object whose keys
