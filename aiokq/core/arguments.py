@@ -20,8 +20,8 @@ def mapping_argument(value: M, argument: str, example: str) -> M:
     """Return `value` if it is a mapping.
 
     Args:
-        argument: name of the argument, for the message.
-        example: a correct argument, as written in Python.
+        argument: name of the argument, for the error message.
+        example: a correct argument as Python code, for the error message.
 
     Raises:
         TypeError: `value` is not a mapping.
@@ -35,8 +35,8 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
     """Return the items of an iterable as a list; str and bytes-like values are refused.
 
     Args:
-        argument: name of the argument, for the message.
-        example: a correct argument, as written in Python.
+        argument: name of the argument, for the error message.
+        example: a correct argument as Python code, for the error message.
 
     Raises:
         TypeError: `value` is not iterable, or is a str or bytes-like.
@@ -46,7 +46,7 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
         try:
             items = iter(value)
         except TypeError:
-            pass  # TypeError is raised below, where it does not have this error as its context
+            pass  # the TypeError is raised below, where this error does not become its context
     if items is None:
         raise TypeError(
             f"{argument} must be a list or another iterable, as in {example}, not "

@@ -1,8 +1,8 @@
 """Failures of background work: logging, counting, and the pause before the next attempt.
 
 No caller waits for background work, so its failures would go unreported without this module. The
-owner of the work runs it and waits before each retry. A bug in background work does not end the
-broker, except under tests (see `FAIL_ON_BUGS`), which would otherwise not notice the bug.
+owner of the work runs it and waits before each retry. A bug in background work does not stop the
+broker. Tests set `FAIL_ON_BUGS`, so that a bug stops the broker and the test fails.
 
 Tests: tests/unit/core/test_background.py.
 """
@@ -40,7 +40,7 @@ ImportError when no descriptor is left to open an extension module.
 
 
 class BackgroundWork:
-    """The background work of one broker. Used on the broker's loop.
+    """Logs and counts the failures of one broker's background work. Context: the broker's loop.
 
     Args:
         counters: the broker's counters.
@@ -62,11 +62,10 @@ class BackgroundWork:
         self._warnings = WarningBackoff(now)
 
     def task(self, name: str) -> BackgroundTask:
-        """Return a `BackgroundTask` with its own backoff, for example to load one partition.
+        """Return a new `BackgroundTask` for one piece of work, such as loading one partition.
 
         Args:
-            name: shared by all work of one kind. It is a label of a metric, so there must be
-                few different names.
+            name: kind of the work. It is a label of a metric, so there must be few different names.
         """
         return BackgroundTask(self, name)
 

@@ -19,23 +19,23 @@ class ErrorCode(NamedTuple):
     name: str
     """Kafka's name of the code, such as `UNKNOWN_TOPIC_OR_PARTITION`."""
     class_name: str
-    """Name of the exception class: Kafka's, without "Exception"."""
+    """Name of the exception class, usually that of Kafka's class without "Exception"."""
     retriable: bool
-    """Kafka's RetriableException: the same request may succeed later."""
+    """Whether the same request may succeed later (Kafka's RetriableException)."""
     refresh_metadata: bool
-    """Kafka's InvalidMetadataException: the client's metadata is out of date."""
+    """Whether the client's metadata is out of date (Kafka's InvalidMetadataException)."""
     fatal: bool
-    """The client object cannot continue: create another one, or change settings or rights."""
+    """Whether the client object cannot continue: create another, or change settings or rights."""
     may_have_been_written: bool
-    """In a Produce response: the records may be in the log despite the error."""
+    """Whether the records of a Produce request may be in the log despite the error."""
     message: str
-    """Kafka's default text for the code."""
+    """Kafka's default message for the code."""
 
 
 NONE: Final = 0
 """Kafka's code for success."""
 
-# Flags that are set; `_` is a flag that is not set.
+# The table names the flags that are set; `_` stands for a flag that is not set.
 _, RETRIABLE, METADATA, FATAL, WRITTEN = False, True, True, True, True
 
 # fmt: off

@@ -8,7 +8,7 @@ __all__ = ["config_text"]
 
 
 def config_text(value: str | int | float | bool | None) -> str | None:
-    """Return a config value in Kafka's text format.
+    """Return a config value in Kafka's text format; None stays None.
 
     Raises:
         ValueError: the value is NaN or infinite.

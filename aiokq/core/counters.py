@@ -1,8 +1,8 @@
 """Counters, gauges and histograms of clients and brokers; `aiokq.metrics` exports them.
 
-The declaration of each field below is the documentation of one metric, and `METRICS` is the table
-of all declarations. The owner of a counter increments an int per request or batch, never per
-record; samples are computed only when they are exported. Tests: tests/unit/core/test_counters.py.
+Each field declared below documents one metric, and `METRICS` is the table of all metrics. The owner
+of a counter updates it once per request or batch, never per record. Samples are computed only when
+they are exported. Tests: tests/unit/core/test_counters.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Labels: TypeAlias = tuple[str, ...]
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds of a latency histogram's buckets, in seconds; one more bucket has larger values."""
+"""Upper bounds of the buckets of a latency histogram, in seconds; the last bucket has no bound."""
 
 
 class Metric(NamedTuple):
@@ -35,7 +35,7 @@ class Metric(NamedTuple):
     help: str
     labels: Labels
     attribute: str
-    """Name of the attribute of ClientCounters or BrokerCounters."""
+    """Name of the attribute of ClientCounters or BrokerCounters that holds the value."""
 
 
 class Sample(NamedTuple):
@@ -163,7 +163,7 @@ class GaugeBy:
 
 
 class _Declared(NamedTuple):
-    """The declaration of a field of counters: how its first value is made, and its metric."""
+    """A declared field of a counters class: the factory of its initial value, and its metric."""
 
     make: Callable[[], Any]
     kind: Kind
@@ -183,7 +183,7 @@ class _CountersType(type):
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
     ) -> _CountersType:
-        """Create the class; one without slots of its own gets those of its declarations."""
+        """Create the class; its slots are the declared fields if it defines no `__slots__`."""
         declared = {key: value for key, value in namespace.items() if isinstance(value, _Declared)}
         for key in declared:
             del namespace[key]
@@ -222,7 +222,7 @@ class _Counters(metaclass=_CountersType):
 
 
 def _declare(make: Callable[[], T], kind: Kind, unit: str, help: str, labels: Labels = ()) -> T:
-    """Return what stands for a field in the class body, to type checkers the field's value."""
+    """Return the declaration of a field; for type checkers, the result is the field's value."""
     declared: Any = _Declared(make, kind, unit, help, labels)
     return declared  # type: ignore[no-any-return]
 
@@ -260,7 +260,7 @@ def _latency_by(label: str, help: str) -> HistogramBy:
 
 
 class ClientCounters(_Counters):
-    """Counters of one Cluster and of all clients made from it. `name` is its client id."""
+    """Counters of one Cluster and of all clients created from it; `name` is the client id."""
 
     DEFAULT_NAME = "aiokq"
 

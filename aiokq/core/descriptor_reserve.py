@@ -1,9 +1,9 @@
-"""Frees descriptors when few are available: by closing a log file, else an idle connection.
+"""Frees file descriptors when few are available, by closing a log file or an idle connection.
 
-The limit is per process, so files and connections are chosen from the whole process. If a server
-has no idle connection, another server closes one, possibly on another loop. An aborted connection
-keeps its descriptor until the next iteration of its loop. Such connections are counted as leaving,
-so that no further connections are closed for the same shortage.
+The operating system's limit is per process, so the file or idle connection is chosen from the whole
+process. If a server has no idle connection, another server closes one, possibly on another loop. An
+aborted connection keeps its descriptor until the next iteration of its loop. Until then it is
+counted as leaving, so that no further connection is closed for the same shortage.
 
 Tests: tests/unit/core/test_descriptor_reserve.py, tests/fault/test_descriptors.py.
 """
@@ -30,15 +30,15 @@ class DescriptorHolder(Protocol):
         ...
 
     def idle_since(self, behind: int) -> float | None:
-        """Return the time at which one idle connection became idle, on the monotonic clock.
+        """Return the time at which one idle connection became idle, in monotonic seconds.
 
         Context: any thread.
 
         Args:
-            behind: number of connections that have been idle longer than the selected one.
+            behind: the connection: 0 for the one idle longest, 1 for the next one, and so on.
 
         Returns:
-            None if at most `behind` connections are idle.
+            The time; None if at most `behind` connections are idle.
         """
         ...
 
@@ -89,25 +89,25 @@ class DescriptorReserve:
         self._wanted = 0  # number of descriptors that calls of `restore` are about to free
 
     def add(self, holder: DescriptorHolder) -> None:
-        """Include the connections of a holder, which is referenced weakly. Context: its loop."""
+        """Add a holder of connections, by a weak reference. Context: the holder's loop."""
         member = _Member(holder, asyncio.get_running_loop())
         with self._guard:
             self._members = (*(each for each in self._members if each.holder()), member)
 
     def add_cache(self, cache: DescriptorCache) -> None:
-        """Add a cache, referenced weakly. Caches free descriptors before connections are closed."""
+        """Add a cache, by a weak reference. Descriptors of caches are closed before connections."""
         with self._guard:
             caches = (each for each in self._caches if each() is not None)
             self._caches = (*caches, weakref.ref(cache))
 
     def remove(self, holder: DescriptorHolder) -> None:
-        """Exclude the connections of `holder`. May be called twice."""
+        """Remove a holder of connections. May be called twice."""
         with self._guard:
             members = self._members
             self._members = tuple(each for each in members if each.holder() not in (None, holder))
 
     def missing(self) -> int:
-        """Return the number of reserved descriptors that are in use and not about to be closed."""
+        """Return the number of reserved descriptors in use, less those that will soon be closed."""
         missing = self.descriptors.missing()
         if missing:
             missing -= self._wanted + sum(each.leaving for each in self._members)
@@ -137,8 +137,9 @@ class DescriptorReserve:
         Context: any thread.
 
         Returns:
-            False if there is nothing to close. True does not guarantee a free descriptor if the
-            connection is on another loop, because the connection may become active first.
+            False if no cache has a descriptor and no connection is idle. If the connection is on
+            another loop, True does not guarantee a free descriptor: the connection may become
+            active before it is aborted.
         """
         for each in self._caches:
             cache = each()
@@ -166,13 +167,13 @@ class DescriptorReserve:
         self._count(member, 1)
         try:
             loop.call_soon_threadsafe(self._asked, member, tried | {member})
-        except RuntimeError:  # the loop was closed before its listener
+        except RuntimeError:  # the loop was closed, although its listener was not
             self.remove(holder)
             return False
         return True
 
     def _asked(self, member: _Member, tried: frozenset[_Member]) -> None:
-        """Abort a connection of `member` on its loop, or ask another member if none is idle."""
+        """Abort a connection of `member` on its loop; if none is idle, try the other members."""
         holder = member.holder()
         done = False
         try:
@@ -188,10 +189,10 @@ class DescriptorReserve:
 
 
 class _Member:
-    """A holder, and the number of pending requests from other threads to close a connection.
+    """A holder, its loop, and the number of other loops' pending requests to close a connection.
 
-    The references to holder and loop are weak. A strong reference would keep a listener alive, and
-    its port occupied, if its loop was closed before the listener.
+    The references to holder and loop are weak. If a loop is closed although its listener is not, a
+    strong reference would keep the listener alive and its port in use.
     """
 
     __slots__ = ("asked", "holder", "loop")
@@ -215,4 +216,4 @@ class _Member:
 
 
 PROCESS: Final = DescriptorReserve(Descriptors())
-"""The reserve of this process, global because the limit is per process. It owns no resources."""
+"""The reserve of this process; global, because the operating system's limit is per process."""

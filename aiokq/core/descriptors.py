@@ -25,10 +25,10 @@ RESERVE: Final = 32
 _LIMIT_SHARE: Final = 8
 
 _TABLE: Final = "/proc/self/fd"
-"""Directory whose size is the number of open descriptors, since Linux 6.2."""
+"""Directory whose `st_size` is the number of open descriptors, since Linux 6.2."""
 
 _LISTING: Final = "/dev/fd"
-"""Directory that lists the open descriptors; used if the size of `_TABLE` is not their number.
+"""Directory that lists the open descriptors; used if the size of `_TABLE` is 0 or unknown.
 
 Listing takes time proportional to the number of open descriptors.
 """
@@ -37,7 +37,7 @@ _LISTED_AGAIN: Final = 0.1
 """Minimum seconds between two listings."""
 
 _LISTING_SHARE: Final = 0.01
-"""Maximum fraction of the time that is spent on listings."""
+"""Maximum fraction of the elapsed time that is spent on listings."""
 
 
 class Descriptors:
@@ -82,7 +82,7 @@ class Descriptors:
         return self._listed + self._opened
 
     def opened(self) -> None:
-        """Count one more descriptor opened since the last listing."""
+        """Add 1 to the number of descriptors opened since the last listing."""
         self._opened += 1
 
     def missing(self) -> int:

@@ -48,10 +48,10 @@ class Acceptor(DescriptorHolder, Protocol):
         and so `connection_made` is never called.
 
         Args:
-            make_room: closes a file or an idle connection of the process, and returns whether it
-                found one; None if enough descriptors are available. The acceptor calls `make_room`
-                just before it accepts the connection, and refuses the connection if the result is
-                False.
+            make_room: closes a file or an idle connection of the process, and returns False if
+                there is none; None if enough descriptors are available. The acceptor calls
+                `make_room` just before it accepts the connection, and refuses the connection if the
+                result is False.
         """
         ...
 
@@ -101,7 +101,7 @@ class Network(Protocol):
     """Name resolution and byte streams, on asyncio's transports and protocols."""
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """Return all addresses of a name, in the order to try them. Raises OSError."""
+        """Return all addresses of a name, in the order in which to try them. Raises OSError."""
         ...
 
     async def connect(
@@ -146,8 +146,8 @@ class Environment:
     Attributes:
         watchdog: detects a blocked event loop; None in a simulation, whose clock stops while the
             loop is blocked.
-        is_ephemeral: whether `files` never sync, because nobody needs them after a power failure.
-            Work that otherwise waits for a sync is then short.
+        is_ephemeral: whether `files` are never synced, because nobody needs them after a power
+            failure. Code may then do work at once that otherwise waits for a sync.
     """
 
     clock: Clock

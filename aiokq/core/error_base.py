@@ -54,7 +54,7 @@ class KafkaError(Exception):
         self.add_context(**context)
 
     def add_context(self, **context: Unpack[ErrorContext]) -> None:
-        """Add context that a higher layer knows; None leaves a value unchanged."""
+        """Set attributes whose values a higher layer has; None leaves an attribute unchanged."""
         for name, value in context.items():
             if name not in ErrorContext.__annotations__:
                 raise TypeError(f"{type(self).__name__} has no context named {name!r}")
@@ -129,9 +129,9 @@ def revive(cls: type[E], args: tuple[object, ...], state: dict[str, object]) -> 
 def copy_error(error: E) -> E:
     """Return a copy of `error` for another waiter, with the same cause but without a traceback.
 
-    A failed batch stores one error, which many tasks raise. If all of them raised the same object,
+    A failed batch stores one error, which many tasks raise. If all tasks raised the same object,
     its traceback would grow without end and show each task the frames of the others. If the class
-    is foreign and cannot be called with the exception's `args`, `error` itself is returned.
+    is not aiokq's and cannot be called with the exception's `args`, `error` itself is returned.
     """
     try:
         twin = copy.copy(error)

@@ -7,20 +7,22 @@
     │   ├── UnknownTopicOrPartition, NotLeaderOrFollower, OffsetOutOfRange, ...
     │   ├── RequestTimeout            code 7, and the client's own deadline (also TimeoutError)
     │   └── UnknownBrokerError        a code that aiokq does not know
-    ├── BootstrapFailed               no bootstrap address returned metadata; has the reasons
+    ├── BootstrapFailed               no bootstrap address returned metadata, and why
     ├── BufferFull                    buffer_memory is used up
     ├── Closed                        the object was closed
-    ├── CommitFailed                  offsets were not committed; says which partitions are lost
+    ├── CommitFailed                  offsets of some partitions were not committed
+    ├── CommitOutcomeUnknown          it is unknown whether a transaction was committed
     ├── ConfigError                   an invalid setting, or settings in conflict (also ValueError)
     ├── ConnectionLost                the connection ended before a response arrived
     ├── DeliveryFailed                one or more records were not delivered
     ├── ForeignMembers                a group has members that aiokq must not remove
-    ├── InternalError                 a bug; the cause is the exception
+    ├── InternalError                 a bug; `__cause__` is the original exception
     ├── LogTruncated                  the log lost records that were read already
     ├── MaxPollExceeded               the application stopped polling: the member left its group
     ├── NoNode                        the registry view has no node at a path (also LookupError)
     ├── NoOffsetForPartition          no position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
+    ├── TransactionAborted            the transaction was aborted, or can only be aborted
     └── WrongLoop                     used from another event loop, or after a fork
 
     ConfigWarning                     a setting that is ignored (UserWarning)
@@ -112,10 +114,12 @@ class ConnectionLost(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """Bytes that violate Kafka's protocol: a wrong peer, a bug of the peer, or damage in transit.
+    """Bytes that violate Kafka's protocol.
+
+    The peer is not a Kafka broker or has a bug, or the bytes were damaged in transit.
 
     Args:
-        detail: what was wrong, and what to check.
+        detail: the violation, and what to check.
         version: version of the message being read, if known.
         offset: bytes from the start of the frame to where reading stopped.
     """
@@ -159,22 +163,22 @@ class ConfigError(KafkaError, ValueError):
 
 
 class ConfigWarning(UserWarning):
-    """A setting has no effect here and is ignored."""
+    """A setting is ignored, because this client does not have it or its name is misspelt."""
 
 
 class TransactionAborted(KafkaError):
-    """The transaction was aborted, or can only be aborted; the cause says why.
+    """The transaction was aborted, or can only be aborted; `__cause__` has the reason, if known.
 
-    None of its records is visible to `read_committed` consumers. Begin another transaction, and
-    send the records again.
+    None of the transaction's records is visible to `read_committed` consumers. Begin another
+    transaction, and send the records again.
     """
 
 
 class CommitOutcomeUnknown(KafkaError):
-    """Nobody answered whether a transaction was committed.
+    """The coordinator did not answer whether a transaction was committed.
 
-    The producer can only commit it again, which is safe, or be closed. A program that closes it
-    finds out from the committed offsets, or from the records.
+    Commit the transaction again, which is safe, or close the producer; other calls are refused.
+    After the close, the committed offsets or the records in the topics show the outcome.
     """
 
     may_have_been_written = True
@@ -197,8 +201,9 @@ class BufferFull(KafkaError):
 class DeliveryFailed(KafkaError):
     """One or more records were not delivered.
 
-    Raised by `await deliveries` for the records of one `send_many`, and by `flush()` and the
-    regular end of `async with` for failures that nobody has observed.
+    Raised by `await deliveries` for the records of one `send_many`. Also raised by `flush()`, and
+    by `async with` when its block ends without an exception, for failed records whose error no
+    caller has received.
 
     Args:
         count: number of records that failed.
@@ -207,7 +212,7 @@ class DeliveryFailed(KafkaError):
         topic_partitions: all partitions with failed records.
 
     Attributes:
-        advice: end of the message; removed by callers that have no Delivery to await.
+        advice: last part of the message; callers remove it if there is no Delivery to await.
     """
 
     advice: Final = "; await each Delivery to handle failures one by one"
@@ -293,7 +298,7 @@ class NoNode(KafkaError, LookupError):
 
 
 class NoOffsetForPartition(KafkaError):
-    """A partition has no position, and `auto_offset_reset` is "none".
+    """A partition has no valid fetch position, and `auto_offset_reset` is "none".
 
     Call seek() for the partition, or change the setting.
     """
@@ -308,12 +313,12 @@ class NoOffsetForPartition(KafkaError):
 
 
 class LogTruncated(KafkaError):
-    """The log was truncated below the position: records that were already returned are gone.
+    """The log was truncated below the fetch position: records already returned are gone.
 
     Args:
-        position: offset of the next record that this consumer would read.
-        divergent_offset: offset up to which the log is unchanged, -1 if unknown; seek() there to
-            continue.
+        position: the fetch position: offset of the next record that this consumer would read.
+        divergent_offset: offset up to which the log is unchanged; -1 if unknown. To continue,
+            seek() to this offset.
 
     Source: KIP-320.
     """
@@ -334,8 +339,8 @@ class LogTruncated(KafkaError):
 class ForeignMembers(KafkaError):
     """A group of the consumer protocol has members that are not aiokq's (KIP-848).
 
-    Such members might not rejoin after they are removed. Two kinds of aiokq's own members count as
-    foreign too: a member whose id was assigned by the broker (before Kafka 4.0), and a member of
+    Foreign members might not rejoin after they are removed. Two kinds of aiokq's own members count
+    as foreign too: a member whose id was assigned by the broker (before Kafka 4.0), and a member of
     the classic protocol in a group that is being converted.
 
     Attributes:
@@ -388,7 +393,7 @@ class MaxPollExceeded(KafkaError):
 
 
 def _error_class(code: int) -> type[BrokerError] | None:
-    """Return the class of a code; None if the code is unknown."""
+    """Return the exception class of a code; None if the code is unknown."""
     if code == RequestTimeout.code:
         return RequestTimeout
     row = BY_CODE.get(code)

@@ -54,14 +54,14 @@ class File(Protocol):
         ...
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
-        """Return what `pread` would return, up to the first byte that is not cached.
+        """Return what `pread` would return, up to the first byte that is not in the page cache.
 
         Waits for the disk on systems that do not report what is cached.
         """
         ...
 
     def cached(self, length: int, position: int) -> bool:
-        """Return whether these bytes can be read without waiting for the disk.
+        """Return whether the `length` bytes at `position` can be read without waiting for the disk.
 
         The result is an estimate from samples. It is True on systems that do not report what is
         cached.
@@ -69,9 +69,9 @@ class File(Protocol):
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all of `buffers` at `position`; return the number of bytes.
+        """Write all of `buffers` at `position`; return the number of bytes written.
 
-        If the call fails, a part may have been written: truncate the file to its previous size.
+        If the call fails, some bytes may have been written: truncate the file to its previous size.
         """
         ...
 
@@ -117,7 +117,7 @@ class Files(Protocol):
             exclusive: create the file; raise FileExistsError if it exists.
 
         Raises:
-            NotRegularFile, IsADirectoryError: there is a FIFO, socket, device or directory.
+            NotRegularFile, IsADirectoryError: `path` is a FIFO, socket, device or directory.
         """
         ...
 
@@ -144,7 +144,7 @@ class Files(Protocol):
         ...
 
     def rename(self, src: Path, dst: Path) -> None:
-        """Rename atomically, replacing a file at `dst`. Durable after sync_dir of the parents."""
+        """Rename atomically, replacing a file at `dst`. Durable after sync_dir() of the parents."""
         ...
 
     def link(self, src: Path, dst: Path) -> None:
@@ -156,7 +156,9 @@ class Files(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Lock a file against other processes and this one; create the file if it is missing.
+        """Take an exclusive lock on a file; create the file if it is missing.
+
+        The lock excludes other processes and further calls in this process.
 
         Raises:
             BlockingIOError: the file is already locked.
@@ -173,11 +175,11 @@ class Files(Protocol):
         ...
 
     def stat_size(self, path: Path) -> int:
-        """Return the size in bytes."""
+        """Return the size of a file in bytes."""
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """Return the time of the last write in milliseconds since 1970."""
+        """Return the time of a file's last write in milliseconds since 1970."""
         ...
 
     def disk_usage(self, path: Path) -> tuple[int, int]:
@@ -247,7 +249,7 @@ class OsFile:
         data = os.pread(self._fd, length, position)
         if len(data) == length or not data:
             return data
-        # One call returns at most 2 GiB, or less after a signal. Only b"" means the end of the
+        # One call returns at most 2 GiB, or less after a signal; only b"" means the end of the
         # file.
         parts = [data]
         got = len(data)
@@ -273,7 +275,8 @@ class OsFile:
         except BlockingIOError:
             return b""
         except OSError as error:
-            # EOPNOTSUPP: this file system does not support RWF_NOWAIT. `pread` raises other errors.
+            # EOPNOTSUPP: this file system does not support RWF_NOWAIT. Any other error is raised by
+            # `pread`, if it persists.
             self._tells = error.errno != errno.EOPNOTSUPP
             return self.pread(length, position)
         if got < length:
@@ -342,7 +345,7 @@ class OsFile:
         if fd >= 0:
             os.close(fd)
 
-    # Closes a shared file when its last user is gone, and a file that an error path left open.
+    # Closes a shared file after its last user has dropped it, and a file that an error left open.
     __del__ = close
 
     def __repr__(self) -> str:
@@ -350,7 +353,7 @@ class OsFile:
 
 
 def _open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:
-    """See `open_regular`, which clients, that open no files, do not load."""
+    """Call `open_regular`, imported here because clients, which open no files, do not need it."""
     from aiokq.core.regular_files import open_regular
 
     return open_regular(path, flags)
@@ -393,7 +396,7 @@ class OsFiles:
 
     def remove_tree(self, path: Path) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
-            import shutil  # it imports the compression modules, which would delay each start
+            import shutil  # imported here: it loads compression modules, which delays a start
 
             shutil.rmtree(path)
         else:
@@ -418,9 +421,9 @@ class OsFiles:
     def read_bytes(self, path: Path) -> bytes:
         descriptor, status = _open_regular(path, os.O_RDONLY)
         try:
-            size = status.st_size + 1  # less is read only at the end of the file
+            size = status.st_size + 1  # one byte more, to notice that the file grows
             data = os.read(descriptor, size)
-            if len(data) < size - 1 or len(data) == size:  # large, or it grows
+            if len(data) < size - 1 or len(data) == size:  # a short read, or the file grows
                 parts = [data]
                 while data := os.read(descriptor, _LOAD_BYTES):
                     parts.append(data)

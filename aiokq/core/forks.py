@@ -28,7 +28,7 @@ class Inherited(Protocol):
         """Release the child's copies of the parent's resources, without waiting or calling a loop.
 
         Must not raise. Only the thread that forked exists in the child, so a lock may be held by a
-        missing thread.
+        thread that no longer exists.
         """
         ...
 
@@ -53,11 +53,11 @@ def watch_loop(loop: AbstractEventLoop) -> None:
 
 
 class Descriptor:
-    """An open descriptor of which forked children close their copies.
+    """An open file descriptor whose copy is closed in each forked child.
 
     This object does not own the descriptor. The owner keeps this object while the descriptor is
-    open, and may keep it longer: if the number has since been reused for another file, a child does
-    not close it.
+    open, and may keep it longer: a child does not close the number if it was reused for another
+    file.
     """
 
     __slots__ = ("__weakref__", "_fd", "_identity")

@@ -2,8 +2,8 @@
 
 `dataclass(frozen=True, slots=True)` compiles eight functions per class, which takes half a
 millisecond. The client has about a hundred such classes. A process creates objects of a few of
-them, and compares or prints even fewer. So `__init__` is compiled when a class has several objects,
-and the other functions when one of them is called.
+them, and compares or prints even fewer. Therefore `__init__` is compiled when a class has several
+objects, and the other functions when one of them is called.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Signature:
 
     def __get__(self, instance: object, owner: Any) -> inspect.Signature:
         if owner.__init__ is not _first_init:
-            raise AttributeError("__signature__")  # that of __init__ itself counts
+            raise AttributeError("__signature__")  # `inspect` then reads the compiled __init__
         cls = next(base for base in owner.__mro__ if "__frozen_fields__" in base.__dict__)
         return inspect.signature(_pattern(cls, repr=False, eq=False))
 
@@ -102,10 +102,10 @@ def _first_init(self: object, *args: object, **kwargs: object) -> None:
 
 
 def _assign(self: Any, cls: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Do what `__init__` does; return False, with nothing done, if `__init__` has to be compiled.
+    """Set the fields as `__init__` does; return False if `__init__` must be compiled instead.
 
-    This is the case for arguments that `__init__` refuses, and for fields that have to be given by
-    keyword.
+    Returns False, and sets nothing, if `__init__` would refuse the arguments or a field is
+    keyword-only.
     """
     defaults: dict[str, object] = {}
     factories: dict[str, Callable[[], object]] = {}
@@ -153,7 +153,7 @@ def _frozen_class(value: object) -> Any:
 
 
 def _complete(cls: Any) -> None:
-    """Compile the methods besides `__init__`. Concurrent calls in several threads are harmless."""
+    """Compile all methods except `__init__`. Concurrent calls in several threads are harmless."""
     pattern = _pattern(cls)
     for name in ("__match_args__", "__dataclass_params__", "__repr__", "__eq__", "__hash__"):
         setattr(cls, name, pattern.__dict__[name])

@@ -1,8 +1,8 @@
-"""The ranges of the numbers that Kafka's protocol can hold, and their checks.
+"""The ranges of the numbers in Kafka's protocol, and functions that check numeric arguments.
 
 Every public numeric argument is checked by the call that receives it. An unchecked argument would
-raise an OverflowError later, in C or while a request is encoded. For records the compiled core has
-its own checks of partitions and timestamps. Tests: tests/sim/test_numbers.py, which reads the
+raise an OverflowError later, in C or while a request is encoded. aiokq.fastpath has its own checks
+of the partition and timestamp of a record. Tests: tests/sim/test_numbers.py, which reads the
 arguments from the signatures.
 """
 
@@ -80,12 +80,12 @@ def timestamp_ms(
 
 
 def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = ValueError) -> int:
-    """Return `value` if it is a valid count, such as a number of items or bytes."""
+    """Return `value` if it is a count, of items or bytes, from `low` to the largest int32."""
     return whole(value, name, low, INT32_MAX, error=error)
 
 
 def optional_seconds(value: float | None, name: str = "timeout", *, positive: bool = False) -> None:
-    """Check a time as `seconds` does; None is allowed and means the caller's default."""
+    """Check a time as `seconds` does; None is valid and stands for the caller's default."""
     if value is not None:
         seconds(value, name, positive=positive)
 

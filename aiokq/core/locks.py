@@ -1,9 +1,9 @@
-"""Lock files that exclude other processes, Apache Kafka included, and other users in this process.
+"""Exclusive locks on lock files, against this process and others, including Apache Kafka.
 
-Kafka locks `.lock` with Java's FileChannel.tryLock, which takes a POSIX record lock, so this module
-uses one too. Such a lock does not exclude its own process, and closing *any* descriptor of the file
-in the process releases it. Therefore a registry of this process is checked before the file is
-opened. Tests: tests/unit/core/test_files.py.
+Kafka locks `.lock` with Java's FileChannel.tryLock, which takes a POSIX record lock. This module
+takes the same kind of lock. A POSIX record lock does not exclude its own process, and is released
+when the process closes *any* descriptor of the file. Therefore the files that this process has
+locked are checked before a file is opened. Tests: tests/unit/core/test_files.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiokq.core import forks
 
 
 class _Held:
-    """The files that this process has locked, as (device, inode)."""
+    """The files that this process has locked, as (device, inode) pairs."""
 
     def __init__(self) -> None:
         # Reentrant: a FileLock may be garbage-collected in the thread that holds this lock.
@@ -33,7 +33,7 @@ class _Held:
 
 
 _held: Final = _Held()
-"""A global, because the kernel keeps these locks per process."""
+"""A global, because the kernel keeps POSIX record locks per process."""
 
 
 class FileLock:
@@ -53,7 +53,7 @@ class FileLock:
 
         Raises:
             BlockingIOError: the file is locked by another process or by this one.
-            NotRegularFile, IsADirectoryError: there is a FIFO, socket, device or directory.
+            NotRegularFile, IsADirectoryError: `path` is a FIFO, socket, device or directory.
         """
         import fcntl  # missing on Windows, where only the client is used
 

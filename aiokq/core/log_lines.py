@@ -21,9 +21,10 @@ EVERY: Final = 60.0
 """Seconds between two lines about the same cause while it lasts."""
 
 BURST: Final = 4
-"""Maximum lines about one cause within `EVERY` seconds, however often the cause begins and ends.
-For example, a broker that shuts down closes its connections, and may accept new ones before it
-exits.
+"""Maximum number of lines about one cause within `EVERY` seconds.
+
+The limit holds however often the cause begins and ends. For example, a broker that shuts down
+closes its connections, and may accept new connections before it exits.
 """
 
 
@@ -66,7 +67,7 @@ class LineLimit:
     Args:
         logger: logger of the lines.
         level: level of the lines.
-        others: text of the line with the number of lines left out; `%d` stands for the number.
+        others: text of the line that reports how many lines were left out; `%d` is the number.
     """
 
     __slots__ = ("_left_out", "_level", "_logger", "_others", "_timer", "_written")
@@ -80,7 +81,7 @@ class LineLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, text: str, *args: object) -> None:
-        """Log a line, or log it at DEBUG and count it if the limit is reached."""
+        """Log a line; if the limit is reached, log it at DEBUG and count it."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self.end)
         if self._written < BURST:

@@ -1,9 +1,9 @@
-"""`NamedTuple`: `typing.NamedTuple` for type checkers, but its classes are created faster.
+"""`NamedTuple`, which replaces `typing.NamedTuple` because its classes are created faster.
 
 `typing.NamedTuple` compiles a constructor and the annotation of each field, which takes a quarter
 of a millisecond per class. A broker creates about sixty such classes before it accepts connections.
-Here, annotations remain text, and the constructor is compiled when a class has several objects;
-from then on, objects are created as fast as those of `typing.NamedTuple`.
+Here, annotations remain text, and a constructor is compiled only when its class has several
+objects. From then on, objects are created as fast as those of `typing.NamedTuple`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _getter: Final = getattr(collections, "_tuplegetter")  # noqa: B009 - unknown to
 
 
 class _Fields(tuple[Any, ...]):
-    """Base of all created classes, with the methods that `collections.namedtuple` gives a class."""
+    """Base of all NamedTuple classes, with the methods that `collections.namedtuple` generates."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class _Fields(tuple[Any, ...]):
 
     @classmethod
     def _make(cls, iterable: Iterable[object]) -> Self:
-        """Return an object with these values.
+        """Return an object with the given values, one per field.
 
         Raises:
             TypeError: there are more or fewer values than fields.
@@ -68,7 +68,7 @@ class _Fields(tuple[Any, ...]):
         """Return a copy with changed fields.
 
         Raises:
-            ValueError: a name is not that of a field.
+            ValueError: a name in `changes` is not a field.
         """
         changed = self._make(map(changes.pop, self._fields, self))
         if changes:
@@ -92,7 +92,7 @@ def bound_arguments(
     arguments: Sequence[object],
     keywords: Mapping[str, object],
 ) -> dict[str, object] | None:
-    """Return the value of each field; None if a constructor would refuse the arguments."""
+    """Return the value of each field by name; None if a constructor would refuse the arguments."""
     values = {**defaults, **keywords}
     for name, value in zip(fields, arguments, strict=False):
         if name in keywords:
@@ -117,7 +117,7 @@ def _constructor(cls: type[_Fields]) -> Any:
 
 
 class _Creation(type):
-    """Metaclass of `_base` alone: a class that derives from `_base` is of type `type`."""
+    """Metaclass of `_base` only; the classes that it creates have the metaclass `type`."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         """Return a subclass of tuple whose fields are the annotations in the namespace."""

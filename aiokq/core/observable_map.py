@@ -3,7 +3,7 @@
 Rules, each tested in tests/unit/core/test_observable_map.py and tests/property/core:
 
 - A new subscriber first receives the latest value of every key, unless `replay` is False.
-- A value equal to the latest is suppressed.
+- A value equal to the latest value of its key is not reported.
 - Values emitted while subscribers are being called are queued until all have been called (run to
   completion).
 - An exception of a subscriber is logged, and the other subscribers are still called.
@@ -125,15 +125,16 @@ class ObservableMap(Generic[K, V]):
     def forget(self, key: K) -> None:
         """Remove a key.
 
-        New subscribers do not receive its value, and the next `emit` notifies subscribers even if
-        the value is the same.
+        New subscribers do not receive its value, and the next `emit` of the key notifies
+        subscribers even if the value is the same as before.
         """
         self._latest.pop(key, None)
 
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
-        """Wait until `predicate(key, value)` is true for a latest value or for a later one.
+        """Return a latest or later key and value for which `predicate(key, value)` is true.
 
-        Cancellation removes the subscription. Exceptions of the predicate are raised here.
+        Waits for the first such value if there is none yet; cancelling the wait removes its
+        subscription. Exceptions of the predicate are raised here.
 
         Raises:
             BaseException: a copy of the error passed to `close`.
@@ -162,9 +163,9 @@ class ObservableMap(Generic[K, V]):
             waiter.close()
 
     def close(self, error: BaseException) -> None:
-        """End all current wait_for() calls, and later ones that would wait, with a copy of `error`.
+        """End waiting calls of wait_for(), and later calls that would wait, with copies of `error`.
 
-        Called by an owner that is closing, after which nothing is emitted.
+        Called by an owner that closes; nothing is emitted afterwards.
         """
         self._failure = error
         for subscription in list(self._subscriptions):

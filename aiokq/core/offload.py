@@ -17,20 +17,21 @@ from aiokq.core.errors import Closed
 try:
     from concurrent.futures import ThreadPoolExecutor
 except RuntimeError:
-    pass  # imported at interpreter shutdown, when no pool is used
+    pass  # this module is imported at interpreter shutdown, when no pool is used
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 FAST_CODEC_THRESHOLD: Final = 128 * 1024
-"""Size in bytes from which snappy, lz4 and zstd run in a thread (about 80 µs of work)."""
+"""Size of records in bytes from which snappy, lz4 and zstd run in a thread (80 µs of work)."""
 
 GZIP_THRESHOLD: Final = 32 * 1024
-"""Size in bytes from which gzip runs in a thread (about 1 ms of work)."""
+"""Size of records in bytes from which gzip runs in a thread (1 ms of work)."""
 
 THREADS: Final = 12
-"""Maximum number of functions that run at the same time. A caller with many long functions should
-leave most threads to other callers.
+"""Default number of threads of a ThreadOffload, which limits the functions that run at a time.
+
+A caller with many long functions should leave most threads to other callers.
 """
 
 
@@ -59,15 +60,15 @@ class Offload(Protocol):
         ...
 
     def close(self) -> None:
-        """Refuse new work; accepted work is finished."""
+        """Refuse new functions; functions passed before are still run to their end."""
         ...
 
 
 class ThreadOffload:
-    """A bounded thread pool, created on first use.
+    """Runs functions in a bounded thread pool, which is created on first use.
 
-    At interpreter shutdown there is no pool, and functions run on the loop: a broker that `atexit`
-    closes must still record its clean shutdown.
+    At interpreter shutdown there is no pool, and functions run on the loop. A broker that is closed
+    by `atexit` can therefore still record its clean shutdown.
     """
 
     def __init__(self, max_workers: int = THREADS, *, name: str = "aiokq-offload") -> None:

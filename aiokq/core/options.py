@@ -1,9 +1,9 @@
-"""Options of a command as the fields of a model, a frozen dataclass with metadata.
+"""The options of a command, as fields of a model: a frozen dataclass whose fields have metadata.
 
-A field gives the keyword of the API, its type and default, the flag and the help text. From a model
-`aiokq.cli.model_options` makes Typer's parameters, and tools/generate_docs.py makes
-docs/reference/commands.md. Models are dataclasses and not pydantic models, because `aiokq --help`
-imports all of them, and importing pydantic takes 100 ms.
+A field defines the keyword argument of the API, its type and default, its flag and its help text.
+`aiokq.cli.model_options` creates Typer's parameters from a model, and tools/generate_docs.py
+creates docs/reference/commands.md. Models are dataclasses and not pydantic models, because
+`aiokq --help` imports all of them, and importing pydantic takes 100 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY: Final = "aiokq.option"
 
 
 class Option(NamedTuple):
-    """A field of a model on the command line."""
+    """How a field of a model appears on the command line."""
 
     flags: tuple[str, ...]
     """The flags as the user types them; empty for a positional argument."""
@@ -31,11 +31,11 @@ class Option(NamedTuple):
     minimum: float | None
     show_default: bool
     typed: Any
-    """Type on the command line, if the command converts the value; None: the type of the field."""
+    """Type on the command line, if the command converts the value; None for the field's type."""
     default: Any
-    """Default on the command line, if it is written differently; None: the default of the field."""
+    """Default on the command line, if it is of another type; None for the field's default."""
     before: str | None
-    """Field of the model before which the help lists the option; None: in the order of fields."""
+    """Field before which the help lists the option; None to list it in the order of the fields."""
 
 
 def option(
@@ -72,7 +72,7 @@ def options(model: type[Any]) -> list[tuple[dataclasses.Field[Any], Option]]:
 
 
 def flag(model: type[Any], name: str) -> str | None:
-    """Return the flag or metavar of the field `name`; None if it is not on the command line."""
+    """Return the first flag or the metavar of a field; None if it is not on the command line."""
     for field, found in options(model):
         if field.name == name:
             return found.flags[0] if found.flags else found.metavar

@@ -1,7 +1,7 @@
 """Log lines of lasting failures: when a failure begins, once a minute, and when it ends.
 
-The callers (nodes, metadata, producers, consumers and groups) decide what a failure is and when it
-is over. Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
+The callers (nodes, metadata, producers, consumers and groups) report failures and their ends.
+Tests: tests/unit/core/test_outages.py, tests/sim/test_outage_log.py.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from aiokq.core.log_lines import BURST, EVERY, log_line
 __all__ = ["Outages", "cause_of"]
 
 FORGOTTEN_AFTER: Final = 600.0
-"""Seconds after its latest failure at which an outage is forgotten, without a line about its end.
+"""An outage is forgotten this many seconds after its latest failure, without a line about its end.
 
-Pauses between retries are shorter than this, so an operation that has not failed for this long is
-no longer retried.
+Pauses between retries are shorter. An operation that has not failed for this long is therefore no
+longer retried.
 """
 
 
 def cause_of(error: KafkaError) -> str:
-    """Return Kafka's name of an error, or its class name; equal names mean the same cause."""
+    """Return Kafka's name of an error, or its class name. Errors of one name have one cause."""
     return error.name if isinstance(error, BrokerError) else type(error).__name__
 
 
 class _Run:
-    """The failures of one operation at one place with one cause, since the first of them.
+    """The consecutive failures of one operation at one place with one cause.
 
     All times are in seconds on a monotonic clock.
 
     Attributes:
-        what, where: the first words of its log lines.
+        what, where: operation and place, the first words of the log lines.
         began: time of the first failure.
         latest: time of the latest failure.
-        due: time of the next line while the failure lasts; afterwards, the time to forget the run.
+        due: while the failure lasts, the time of the next line; afterwards, the time at which the
+            run is forgotten.
         lines: times of the latest lines.
         times: number of failures.
-        records: number of failed records, for failures that count them.
+        records: number of lost records; 0 if the operation loses none.
         lasting: whether the latest attempt failed. If not, the run is over and kept until `due`.
-        told: whether the latest line reports the failure as lasting, so that its end is logged too.
+        told: whether the latest line reports that the failure lasts, so that its end is logged too.
         members: failed members, such as partitions. The run is over when all have recovered.
     """
 
@@ -80,7 +81,11 @@ class _Run:
         self.members: dict[Hashable, None] = {}
 
     def begin(self, now: float) -> bool:
-        """Record the first failure, or the first after a success; return whether to log a line."""
+        """Record the first failure of the run, or the first after a success.
+
+        Returns:
+            False if `BURST` lines were logged within `EVERY` seconds, so that no line is logged.
+        """
         self.lasting = True
         if len(self.lines) == BURST and now - self.lines[0] < EVERY:
             return False
@@ -96,12 +101,12 @@ class _Run:
 class Outages:
     """The lasting failures of one client, and their log lines.
 
-    A place is what an operation concerns, such as a node, a group or a topic. Each cause of
-    failures at a place gets one line when it begins, one line a minute while it lasts, and one line
-    when it is over. A cause that ends and recurs gets at most four lines a minute; the failures in
-    between are counted. Lines are warnings, or errors if records are lost. The last line is a
-    warning too, so that a log of warnings shows that the failure is over. Consequences of an
-    unreachable broker are logged at DEBUG.
+    A place is the object of an operation, such as a node, a group or a topic. For each cause of
+    failures at a place, one line is logged when the cause begins, one a minute while it lasts, and
+    one when it is over. For a cause that ends and recurs, at most four lines a minute are logged;
+    other failures are counted. Lines are warnings, or errors if records are lost. The last line is
+    a warning too, so that a log of warnings shows that the failure is over. Failures that follow
+    from an unreachable broker are logged at DEBUG.
 
     Args:
         now: returns seconds on a monotonic clock.
@@ -128,12 +133,12 @@ class Outages:
         """Record a failure of an operation that will be retried.
 
         Args:
-            what: the operation that failed, in the words with which the lines begin.
+            what: the operation that failed; the lines begin with this text.
             key: the place of the failure, as passed to `ended`.
-            where: the place as the log lines show it, as names and values. The lines of a lasting
-                failure show the place of its first failure.
-            member: the partition or similar item that failed, as passed to `recovered`; None if the
-                operation is not for such an item.
+            where: names and values that show the place in the log lines. All lines of a lasting
+                failure show those of its first failure.
+            member: the partition or similar item that failed, as passed to `recovered`; None if
+                the operation does not concern one item.
         """
         now = self._now()
         self._unreachable = {n: r for n, r in self._unreachable.items() if not r.is_old(now)}
@@ -150,7 +155,7 @@ class Outages:
         *,
         records: int,
     ) -> None:
-        """Record that records are lost; this is logged as an error, whatever the cause.
+        """Record that records were lost; the lines are errors, whatever the cause.
 
         Args:
             partition: the partition of the records, as passed to `recovered` after a success.
@@ -165,14 +170,15 @@ class Outages:
         """Record a failed connection attempt, or the loss of a connection.
 
         Args:
-            name: node id, or the address if the id is not known; the same as `node` of errors.
+            name: node id, or the address if the id is not known, as in `KafkaError.node`.
             retry_in: seconds until the next connection attempt.
         """
         where = {"node": name} if name == address else {"node": name, "address": address}
         what, other = "node unreachable", "node refuses"
         if not error.retriable:
             what, other = other, what
-        self._runs.pop((other, address), None)  # a node is either unreachable or refuses
+        # A node either is unreachable or refuses connections, never both.
+        self._runs.pop((other, address), None)
         cause = "unreachable" if error.retriable else cause_of(error)
         run = self._note(what, address, cause, error, where, None, 0, logging.WARNING)
         self._unreachable[name] = self._unreachable[address] = run
@@ -203,7 +209,7 @@ class Outages:
 
     @property
     def troubled(self) -> bool:
-        """Whether any outage exists that `recovered` could end."""
+        """Whether there is an outage that `recovered` could end."""
         return bool(self._memberships)
 
     def recovered(self, what: str, member: Hashable) -> None:
@@ -231,7 +237,7 @@ class Outages:
         if isinstance(error.__cause__, KafkaError):
             return self.explains(error.__cause__)
         # The error names no node, so any unreachable node may be its cause. A node that does not
-        # answer is logged as soon as a request to it is overdue.
+        # answer is already reported as unreachable, because a request to it is overdue.
         return bool(self._unreachable)
 
     # -- internals
@@ -298,9 +304,9 @@ class Outages:
         log_line(self._logger, level, text, *args)
 
     def _forget_old(self, now: float) -> None:
-        """Forget ended runs whose `due` has passed, and runs without recent failures.
+        """Forget ended runs whose `due` has passed.
 
-        A failure is recent for `FORGOTTEN_AFTER` seconds.
+        Also forget lasting runs whose latest failure is more than `FORGOTTEN_AFTER` seconds old.
         """
         for place, runs in list(self._runs.items()):
             for cause, run in list(runs.items()):

@@ -1,7 +1,8 @@
 """Reader and writer of Java's property files.
 
-It is used for the client's `from_properties`, the broker's `--config` and Kafka's
-`meta.properties`, so this module must not import heavy modules. Source: java.util.Properties.load.
+Used for the client's `from_properties`, the broker's `--config` and Kafka's `meta.properties`. This
+module must not import modules that load slowly, because every start of a broker imports it.
+Source: java.util.Properties.load.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return names and values in the order of the file; a repeated name has its last value."""
+    """Return the values by name, in the order of the file; a repeated name has its last value."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key = re.match(_KEY, line)

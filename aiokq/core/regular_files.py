@@ -1,4 +1,4 @@
-"""Opening of regular files only: a FIFO, socket, device or directory is a clear error, not a hang.
+"""`open_regular`, which opens regular files only: anything else is a clear error, and no hang.
 
 Tests: tests/unit/core/test_regular_files.py.
 """
@@ -18,13 +18,13 @@ _FLAGS: Final = (
     | getattr(os, "O_NOCTTY", 0)
 )
 _REFUSED: Final = frozenset({errno.ENXIO, errno.ENODEV, getattr(errno, "EOPNOTSUPP", errno.ENXIO)})
-"""What the system says if a socket, a FIFO or a missing device is opened."""
+"""Errors of opening a socket, a FIFO without a reader, or a device that does not exist."""
 
 
 class NotRegularFile(OSError):
-    """There is a FIFO, a socket or a device where a regular file belongs.
+    """A FIFO, a socket or a device is where a regular file belongs.
 
-    A directory is the system's IsADirectoryError instead.
+    For a directory, IsADirectoryError is raised instead.
     """
 
 
@@ -32,11 +32,11 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat
     """Open a regular file; return its descriptor and its status. Never waits for another process.
 
     Args:
-        flags: those of `os.open`; O_CLOEXEC, O_NONBLOCK and O_NOCTTY are added.
+        flags: flags of `os.open`; O_CLOEXEC, O_NONBLOCK and O_NOCTTY are added.
 
     Raises:
-        NotRegularFile: there is a FIFO, a socket or a device.
-        IsADirectoryError: there is a directory.
+        NotRegularFile: `path` is a FIFO, a socket or a device.
+        IsADirectoryError: `path` is a directory.
         OSError: the file cannot be opened.
     """
     try:

@@ -1,4 +1,4 @@
-"""Rules between the settings of a client, for the pydantic models and the plain values alike."""
+"""`Rules`, the base class of the pydantic models of client settings and of their plain values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["Rules", "split_list"]
 
 
 class Rules:
-    """Base class of the settings models and values: checks across settings, and derived settings.
+    """Base class of settings models and values: checks of several settings, and derived settings.
 
-    Subclasses have the rules of one kind of client, and properties derived from its settings.
+    A subclass has the checks and the derived settings of one kind of client.
     """
 
     if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Rules:
             """The names of the settings that were given to the Cluster that this client shares."""
 
     def _check_together(self) -> None:
-        """Check each setting against the others; called when every setting is valid by itself.
+        """Check the settings together; called after every setting was found valid by itself.
 
         Raises:
             ValueError: two settings contradict each other.

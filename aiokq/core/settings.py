@@ -1,4 +1,4 @@
-"""Base class of all client settings, from keywords, environment variables and property files.
+"""`Settings`, the base class of client settings: keywords, environment variables, property files.
 
 Subclasses are in cluster, producer, consumer and admin. The broker's settings are a plain
 dataclass, because importing pydantic would delay its start by 90 ms. Tests:
@@ -76,14 +76,17 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "value.deserializer": "pass a deserializer to the consumer",
     "value.serializer": "pass a serializer to the producer",
 }
-"""Settings that only Java clients have or that name Java classes, and their replacements."""
+"""Settings that only Java clients have or that name Java classes, and their replacements.
+
+In a property file they are ignored with a warning, which ends with the replacement.
+"""
 
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that only some of aiokq's clients have, and how the other clients behave instead.
+"""Settings that all of Kafka's clients have but only some of aiokq's.
 
-In Kafka, the other clients have these settings, too.
+The values describe how the other clients of aiokq behave; the warnings end with them.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {
@@ -93,11 +96,10 @@ NOT_YET: Final[Mapping[str, str]] = {
     "share.": "aiokq has no share groups",
     "transaction.": "aiokq has no transactions",
 }
-"""Prefixes of Kafka settings that aiokq does not support yet.
+"""Prefixes of Kafka settings that aiokq does not support yet, and the reasons.
 
-Such a setting raises ConfigError, because a client that ignored it would not behave as requested.
-(A JAVA_ONLY setting in a property file is ignored with a warning.) The error suggests no similar
-name.
+A setting with such a prefix raises ConfigError, because a client that ignored it would not behave
+as requested. The error suggests no similar name.
 """
 
 
@@ -142,7 +144,7 @@ class Settings(Rules, BaseModel):
         return self._of_cluster
 
     def with_overrides(self, **values: object) -> Self:
-        """Return these settings with some replaced; all are validated again."""
+        """Return a copy in which `values` replace settings; all settings are validated again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**(given | {"_of_cluster": self._of_cluster - values.keys()} | values))
 
@@ -152,8 +154,8 @@ class Settings(Rules, BaseModel):
     ) -> Self:
         """Return settings from environment variables such as KAFKA_LINGER_MS.
 
-        Other variables with the prefix, such as KAFKA_HEAP_OPTS, are ignored. A name that nearly
-        equals the name of a setting causes a warning.
+        Other variables with the prefix, such as KAFKA_HEAP_OPTS, are ignored. A variable whose name
+        is similar to a setting's causes a ConfigWarning.
 
         Args:
             environ: the variables; None for os.environ.
@@ -179,7 +181,9 @@ class Settings(Rules, BaseModel):
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str], **values: object) -> Self:
-        """Return settings from a Java property file; Java-only names are ignored with a warning.
+        """Return settings from a Java property file.
+
+        Settings that only Java or other clients have are ignored with a ConfigWarning.
 
         Args:
             values: settings that override the file.
@@ -226,7 +230,7 @@ class Settings(Rules, BaseModel):
     @field_validator("*")
     @classmethod
     def _check_texts(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse text that a request cannot hold, because encoding the request would fail later."""
+        """Refuse text that a request cannot hold; otherwise, encoding the request would fail."""
         if info.field_name in cls.FILES:
             return value
         if isinstance(value, SecretStr):
@@ -254,9 +258,9 @@ class Settings(Rules, BaseModel):
 
 
 class _Flag:
-    """Wrapper of a bool that was passed as a number.
+    """Wrapper of a bool that was passed for a number.
 
-    Pydantic refuses the wrapper, and shows the bool in the error.
+    Pydantic refuses the wrapper, and its error shows the bool.
     """
 
     def __init__(self, value: bool) -> None:
@@ -267,7 +271,7 @@ class _Flag:
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the text of the ConfigError for an unknown name."""
+    """Return the text of the ConfigError for the name of an unknown setting."""
     java_name = name.lower().replace("_", ".")
     for start, what in NOT_YET.items():
         if java_name.startswith(start):
@@ -278,10 +282,10 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 def _relatives() -> list[type[Settings]]:
-    """Return the settings classes of all clients.
+    """Return the settings classes of all clients, for the texts of errors.
 
     The classes are imported by name, because they are in higher layers. All of them are imported,
-    so that an error text does not depend on which modules the program has imported.
+    so that an error text does not depend on the modules that the program has imported.
     """
     return [
         getattr(importlib.import_module(f"aiokq.{package}.settings"), f"{package.title()}Settings")
@@ -295,7 +299,7 @@ def _java_names(cls: type[Settings]) -> list[str]:
 
 def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
     lines = []
-    # Messages by setting. For a union, pydantic returns one message per branch; they are joined.
+    # Messages by setting. For a union, pydantic returns one message per branch; these are joined.
     expected: dict[str, list[str]] = {}
     items = error.errors(include_url=False, include_context=True, include_input=True)
     for item in items:
@@ -328,12 +332,12 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
 
 
 def _is_number(annotation: object) -> bool:
-    """Return whether a type accepts a number and no bool."""
+    """Return whether the type of a setting is a number, which a bool must not be converted to."""
     return annotation in (int, float) or annotation == int | None
 
 
 def is_list(annotation: object) -> bool:
-    """Return whether a type accepts several values but not a plain str."""
+    """Return whether the type of a setting is a list or the like, and does not include str."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         branches = typing.get_args(annotation)

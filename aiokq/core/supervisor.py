@@ -1,6 +1,7 @@
-"""Supervisor: starts and owns background tasks; no other module starts any.
+"""Supervisor: starts and owns background tasks; no other module of aiokq creates tasks.
 
-The module also has helpers for work that is awaited, closed or left open.
+The module also has functions that run a call on another loop, protect cleanup from cancellation,
+and report exception groups and objects that were not closed.
 
 A TaskGroup must be entered and exited by the same task. The callers of start() and close() may be
 different tasks, so each Supervisor has a root task for its TaskGroup. Tests:
@@ -30,7 +31,7 @@ STILL_RUNNING_SECONDS: Final = 0.1
 
 
 class State(Enum):
-    """States of a Supervisor; a state is followed only by a later state of this list."""
+    """States of a Supervisor; a state changes only to a later one in this list."""
 
     NEW = auto()
     """Created, not bound to a loop."""
@@ -55,7 +56,7 @@ class Supervisor:
             its waiters there.
         on_cancelled: called once, on the loop, if the tasks are cancelled otherwise than by
             `close`, as when the loop is shut down; must neither block nor raise. The owner fails
-            its waiters there, because nothing goes on in the background.
+            its waiters there, because no background task runs any more.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class Supervisor:
             self._entered = loop.create_future()
             self._state = State.OPEN
             self._root = loop.create_task(self._hold(), name=f"{self.name}: root")
-            self._root.add_done_callback(self._root_entered)  # it may be cancelled before it starts
+            # Also called if the root task is cancelled before its first step.
+            self._root.add_done_callback(self._root_entered)
         if self._entered is not None:
             try:
                 # Shielded: cancelling one caller must not cancel other callers of start().
@@ -181,16 +183,17 @@ class Supervisor:
                     await asyncio.get_running_loop().create_future()  # until cancelled
                 except asyncio.CancelledError:
                     if self._state is State.OPEN:
-                        # Not by close() or a failure. New children are refused from now on: the
-                        # group would cancel them before their first step, or raise RuntimeError.
+                        # Cancelled neither by close() nor by a failure. New children are refused
+                        # from now on: the group would cancel them before their first step, or raise
+                        # RuntimeError.
                         self._state = State.CLOSED
                         if self._on_cancelled is not None:
                             self._on_cancelled()
                     raise
         except asyncio.CancelledError:
-            pass  # close(), or the end of the loop: the children have been cancelled and are done
+            pass  # by close(), or because the loop was shut down; all children are done
         except BaseExceptionGroup as failures:
-            # _guard has reported the first failure. The others are only available here.
+            # _guard has reported the first failure; the later ones are chained to it.
             self._failed = unwrap(failures, first=self._failed)
         finally:
             self._group = None
@@ -211,15 +214,15 @@ class Supervisor:
             raise failure from error
         except GeneratorExit as error:
             if closed_here(error):
-                raise  # this task is garbage-collected after its loop was closed
+                raise  # the loop was closed, and this task is garbage-collected
             failure = RuntimeError("ended by a GeneratorExit that called code raised")
             failure.__cause__ = error
             self._fail(failure)
             raise failure from error
         except BaseException as error:
             if isinstance(error, Closed) and self._state is not State.OPEN:
-                # The child tried to start a task between the end of the supervisor and its own
-                # cancellation.
+                # The supervisor has ended, and the child tried to start a task before its own
+                # cancellation arrived.
                 raise asyncio.CancelledError from error
             self._fail(error)
             raise
@@ -268,9 +271,9 @@ async def handed_over(
     Cancelling the wait cancels the call without waiting for its end.
 
     Args:
-        gone: returns the error to raise if the loop is not running or stops before the call has
-            ended, or if the call is cancelled on that loop. If the loop stops, a cancellation of
-            the call is scheduled, and takes effect if the loop runs again.
+        gone: returns the error to raise if the loop is not running, if it stops before the call has
+            ended, or if the call is cancelled on that loop. If the loop stops, the call is
+            cancelled when the loop runs again.
     """
     outcome: Future[T] = Future()
     running: list[asyncio.Task[T]] = []
@@ -332,8 +335,8 @@ async def shielded(
     after the cancellation, the error is logged and becomes the cause of the CancelledError.
 
     Args:
-        expected: classes of errors that are not logged after a cancellation: errors that only
-            concern the caller, such as refusals, and errors that `coro` has logged.
+        expected: classes of errors that are not logged after a cancellation, because they concern
+            only the caller or were logged by `coro`.
     """
     task = asyncio.get_running_loop().create_task(coro, name=name)
     cancelled: asyncio.CancelledError | None = None
@@ -359,10 +362,10 @@ def unwrap(
 ) -> BaseException:
     """Return one exception of a group; the others are chained to its `__context__`.
 
-    The public API raises no ExceptionGroup.
+    Used because the public API raises no ExceptionGroup.
 
     Args:
-        first: the exception that was raised first, if known; the call returns it.
+        first: the exception to return, the one that was raised first; None if it is not known.
     """
     # `__context__` is set with BaseException's own method, because a foreign class may forbid
     # setting attributes.

@@ -14,7 +14,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without a copy."""
 
 OWN_MEMBER_PREFIX: Final = "aiokq-"
-"""Prefix of the member ids that aiokq generates for itself (KIP-848, KIP-1082).
+"""Prefix of the member ids that aiokq generates (KIP-848, KIP-1082).
 
 The rewind of a group with members (admin/group_rewind.py) recognizes aiokq's members by it.
 """
@@ -58,7 +58,8 @@ class OffsetAndMetadata:
     Attributes:
         offset: offset of the next record to read.
         metadata: any text to store with the offset.
-        leader_epoch: leader epoch of the last record read, for truncation detection (KIP-320).
+        leader_epoch: leader epoch of the last record read, for truncation detection (KIP-320); None
+            if unknown.
     """
 
     offset: int
@@ -90,8 +91,8 @@ class GroupMetadata:
     Attributes:
         generation: generation in the classic protocol, member epoch in the consumer protocol; -1
             outside a group.
-        member_id: "" outside a group.
-        group_instance_id: set for static members.
+        member_id: id that the group knows the member by; "" outside a group.
+        group_instance_id: id of a static member (`group.instance.id`); None for other members.
     """
 
     group_id: str
@@ -106,7 +107,7 @@ class TopicFilter:
 
     Attributes:
         include: pattern of the topics to subscribe to.
-        exclude: pattern of included topics to leave out; None if all are subscribed to.
+        exclude: pattern of the topics to leave out of these; None to leave out none.
     """
 
     include: str

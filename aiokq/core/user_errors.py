@@ -1,7 +1,7 @@
-"""Exceptions of user code in a form that coroutines and iterators can raise.
+"""Conversion of exceptions of user code, so that coroutines and iterators can raise them.
 
-User code that is called synchronously may raise anything: panics of Rust extensions do not derive
-from Exception, and some exceptions mean something else when a coroutine or an iterator raises them.
+User code that is called synchronously may raise any exception. A panic of a Rust extension does not
+derive from Exception, and Python interprets some exceptions of coroutines and iterators as signals.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def passable(error: BaseException, where: str) -> BaseException:
     replaced by a RuntimeError with the original as its cause.
 
     Args:
-        where: the user code that raised `error`; begins the message.
+        where: the user code that raised `error`, as the first words of the message.
     """
     if not isinstance(error, _MEANS_SOMETHING_ELSE):
         return error
@@ -43,10 +43,10 @@ def passable(error: BaseException, where: str) -> BaseException:
 def closed_here(error: GeneratorExit) -> bool:
     """Return whether the calling coroutine is being closed.
 
-    Call it in the `except` clause around an `await` of a coroutine. If the calling coroutine is
-    closed, Python closes the awaited coroutine and then raises `error` in the caller, so that the
-    traceback of `error` has only the caller's frame. If inner code raised `error`, the traceback
-    has frames of that code, too.
+    Call this in an `except GeneratorExit` clause around an `await` of a coroutine. If the calling
+    coroutine is closed, Python closes the awaited coroutine and then raises `error` in the caller,
+    so that the traceback of `error` has only the caller's frame. If code inside the `await` raised
+    `error`, the traceback has frames of that code, too.
     """
     traceback = error.__traceback__
     return traceback is None or traceback.tb_next is None

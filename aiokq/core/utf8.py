@@ -1,4 +1,4 @@
-"""Checks that a text fits Kafka's protocol: as UTF-8, with a length that fits into 16 bits."""
+"""Checks that text fits into a string of Kafka's protocol: valid UTF-8, at most 32,767 bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_text(text: str) -> None:
 def response_text(path: str) -> str:
     """Return a path as text that a response can hold, without bytes that are not UTF-8.
 
-    Such bytes, which Python represents as lone surrogates, are replaced by escapes (`\\udcff`).
-    Text of more than 32,767 bytes is cut.
+    Python represents such bytes as lone surrogates; these are replaced by escapes (`\\udcff`). Text
+    of more than 32,767 bytes is truncated.
     """
     return path.encode("utf-8", "backslashreplace")[:INT16_MAX].decode("utf-8", "ignore")

@@ -29,7 +29,7 @@ M = TypeVar("M", bound="Settings")
 
 
 class _NotTaken(ValueError):
-    """The table does not accept a name or a value; the settings model accepts it or raises."""
+    """The table does not accept a name or a value; the settings model must check it."""
 
 
 @final
@@ -37,9 +37,9 @@ class Row:
     """One setting of the table.
 
     Args:
-        kind: the function that checks and converts a value, one of the functions below. It raises
+        kind: the function that checks and converts a value, such as `integer` below. It raises
             ValueError for a value that the table does not accept.
-        default: the model's default.
+        default: the default in the settings model.
         optional: whether None is allowed.
         at_least, at_most: bounds of a number, inclusive.
         choices: the allowed values.
@@ -112,7 +112,7 @@ class Row:
             raise _NotTaken
 
 
-# -- kinds. They accept exact types only: the model decides about subclasses, such as enums.
+# -- kinds. They accept exact types only; a value of a subclass, such as an enum, goes to the model.
 
 
 def boolean(row: Row, value: object) -> bool:
@@ -194,7 +194,7 @@ def _instance(row: Row, value: object) -> object:
 
 
 class Values(Rules):
-    """Frozen settings of one kind of client; a subclass for each kind is generated.
+    """Base of the frozen settings of each kind of client, whose classes are generated.
 
     The attributes are those of the settings model. A secret is a plain str that `repr` does not
     show.
@@ -224,10 +224,10 @@ class Values(Rules):
     def given(
         cls, settings: Mapping[str, object], of_cluster: frozenset[str] = frozenset()
     ) -> Self:
-        """Return the values of the given settings; the others have their defaults.
+        """Return the values of the given settings; all others have their defaults.
 
         Args:
-            of_cluster: names of the settings that were given to the Cluster which this client
+            of_cluster: names of the settings that were given to the Cluster that this client
                 shares.
 
         Raises:
@@ -237,12 +237,12 @@ class Values(Rules):
         try:
             return cls._taken(settings, of_cluster)
         except ValueError:
-            pass  # the model is called below, so that its ConfigError has no context
+            pass  # the model is called below, so that this error is not the context of its error
         return cls.of(cls.model()(**settings, _of_cluster=of_cluster))
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the values of a settings model, which may be of a subclass."""
+        """Return the values of an instance of the settings model or of a subclass."""
         values = {name: getattr(settings, name) for name in cls.TABLE}
         for name in cls._SECRETS:
             if values[name] is not None:
@@ -294,7 +294,7 @@ class Values(Rules):
         return {name: getattr(self, name) for name in self.TABLE if name in self._explicit}
 
     def _as(self, model: type[M]) -> M:
-        """Return these values as the settings model, which is created on demand."""
+        """Return these values as an instance of the settings model, created at the first call."""
         if not isinstance(self._settings, model):
             from pydantic import SecretStr
 

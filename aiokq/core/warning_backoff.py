@@ -44,8 +44,8 @@ class WarningBackoff:
         The count and the interval start again after two minutes without a failure.
 
         Args:
-            what: key of failures that count as the same, such as the type of the error; hashable.
-                There must be few different keys, because each is kept until `over`.
+            what: hashable key; failures with equal keys are counted together. There must be few
+                different keys, because each is kept until `over`.
         """
         now = self._now()
         run = self._runs.get(what)

@@ -1,8 +1,8 @@
 """Watchdog: detects a blocked event loop and reports the line that blocks it.
 
-Each watched loop has one thread, which serves all watchdogs of the loop. The thread schedules a
-callback on the loop; if the callback does not run in time, the thread records the stack of the
-loop's thread while it is blocked. Never used in a simulation. Tests:
+Each watched loop has one watchdog thread, which serves all watchdogs of the loop. This thread
+schedules a callback on the loop. If the callback does not run in time, the watchdog thread records
+the stack of the blocked thread. Never used in a simulation. Tests:
 tests/unit/core/test_watchdog.py.
 """
 
@@ -24,16 +24,16 @@ from aiokq.core import forks
 logger = logging.getLogger("aiokq.core")
 
 STACK_LIMIT: Final = 40
-"""Maximum number of innermost frames recorded."""
+"""Maximum number of frames recorded; the innermost ones are kept."""
 
 
 class Watchdog:
     """Watches the loop on which it is started.
 
     Args:
-        on_stall: called on the loop, when the loop runs again, with the seconds for which it was
-            blocked and the stack recorded meanwhile. The stall itself is logged as soon as it is
-            detected, so that a stall that never ends is logged too.
+        on_stall: called on the loop when it runs again, with the seconds for which it was blocked
+            and the recorded stack. The stall itself is logged as soon as it is detected, so that a
+            stall that never ends is logged too.
         threshold: seconds without a response of the loop that count as a stall.
         interval: seconds between two checks; each check costs the loop one callback.
     """
@@ -97,8 +97,8 @@ class _LoopThread(threading.Thread):
         super().__init__(name="aiokq-watchdog", daemon=True)
         self._loop = loop
         self._loop_thread = threading.get_ident()
-        # Replaced, never modified: the thread iterates over it while watchdogs are added and
-        # removed.
+        # The tuple is replaced, never modified, because the thread iterates over it while watchdogs
+        # are added and removed.
         self._watchdogs: tuple[Watchdog, ...] = (first,)
         self._changed = threading.Event()
 
@@ -125,7 +125,8 @@ class _LoopThread(threading.Thread):
         try:
             self._watch()
         finally:
-            with _threads.lock:  # the entry would keep the loop alive
+            # The entry's thread refers to the loop, so that the entry would keep the loop alive.
+            with _threads.lock:
                 if _threads.of.get(self._loop) is self:
                     del _threads.of[self._loop]
 
