@@ -333,7 +333,7 @@ __all__ = [
     "wire",
 ]
 
-# The module of each name. The imports above are for type checkers; a test compares the two.
+# The names of each module. The imports above are for type checkers; a test compares both lists.
 _HOMES = {
     "aiokq.admin.client": ["Admin"],
     "aiokq.admin.clusters": ["BrokerDescription", "ClusterDescription"],

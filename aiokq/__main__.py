@@ -10,9 +10,9 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["broker"]:
-        # `aiokq broker` starts without Typer and Rich, because importing them takes longer than the
-        # broker may take to start. Garbage collection during imports would find no garbage; the
-        # broker enables it when it accepts connections.
+        # `aiokq broker` starts without Typer and Rich, because importing them takes longer than a
+        # start of the broker may take. Garbage collection during imports would find no garbage; the
+        # broker enables it when it begins to accept connections.
         gc.disable()
         from aiokq.broker.process import main as broker
 

@@ -1,6 +1,6 @@
 """Exports the counters of clients and brokers to Prometheus.
 
-Outside the Spark source, no other module imports prometheus_client. Values are read when Prometheus
+No other module outside aiokq.spark imports prometheus_client. Values are read when Prometheus
 scrapes them, so exporting costs nothing between scrapes. Tests: tests/unit/test_metrics.py.
 """
 
@@ -61,21 +61,22 @@ class Collector(PrometheusCollector):
     clients with the same client id, and of brokers with the same node id, are added up.
 
     Args:
-        counters: the counters to export; None for all counters of this process at each scrape.
+        counters: the counters to export; None for all counters that exist in this process at the
+            time of a scrape.
     """
 
     def __init__(self, counters: Iterable[Counters] | None = None) -> None:
         self._counters = None if counters is None else tuple(counters)
 
     def widen(self, counters: Iterable[Counters] | None) -> None:
-        """Export these counters too; None for all counters of this process."""
+        """Export these counters in addition; None to export all counters of this process."""
         if counters is None or self._counters is None:
             self._counters = None
         else:
             self._counters = tuple(dict.fromkeys((*self._counters, *counters)))
 
     def describe(self) -> Iterator[Family]:
-        """Yield the metrics without values, so that registering does not collect."""
+        """Yield the metrics without values, so that a registration does not call collect()."""
         for metric in METRICS:
             yield _family(metric)
 
@@ -102,7 +103,7 @@ class Collector(PrometheusCollector):
 
 
 class MetricsServer:
-    """A running HTTP endpoint, returned by `serve`."""
+    """A running HTTP server for metrics, returned by `serve`."""
 
     def __init__(self, port: int, registry: CollectorRegistry, host: str) -> None:
         self._server, self._thread = start_http_server(port, host, registry)
@@ -111,7 +112,7 @@ class MetricsServer:
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stop the endpoint and its thread. May be repeated; does nothing in a forked child."""
+        """Stop the server and its thread. May be called twice; does nothing in a forked child."""
         if os.getpid() != self._pid:
             return
         self._server.shutdown()
@@ -138,20 +139,20 @@ def register(
 ) -> Collector:
     """Add aiokq's metrics to a registry.
 
-    May be called more than once: a registry has one aiokq collector, and a further call adds the
-    given counters to that collector and returns it.
+    May be called more than once: a registry has one collector of aiokq. A later call adds the given
+    counters to that collector and returns it.
 
     Args:
         registry: the registry; None for the default registry of prometheus_client.
-        cluster: export only the counters of this client, and of `broker` if that is given.
-        broker: export only the counters of this broker, and of `cluster` if that is given. With
-            neither, export all counters of this process.
+        cluster: a client whose counters are exported.
+        broker: a broker whose counters are exported. If neither `cluster` nor `broker` is given,
+            all counters of this process are exported.
 
     Returns:
         The collector, for `registry.unregister()`.
 
     Raises:
-        ConfigError: the registry already has metrics of these names from another collector.
+        ConfigError: another collector in the registry already has metrics of these names.
     """
     chosen: list[Counters] = []
     if cluster is not None:
@@ -177,7 +178,7 @@ def register(
 
 
 _registered: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
-"""aiokq's latest collector in each registry; the user may have unregistered it since."""
+"""aiokq's last collector in each registry; the user may have unregistered it since."""
 _registering = threading.Lock()
 
 
@@ -187,7 +188,7 @@ def serve(
     """Serve metrics over HTTP from a thread.
 
     Args:
-        port: TCP port; 0 for a free one, which is `MetricsServer.port` of the result.
+        port: TCP port; 0 for a free port, which `MetricsServer.port` of the result returns.
         host: address to listen on.
         registry: the registry to serve; None for a new one with all aiokq metrics of this process.
 
