@@ -55,9 +55,9 @@ class AdminCall:
 
 
 def admin_command(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a Typer command with the function's options and the shared options.
+    """Return `command` as a Typer command that also has the shared options.
 
-    The function is called with an `AdminCall` and its own options. The command ends with the exit
+    `command` is called with an `AdminCall` and its own options. The command ends with the exit
     code of `AdminCall.out`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]

@@ -1,4 +1,4 @@
-"""The outcome of an alteration of settings, for `cluster alter` and `groups alter`.
+"""Output of the result of altering configs, for `cluster alter` and `groups alter`.
 
 Tests: ``tests/unit/cli/test_cluster_configs.py``, ``tests/unit/cli/test_groups.py``.
 """
@@ -19,9 +19,9 @@ __all__ = ["altered_json"]
 def altered_json(
     out: Output, name: str, error: KafkaError | None, *, dry_run: bool
 ) -> dict[str, Json]:
-    """Print the outcome for a resource as a line; return it for a JSON document.
+    """Print the outcome for a resource as a line, and return it for a JSON document.
 
-    An error is always printed, a success only if `out` does not print JSON.
+    An error is always printed. A success is printed only if `out` does not print JSON.
     """
     if error is not None:
         out.problem(name, error)

@@ -1,4 +1,4 @@
-"""The root of the command line: its commands, their errors in one line, and the exit codes.
+"""The root command `aiokq`: registers the commands, prints errors, and sets the exit codes.
 
 The commands of a group are in the group's module. Commands import the client when they run, so that
 `aiokq --help` imports little more than Typer.
@@ -55,8 +55,8 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
-# Newer versions of Typer contain a copy of Click. Typer exports BadParameter, one of Click's
-# exceptions; the base classes of all of Click's exceptions are found from BadParameter.
+# Newer versions of Typer contain a copy of Click, and export BadParameter but not the base classes
+# of Click's exceptions. These are taken from the base classes of BadParameter.
 _UsageError, _ClickException = cast(
     "list[type[typer.BadParameter]]", typer.BadParameter.__mro__[1:3]
 )
@@ -126,7 +126,7 @@ def root(
 )
 def broker(ctx: typer.Context) -> None:
     """Run an embedded Kafka broker as a process."""
-    # Usually aiokq/__main__.py runs the broker; here an option preceded the word `broker`.
+    # aiokq/__main__.py runs the broker itself, except if options precede the word `broker`.
     from aiokq.broker.process import main as run_broker
 
     raise typer.Exit(run_broker(ctx.args))
@@ -253,7 +253,7 @@ def _usage(error: typer.BadParameter) -> int:
 
 
 def _meant(context: Context, option: str) -> str:
-    """Return advice for an unknown option, such as ": did you mean --json?"; "" without any."""
+    """Return advice for an unknown option, such as ": did you mean --json?", or ""."""
     instead = instead_of(context.command_path.removeprefix("aiokq "), option)
     if instead is not None:
         return f": {instead}"

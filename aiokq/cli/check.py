@@ -1,4 +1,4 @@
-"""`aiokq check`: checks a history file. The rules are in aiokq.testing."""
+"""`aiokq check`: find anomalies in a history of client operations; aiokq.testing has the checks."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check what clients saw of a Kafka: lost, doubled, torn, too early, out of order.
+    """Find anomalies in what clients saw of a Kafka: lost, doubled, torn, early, unordered records.
 
     Prints each kind of anomaly with its definition, the operations that show it, and a picture.
-    Exit code 1 if an anomaly is condemned; anomalies that Kafka does not exclude are only reported.
+    Exit code 1 if an anomaly breaks a promise of Kafka (it is condemned); others are only reported.
     """
     from aiokq.testing import HistoryError
     from aiokq.testing import check as check_history

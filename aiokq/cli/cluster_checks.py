@@ -1,4 +1,4 @@
-"""Checks of a cluster, for `aiokq doctor`: each address, and the broker at it with its latency."""
+"""Checks of a cluster for `aiokq doctor`: each address, and the latency and APIs of its broker."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ClusterChecks:
             return await admin.describe_cluster()
 
     async def _try(self, address: BootstrapAddress, name: str) -> list[Check]:
-        """Return a check per numeric address of a host; failures are warnings if another works."""
+        """Check each IP address of a host; a failure is only a warning if another address works."""
         advertised = not name.startswith("bootstrap")
         where = "the broker's advertised.listeners" if advertised else "bootstrap_servers"
         try:
@@ -170,7 +170,7 @@ def _fix(error: KafkaError, where: str) -> str:
 
 
 async def _latency(connection: Connection) -> float:
-    """Return the median time of a few requests, in seconds."""
+    """Return the median round-trip time of a few requests, in seconds."""
     loop = asyncio.get_running_loop()
     taken = []
     for _ in range(PINGS):

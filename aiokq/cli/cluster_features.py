@@ -75,7 +75,7 @@ def _updates(
     *,
     unsafe: bool,
 ) -> dict[str, FeatureUpdate]:
-    """Return the updates that the options ask for.
+    """Return the feature updates that the options describe.
 
     Raises:
         typer.BadParameter: the options contradict each other, or a text cannot be parsed.
@@ -118,7 +118,7 @@ def _level(name: str, text: str, flag: str) -> int:
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:
-    """Return upgrades to the levels that Kafka's tools set for a release; level 0 is left out.
+    """Return upgrades to the levels that Kafka's tools set for a release, without those to level 0.
 
     Source: Kafka `FeatureCommand.java`.
     """

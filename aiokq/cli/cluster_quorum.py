@@ -17,7 +17,7 @@ __all__ = ["quorum"]
 
 @admin_command
 def quorum(call: AdminCall) -> None:
-    """Describe the controllers, and how far each replica of the metadata log is (KRaft).
+    """Describe the controllers and the state of each replica of the metadata log (KRaft).
 
     Voters elect the leader among themselves; observers, usually brokers, only read.
     """

@@ -115,7 +115,7 @@ def _check_member(wanted: ReadOptions) -> None:
 def _settings(
     bootstrap_servers: str | None, config: Path | None, group: str | None, *, committed: bool
 ) -> tuple[ClusterSettings, ConsumerSettings]:
-    """Return the settings of the cluster, and those of the consumer without the cluster's."""
+    """Return the cluster settings, and the consumer settings without those of the cluster."""
     from aiokq.cli.settings import client_settings, own_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.settings import ConsumerSettings
@@ -133,7 +133,7 @@ def _settings(
             f"group_id={settings.group_id!r}: this command reads from the given offsets and "
             "commits nothing: omit group_id, or join the group by --group"
         )
-    # Reading a topic must not create it, whatever the cluster allows.
+    # Reading a topic must not create it, even if the brokers create topics automatically.
     shared = client_settings(
         ClusterSettings, bootstrap_servers, config, allow_auto_create_topics=False
     )

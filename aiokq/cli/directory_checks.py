@@ -1,7 +1,7 @@
 """Checks of a node's log directories for `aiokq doctor`; nothing is written or locked.
 
-The metadata log is read whole; of other logs only the names are compared with it. `aiokq log
-verify` reads those, too.
+The metadata log is read completely. Of other logs, only the directory names are compared with the
+metadata; `aiokq log verify` reads their contents.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _shutdown(files: Files, paths: Sequence[str]) -> Check:
 
 
 def _metadata(files: Files, home: str, paths: Sequence[str]) -> Iterator[Check]:
-    """Check the metadata log, and whether the directories have the partitions in it."""
+    """Check the metadata log, and whether the directories have the partitions that it contains."""
     name = "metadata log"
     readers = {
         path: MetadataReader(files, f"{path}/{file_names.CLUSTER_METADATA}", crc32c)

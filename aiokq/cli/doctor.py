@@ -57,7 +57,7 @@ def doctor(
     """Check this installation and, if named, a cluster and the log directories of a node.
 
     Each check prints a line with ok, warn (it works, with a drawback) or fail (exit code 1), and
-    what to do. Log directories are only read; a broker may be running.
+    advice. Log directories are only read; a broker may be running.
     """
     from aiokq.cli.installation_checks import Status, installation
 

@@ -30,7 +30,7 @@ class ExportRun:
     """One export, with a progress bar on a terminal and a summary at the end.
 
     Args:
-        cluster: cluster that is not entered yet; it is closed at the end.
+        cluster: a cluster that is not started; the run starts and closes it.
         settings: settings of the producer and the cluster.
     """
 
@@ -119,7 +119,7 @@ class ExportRun:
 
     @contextmanager
     def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
-        """Yield a callback for the progress, which moves a progress bar if stderr is a terminal."""
+        """Yield a callback for the progress; it moves a progress bar if stderr is a terminal."""
         if self._out.as_json or not sys.stderr.isatty():
             yield self._note
             return

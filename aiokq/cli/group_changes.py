@@ -51,7 +51,7 @@ def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set the committed offsets of a group without members.
 
     Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
-    An offset outside the log becomes the nearest end of the log.
+    An offset outside the log is moved to the log's start or end.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
@@ -64,10 +64,11 @@ def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set the committed offsets of a group, also while it has members.
 
     The members are removed, the offsets are committed, and the members join again, within about a
-    heartbeat interval. Commits for records that the members still process meanwhile are refused.
+    heartbeat interval. Until then, the members may still process records, but their commits are
+    refused.
 
     Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
-    An offset outside the log becomes the nearest end of the log.
+    An offset outside the log is moved to the log's start or end.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
     """
@@ -211,7 +212,7 @@ async def _delete_offsets(
             continue
         try:
             deleted = await admin.delete_group_offsets(group_id, chosen)
-        except KafkaError as refused:  # the outcomes of the other groups are printed nevertheless
+        except KafkaError as refused:  # continue: the outcomes of other groups are still printed
             out.problem(group_id, refused)
             continue
         for tp, result in deleted.items():
@@ -235,6 +236,6 @@ async def _delete_offsets(
 def _chosen(
     committed: list[TopicPartition], partitions: list[str | TopicPartition]
 ) -> list[TopicPartition]:
-    """Return the `committed` partitions that are named in `partitions`, alone or by topic."""
+    """Return the partitions of `committed` that `partitions` names, directly or by their topic."""
     named = set(partitions)
     return [tp for tp in committed if tp in named or tp.topic in named]

@@ -1,4 +1,4 @@
-"""`aiokq groups configs` and `alter`: settings of single groups at the broker (KIP-848)."""
+"""`aiokq groups configs` and `alter`: configs of groups, which the brokers store (KIP-848)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def alter(
     deletions: Deletions = None,
     dry_run: ValidateOnly = False,
 ) -> None:
-    """Set or delete the settings of groups. A group need not exist yet."""
+    """Set or delete settings of groups. A group need not exist yet."""
     changes = required_changes(assignments, deletions)
     wanted = once(group_ids)
 

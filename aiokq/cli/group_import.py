@@ -1,4 +1,4 @@
-"""`aiokq groups import-zookeeper`: offsets of old consumers from a dump or a live ZooKeeper."""
+"""`aiokq groups import-zookeeper`: import offsets from a dump of ZooKeeper or a running one."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def import_zookeeper(
 ) -> None:
     """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
 
-    DUMP has a line for each node: /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and
-    the offset, as kafka.tools.ExportZkOffsets wrote it; or DUMP is the JSON file to which zk-shell
-    copies a tree. Other nodes are ignored.
+    DUMP is a text file as written by kafka.tools.ExportZkOffsets, with a line for each node:
+    /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and the offset. Or DUMP is a JSON
+    file to which zk-shell copied a tree. Nodes with other paths are ignored.
     """
     if (dump is None) == (zookeeper is None):
         raise typer.BadParameter("no source is given: give either a DUMP or --zookeeper")

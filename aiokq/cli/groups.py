@@ -185,7 +185,7 @@ def _print_members(out: Output, group: GroupDescription) -> None:
 
 
 def _ranges(partitions: tuple[TopicPartition, ...]) -> str:
-    """Return partitions as text for people: `orders:0,1 clicks:3`."""
+    """Return partitions as text, grouped by topic: `orders:0,1 clicks:3`."""
     topics: dict[str, list[str]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(str(number))

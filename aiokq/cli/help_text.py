@@ -17,7 +17,10 @@ def examples(*commands: str) -> str:
 
 
 def flowing(command: TyperGroup) -> None:
-    """Let the paragraphs of help texts, which are docstrings, fill the lines of the terminal."""
+    """Join the lines of each paragraph of the help texts, so that Typer wraps them at full width.
+
+    Help texts are docstrings, whose lines end at 100 columns.
+    """
     if command.help:
         paragraphs = command.help.split("\n\n")
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -20,10 +20,10 @@ CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a line is split into key and value.
+    """The format of an input line, which contains a value and maybe a key.
 
     Attributes:
-        separator: text after the key; None if lines have no key.
+        separator: text between key and value; None if lines have no key.
         null: text that stands for a null key or value; None if there is no such text.
     """
 
@@ -56,8 +56,8 @@ async def read_lines(max_bytes: int) -> AsyncIterator[list[bytes]]:
         max_bytes: maximum length of a line whose end has not arrived, so that memory is bounded.
 
     Raises:
-        RecordTooLarge: more than `max_bytes` arrived without a line end; raised after all lines
-            before them were yielded.
+        RecordTooLarge: more than `max_bytes` arrived without a line end; raised after all
+            preceding lines were yielded.
     """
     rest = b""
     count = 0
@@ -91,11 +91,11 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
             return
         yield data
         if not waits:
-            await asyncio.sleep(0)  # a file never blocks: let the senders run
+            await asyncio.sleep(0)  # reading a file never waits: let other tasks run
 
 
 def _may_block(descriptor: int) -> bool:
-    """Whether reading may block; files and devices do not block, and cannot be watched."""
+    """Return whether reading may block; files never block, and the loop cannot watch them."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 

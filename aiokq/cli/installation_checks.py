@@ -37,9 +37,9 @@ class Check:
     """One line of the output of `aiokq doctor`.
 
     Attributes:
-        name: what was checked.
-        detail: what was found.
-        fix: what to do; empty if nothing has to be done.
+        name: name of the checked part.
+        detail: result of the check.
+        fix: advice; empty if there is none.
     """
 
     name: str

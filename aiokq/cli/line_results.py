@@ -38,14 +38,14 @@ class _Failures:
 
 
 class LineResults:
-    """Counter and printer of the outcomes of lines; consecutive equal errors are printed once.
+    """Counts and prints the outcomes of lines; equal errors of consecutive lines are printed once.
 
     Attributes:
         out: prints offsets, failures and the summary.
         delivered: number of acknowledged records.
         failed: number of lines that were not delivered.
-        interrupted: whether the input was not read to its end, or records have no outcome.
-        seconds: duration of the sending; None if the topic was never reached.
+        interrupted: false if all input was read and every record has an outcome.
+        seconds: duration of the sending; None if it did not begin, for example without the topic.
     """
 
     def __init__(self, topic: str, out: Output, *, show_offsets: bool) -> None:
@@ -80,7 +80,7 @@ class LineResults:
             self.out.line(f"{metadata.topic}-{metadata.partition}@{metadata.offset}")
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Count a line that was not delivered; `number` is its number, from 1."""
+        """Count a line that was not delivered; `number` is the line number, from 1."""
         self.failed += 1
         if isinstance(error, KafkaError):
             reason = explain(error)
@@ -105,7 +105,7 @@ class LineResults:
         self.out.note(f"aiokq: {failures}")
 
     def print_summary(self) -> None:
-        """Print how many records were delivered, unless the topic was never reached."""
+        """Print the remaining failures and, if sending began, how many records were delivered."""
         self.complain()
         if self.seconds is None:
             return

@@ -37,10 +37,10 @@ class _Sent:
 
 
 class LineSender:
-    """Sender of lines, which passes the outcome of each line to the results, in order.
+    """Sends lines as records, and passes the outcome of each line to `results`, in order.
 
     Args:
-        cluster: cluster that is not entered yet; it is closed at the end.
+        cluster: a cluster that is not started; the call starts and closes it.
         settings: settings of the producer, without those of the cluster.
     """
 
@@ -73,8 +73,8 @@ class LineSender:
                 self._watch = loop.call_later(PATIENCE, self._look, 0)
                 await self._send(producer)
             finally:
-                # After an interruption or a failure, accepted records are delivered and counted,
-                # even if a signal interrupts close().
+                # After an interruption or a failure, close() delivers the accepted records. The
+                # records are counted even if a signal interrupts close().
                 try:
                     await producer.close(DRAIN)
                 finally:
@@ -85,7 +85,7 @@ class LineSender:
                     self._settle()
 
     async def _check_partition(self, producer: Producer) -> None:
-        """Check the partition before the first line, so that a wrong topic is a single error."""
+        """Check topic and partition first: wrong ones are one error, and not one per line."""
         from aiokq.core.errors import UnknownTopicOrPartition
 
         topic, partition = self._options.topic, self._options.partition
@@ -157,9 +157,13 @@ class LineSender:
                 self._results.deliver(sent.delivery.result(), sent.size)
 
     def _look(self, oldest: int) -> None:
-        """Print a message if the oldest line without an acknowledgement is still `oldest`.
+        """Print a message if the oldest unacknowledged line is the same as at the previous check.
 
-        A producer retries for two minutes, and the user of a silent terminal should know why.
+        A producer retries for two minutes by default; without a message, the user would not know
+        why the command prints nothing.
+
+        Args:
+            oldest: number of the oldest unacknowledged line at the previous check; 0 for none.
         """
         waiting = 0
         for sent in self._pending:

@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags to name in errors of a load, for options that have no flag or two flags."""
+"""Flags to name in errors of a load, for options of the load that are not exactly one flag."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -192,8 +192,8 @@ class LoadRun:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         if self._stop.is_set() or not self._begun:
-            # A second signal does not wait for the batch. Before the first batch there is nothing
-            # to wait for, and Spark may take a minute to start.
+            # A second signal ends the load without waiting for the batch. Before the first batch
+            # there is no batch to wait for, and Spark may take a minute to start.
             self._stop.set()
             raise KeyboardInterrupt
         self._stop.set()
@@ -255,7 +255,7 @@ def document(summary: LoadSummary) -> dict[str, Json]:
 
 @contextlib.contextmanager
 def _bar(options: LoadOptions, out: Output) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """Show a progress bar on stderr, if that is a terminal."""
+    """Show a progress bar and yield a callback that moves it; None if stderr is not a terminal."""
     if out.as_json or not sys.stderr.isatty():
         yield None
         return

@@ -39,7 +39,7 @@ class LoadVerification:
         """Verify the target and print the problems; `print` prints the counts.
 
         Raises:
-            ConfigError: the target has no load.
+            ConfigError: no load has written to the target.
         """
         from aiokq.spark.loading.verify import verify_load
 

@@ -86,8 +86,8 @@ def dump(
 
     The output uses the terms of `kafka-dump-log`. In text, bytes that are not UTF-8 are printed as
     \\xNN; --json prints an object per entry, with such bytes as {"base64": "..."}. Records of the
-    metadata log and of its snapshots are shown as its --cluster-metadata-decoder does, those of
-    __transaction_state as its --transaction-log-decoder.
+    metadata log, its snapshots and __transaction_state are decoded, as by the options
+    --cluster-metadata-decoder and --transaction-log-decoder of `kafka-dump-log`.
 
     Exit code 1 if something cannot be read, or a batch has a wrong checksum.
     """
@@ -179,9 +179,10 @@ def verify(
     """Check every batch of log directories, and that the other files agree with the batches.
 
     The other files are indexes, epochs, checkpoints, aborted transactions and producer state. An
-    `error` is a record that is damaged, missing, would be read wrongly, or would be written twice
-    when sent again. A `warning` is repaired from the records at the next start of a broker. After a
-    kill, or while the broker runs, a half-written end of the newest segment is a warning.
+    `error` means that a record is damaged or missing, would be read wrongly, or would be written
+    twice if it is sent again. A `warning` is a fault that a broker repairs from the records at its
+    next start. After a kill, or while the broker runs, a half-written end of the newest segment is
+    a warning.
 
     Exit code 1 if there are errors.
     """

@@ -38,10 +38,10 @@ def repair(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Repair the metadata log of a stopped broker that refuses to start with it.
+    """Repair the metadata log of a stopped broker that does not start because the log is damaged.
 
     The log is cut where its damage begins. The records after the cut are lost; the command lists
-    them, also those of damaged batches as far as they can be decoded. A damaged snapshot is set
+    them, and those of damaged batches as far as they can be decoded. A damaged snapshot is set
     aside if the log has its records, and a wrong leader epoch of a batch is corrected. Nothing is
     deleted: the removed bytes stay in files with .corrupt- in their names.
 

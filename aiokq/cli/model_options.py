@@ -21,14 +21,14 @@ M = TypeVar("M")
 
 KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 COLLECTIONS: Final = (tuple, frozenset)
-"""Types of fields whose option is repeatable."""
+"""Types of fields that become repeatable options."""
 
 
 class Given(Generic[M]):
     """Values given on the command line for the fields of a model.
 
-    ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. Values of
-    repeatable options have the type of their field, with each value once.
+    ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. The values of a
+    repeatable option are a collection of the field's type, without duplicates.
     """
 
     def __init__(self, model: type[M], values: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class Given(Generic[M]):
         return self._values[field]
 
     def build(self, **values: object) -> M:
-        """Return the model; `values` replace what was given, or set fields without an option."""
+        """Return the model. `values` replace given values, and set fields that have no option."""
         return self._model(**(self._values | values))
 
 
@@ -108,7 +108,7 @@ def _parameter(field: dataclasses.Field[Any], option: Option, hint: object) -> i
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default on the command line; it is None for a collection."""
+    """Return the default of the field's option; None for a collection."""
     if field.default_factory is not dataclasses.MISSING or isinstance(field.default, COLLECTIONS):
         return None
     if field.default is dataclasses.MISSING:
@@ -117,7 +117,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _typed(hint: Any) -> Any:
-    """Return the type that Typer converts to for a field of type `hint`."""
+    """Return the type to which Typer converts the values of a field of type `hint`."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         branches = [each for each in typing.get_args(hint) if each not in (types.NoneType, Path)]
         return _typed(branches[0]) if branches else Path

@@ -1,4 +1,4 @@
-"""The settings of a node, for commands on its log directories, by options of `aiokq broker`."""
+"""Settings of a node for commands on log directories, by the same options as `aiokq broker`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STORAGE: Final = frozenset(
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """The node whose directories a command is about."""
+    """Options that describe the node whose log directories a command reads or writes."""
 
     config: Path | None = field(
         default=None,
@@ -80,7 +80,7 @@ class NodeOptions:
 
 @dataclass(frozen=True)
 class Node:
-    """A node as its settings describe it.
+    """A node: its settings, id and log directories.
 
     Attributes:
         node_id: None if neither an option nor a setting has it.

@@ -36,7 +36,7 @@ def offsets(
     ] = None,
     committed: ReadCommitted = False,
 ) -> None:
-    """Show the first offset and the end of each partition of topics, and offsets by time.
+    """Show the first and the end offset of each partition of topics, and offsets by time.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), @MS for milliseconds since 1970, or
     PT1H for an hour ago.
@@ -47,7 +47,7 @@ def offsets(
 
 
 class _Listing:
-    """One run of the command."""
+    """One run of `aiokq offsets`."""
 
     def __init__(
         self,
@@ -148,5 +148,5 @@ class _Listing:
 
 
 def _offset(listing: OffsetListing) -> int | None:
-    """Return the offset; None for an error, or if no record is that recent."""
+    """Return the offset; None after an error, or if no record is at or after the time."""
     return None if listing.error is not None or listing.offset < 0 else listing.offset

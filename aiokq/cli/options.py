@@ -109,7 +109,7 @@ MetadataDirectory = Annotated[
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:
-    """Whether to change anything: only with --execute, as in Kafka's tool.
+    """Return whether to change anything: only with --execute, as in Kafka's tools.
 
     Raises:
         typer.BadParameter: both options are given.
@@ -139,7 +139,7 @@ def named_values(
 def config_changes(
     assignments: list[str] | None, deletions: list[str] | None
 ) -> dict[str, str | None]:
-    """Return the changes that `--set` and `--delete` ask for; the value of a deletion is None.
+    """Return the configs in `--set` and `--delete`, by name; the value None deletes a config.
 
     Raises:
         typer.BadParameter: a text is not NAME=VALUE, or both options name the same config.
@@ -155,10 +155,10 @@ def config_changes(
 def required_changes(
     assignments: list[str] | None, deletions: list[str] | None
 ) -> dict[str, str | None]:
-    """Return the changes that `--set` and `--delete` ask for, at least one.
+    """Return the result of `config_changes`, which must contain at least one change.
 
     Raises:
-        typer.BadParameter: there are none; see also `config_changes`.
+        typer.BadParameter: there is no change, or `config_changes` raised the error.
     """
     changes = config_changes(assignments, deletions)
     if not changes:

@@ -25,8 +25,8 @@ class OutputClosed(Exception):
 class Output:
     """The output of one command.
 
-    Results go to stdout, problems and notes to stderr. Tables are Rich's on a terminal; in a pipe
-    they are aligned columns without colours, never truncated.
+    Results go to stdout, problems and notes to stderr. On a terminal, Rich prints the tables; in a
+    pipe, tables are aligned columns without colours, never truncated.
 
     Attributes:
         as_json: whether the command was given --json.
@@ -53,7 +53,7 @@ class Output:
             raise OutputClosed from None
 
     def raw(self, data: bytes) -> None:
-        """Write bytes unchanged; `flush` shows them."""
+        """Write bytes unchanged to the buffer of stdout."""
         try:
             self._stdout.buffer.write(data)
         except BrokenPipeError:
@@ -134,7 +134,7 @@ class Output:
 
 
 def error_json(error: KafkaError | None) -> Json:
-    """Return an error as a value for a JSON document; None, which becomes null, for no error."""
+    """Return an error as a value for a JSON document; None (null in JSON) if there is no error."""
     if error is None:
         return None
     name = getattr(error, "name", type(error).__name__)
@@ -147,7 +147,7 @@ def complain(text: str, *, command: str = "aiokq") -> None:
 
 
 def discard_output() -> None:
-    """Discard the interpreter's last flush, because the reader closed the pipe.
+    """Redirect stdout to the null device, so that the flush at exit ignores the closed pipe.
 
     Source: the note on SIGPIPE in the documentation of Python's `signal`.
     """

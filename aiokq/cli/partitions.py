@@ -185,11 +185,11 @@ def _ids(brokers: Sequence[int]) -> str | None:
     return ",".join(map(str, brokers)) or None
 
 
-# -- partitions and assignments that are named
+# -- parsing of arguments
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
-    """Return each partition that is named, alone or by its topic; None if nothing is named."""
+    """Return the partitions that `named` names, directly or by topic; None if it is empty."""
     from aiokq.core.types import TopicPartition
 
     if not named:
@@ -207,7 +207,7 @@ async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartitio
 
 
 def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition, list[int] | None]:
-    """Return the wanted brokers by partition; None for a reassignment to cancel.
+    """Return the new replicas (broker ids) by partition; None cancels a reassignment.
 
     Raises:
         typer.BadParameter: nothing is given, or a text cannot be parsed.

@@ -24,9 +24,9 @@ def produce(
 ) -> None:
     """Send each line of standard input as a record, and wait for its acknowledgement.
 
-    The command ends at the end of the input or at Ctrl-C, after the lines read until then are
-    delivered. Lines that could not be delivered are printed with the cause and advice, and set exit
-    code 1.
+    At the end of the input, or at Ctrl-C, the command first delivers the lines that it has read.
+    Numbers of lines that could not be delivered are printed with the cause and advice, and the exit
+    code is 1.
     """
     from aiokq.cli.input_lines import LineFormat
     from aiokq.cli.line_results import LineResults

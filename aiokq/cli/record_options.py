@@ -12,7 +12,7 @@ __all__ = ["PrintOptions", "ProduceOptions", "ReadOptions"]
 
 @dataclass(frozen=True)
 class ProduceOptions:
-    """How lines become records, and where the records go: options of `aiokq produce`."""
+    """Options of `aiokq produce`: the conversion of lines to records, and the topic."""
 
     topic: str = field(metadata=argument("TOPIC", help="Name of the topic."))
     key_separator: str | None = field(
@@ -79,7 +79,7 @@ class ProduceOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Which records to print, and when to end: options of `aiokq consume`."""
+    """Options of `aiokq consume` that select the records to print, and the end of the command."""
 
     topics: tuple[str, ...] = field(metadata=argument("TOPIC", help="Names of topics."))
     start: Start = field(
@@ -100,7 +100,7 @@ class ReadOptions:
             "--partition", "-p", minimum=0, metavar="N", help="Only this partition; repeatable."
         ),
     )
-    """Partitions to read of the topic, which must then be the only one; empty for all."""
+    """Numbers of the partitions to read, only with a single topic; empty for all partitions."""
     group: str | None = field(
         default=None,
         metadata=option(
@@ -130,7 +130,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """Parts of a record to print besides its value, in text and raw: options of `aiokq consume`."""
+    """Options of `aiokq consume`: the parts of a record that text and raw print besides the value."""
 
     keys: bool = field(
         default=False, metadata=option("--keys", "-k", help="Print keys (text, raw).")

@@ -1,4 +1,4 @@
-"""RecordReader: one run of `aiokq consume`, from the partitions to the last printed record."""
+"""RecordReader: one run of `aiokq consume`, from the lookup of partitions to the last record."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Transaction markers and compacted records move the position without waking the r
 
 
 class RecordReader:
-    """Reader and printer of the records that the options select.
+    """Reads and prints the records that the options select.
 
     Args:
-        cluster: cluster that is not entered yet; it is closed at the end.
+        cluster: a cluster that is not started; the call starts and closes it.
         settings: settings of the consumer, without those of the cluster.
         line: function that returns the bytes to print for a record, with a line feed.
     """
@@ -50,7 +50,7 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # If retention deletes records meanwhile, reading continues at the first remaining record.
+        # If retention deletes records before they are read, reading continues after them.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
@@ -139,7 +139,7 @@ class RecordReader:
     async def _start(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Seek to the requested start; return the offsets."""
+        """Seek to the requested start in each partition; return the start offsets."""
         starts = await start_offsets(consumer, partitions, self._wanted.start, self._moved)
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
@@ -148,9 +148,9 @@ class RecordReader:
     async def _start_at_possible_offsets(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
-        """Seek to the start, but do not let partitions without a leader delay the others.
+        """Seek to the start; at "beginning" or "end", do not wait for partitions without a leader.
 
-        For "beginning" and "end", the consumer seeks in those partitions when they have a leader.
+        The consumer then seeks in these partitions as soon as they have a leader.
         """
         from aiokq.core.errors import RequestTimeout
 
@@ -168,7 +168,7 @@ class RecordReader:
     def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Return the partitions with and without a leader; print a note about the latter."""
+        """Return partitions with and without a leader; print a note about those without."""
         rest = [tp for tp in partitions if tp in self._leaderless]
         if rest:
             self._out.note(
@@ -213,7 +213,7 @@ class RecordReader:
                 if position >= ends[tp]:
                     unfinished.remove(tp)
                     consumer.pause(tp)
-            # A consumer waits for brokers forever; --until-end promises an end.
+            # A consumer waits for brokers without a limit, but --until-end needs one.
             if unfinished and loop.time() - moved_at > self._patience:
                 raise _stalled(consumer, min(unfinished), self._patience)
 

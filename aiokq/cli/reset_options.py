@@ -109,7 +109,7 @@ class ResetOptions:
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
-    """Return the new offset that the options ask for; None if they ask for none.
+    """Return the target of the reset that the options give; None if they give none.
 
     Raises:
         typer.BadParameter: several options are given, or a text is not a time.
@@ -145,7 +145,7 @@ _WHERE_TO: Final = (
 
 
 def check_given(options: ResetOptions, where: ResetTo | None) -> None:
-    """Check that the options give exactly one new offset, and the partitions to set it for.
+    """Check that the options give exactly one target of the reset, and the partitions to reset.
 
     Args:
         where: what `target` returned.

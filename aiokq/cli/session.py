@@ -28,10 +28,10 @@ class Terminated(Exception):
 
 
 class Session:
-    """The `ctx.obj` of commands; tests pass a session with a simulated environment.
+    """Runs the coroutine of a command and creates its clients; commands get it as `ctx.obj`.
 
     Attributes:
-        environment: environment of the clients; None for that of this machine.
+        environment: network and clock of the clients; None for the real ones. Tests simulate them.
     """
 
     environment: Environment | None = None
@@ -40,8 +40,8 @@ class Session:
         """Run the asynchronous part of a command on a loop of its own.
 
         Raises:
-            KeyboardInterrupt, Terminated: Ctrl-C or SIGTERM cancelled `main`, which has ended. A
-                second Ctrl-C does not wait for the end.
+            KeyboardInterrupt, Terminated: Ctrl-C or SIGTERM cancelled `main`. Raised when `main`
+                has ended, or at once after a second Ctrl-C.
         """
         import asyncio  # here, so that `aiokq --help` does not import it
 
@@ -49,18 +49,18 @@ class Session:
             return runner.run(_until_terminated(main))
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds since 1970, from which durations such as `PT1H` count."""
+        """Return the current time in milliseconds since 1970."""
         clock = SystemClock() if self.environment is None else self.environment.clock
         return clock.timestamp_ms()
 
     def cluster(self, settings: ClusterSettings) -> Cluster:
-        """Return a cluster that is not entered yet."""
+        """Return a cluster that is not started yet."""
         from aiokq.client.cluster import Cluster
 
         return Cluster(settings=settings, _environment=self.environment)
 
     def admin(self, bootstrap_servers: str | None, config: Path | None) -> Admin:
-        """Return an admin client that is not entered yet.
+        """Return an admin client that is not started yet.
 
         Raises:
             ConfigError: a setting is unknown or refused.

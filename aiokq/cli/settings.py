@@ -1,4 +1,4 @@
-"""Settings of commands: from options, then from --config, then from the environment."""
+"""Settings of clients: from options, else from the file of --config, else from the environment."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def client_settings(
 ) -> S:
     """Return the settings of one client.
 
-    One file serves all commands: settings of other kinds of clients are ignored in the file, but
-    unknown names are refused.
+    All commands may use the same file: settings of other kinds of clients are ignored in the file,
+    but unknown names are refused.
 
     Args:
         bootstrap_servers: the servers given on the command line; None if not given.

@@ -187,11 +187,11 @@ def export(
     key, value, headers and timestamp. The value of other rows is the JSON of all their columns.
 
     Delivery is at least once. A repeated run writes all rows again; with --resume it writes only
-    rows that are not in the log. After a kill at most the first 10,000 rows of a run, and the rows
-    in flight, may be in the log twice; up to 80,000 if the producer is not idempotent (acks=1), if
-    it got another producer id after an error, or if the resumed run is also killed before it has
-    sent 80,000 rows. With --transactional and --resume, readers with read_committed see each row
-    once. No Java and no Spark are needed.
+    rows that are not in the log. After a kill, the rows in flight and at most the first 10,000 rows
+    of a run may be in the log twice. The limit is 80,000 rows if the producer is not idempotent
+    (acks=1), if it got another producer id after an error, or if the resumed run is also killed
+    before it has sent 80,000 rows. With --transactional and --resume, readers with read_committed
+    see each row once. No Java and no Spark are needed.
     """
     from aiokq.cli.export_run import ExportRun
     from aiokq.cli.settings import client_settings
@@ -232,7 +232,7 @@ def export(
 def _transactions(
     transactional: bool, atomic: bool, **given: int | float | str | None
 ) -> ExportTransactions | None:
-    """Return how to write in transactions; None for at least once."""
+    """Return the options of the transactions; None to write without transactions."""
     from aiokq.spark.exporting.transactions import ExportTransactions
 
     values = {name: value for name, value in given.items() if value is not None}
@@ -277,7 +277,7 @@ def _new_topic(
 
 
 def _listed(names: str | None) -> tuple[str, ...] | None:
-    """Return the comma-separated names; () for none and for "*", which stand for all columns."""
+    """Return the comma-separated names as a tuple; () for "" and "*", which mean all columns."""
     if names is None:
         return None
     found = tuple(name.strip() for name in names.split(",") if name.strip())

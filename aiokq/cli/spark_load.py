@@ -61,8 +61,8 @@ def load(
     the records that existed at the start are loaded. However it ends, the same command continues
     it, and every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files once.
 
-    Each batch is a directory DIR/batch_id=N, which appears when it is complete, with a manifest of
-    offsets, counts and files in DIR/_aiokq_manifest.
+    Each batch is a directory DIR/batch_id=N, which appears when it is complete. The batch has a
+    manifest of its offsets, counts and files in DIR/_aiokq_manifest.
     """
     from aiokq.cli.load_run import LoadRun, document, kafka_options, refused
     from aiokq.cli.load_verification import LoadVerification
@@ -112,7 +112,7 @@ def load(
 
 
 def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
-    """Return the starting offsets (in Spark's syntax) and timestamp (or None) of `--from`."""
+    """Return the starting offsets, in Spark's syntax, and the starting timestamp in ms, or None."""
     if text.lstrip().startswith("{"):
         return text, None
     start = parse_start(text, now_ms)

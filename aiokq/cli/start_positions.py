@@ -1,4 +1,4 @@
-"""The values of `--from`, and the start offset of each partition for such a value."""
+"""The values of `--from`, and the lookup of the start offset of each partition."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Start: TypeAlias = Literal["beginning", "end"] | AtOffset | FromEnd | AtTime
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Return the start that the text of `--from` stands for.
+    """Parse the text of `--from`.
 
     Raises:
         typer.BadParameter: the text is not a value that `--from` accepts.

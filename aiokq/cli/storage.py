@@ -117,9 +117,9 @@ def format_(
 )
 @with_models
 def info(given: Given[NodeOptions], as_json: AsJson = False) -> None:
-    """Show the log directories of a node, their ids, and what is wrong with them.
+    """Show the log directories of a node, their ids and their problems.
 
-    Nothing is changed, and the node may run. Exit code 1 if there are problems.
+    Nothing is changed, and the node may be running. Exit code 1 if there are problems.
     """
     from aiokq.broker.inspection.storage_info import storage_info
     from aiokq.core.files import OsFiles

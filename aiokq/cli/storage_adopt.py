@@ -35,13 +35,14 @@ def adopt(
 ) -> None:
     """Make a stopped node of Apache Kafka the only voter of its metadata quorum.
 
-    The broker appends only to a metadata log whose only voter is this node. This command makes such
-    a log from the log of a quorum of several nodes, if that quorum is lost or given up. The old log
-    is kept in a directory beside the new one. Ids, topics, settings, users, ACLs and quotas stay.
+    A broker of aiokq appends only to a metadata log whose only voter is its own node. If the quorum
+    of several nodes is lost or given up, this command copies its log to a log with one voter. The
+    old log is kept in a directory beside the new one. Ids, topics, settings, users, ACLs and quotas
+    stay.
 
     The node becomes the leader and the only replica of each partition whose replica here is in
-    sync. All other partitions are offline. Stop the other nodes for good: they do not know the new
-    log.
+    sync. All other partitions are offline. Stop the other nodes for good: they would use the
+    old log.
     """
     import random
 

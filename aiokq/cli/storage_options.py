@@ -145,7 +145,7 @@ def feature_levels(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
-    """Return the quorum that options and settings ask for.
+    """Return the quorum that options and settings describe.
 
     Raises:
         ConfigError: options and settings contradict each other, or describe a node that aiokq

@@ -36,7 +36,7 @@ def _partitions(text: str) -> object:
 
 
 class _Outcomes:
-    """The outcome of each topic.
+    """The outcome of a command for each topic.
 
     Errors are printed as they occur; `print` then prints a line or a JSON document per topic.
     """

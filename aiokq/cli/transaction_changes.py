@@ -57,9 +57,9 @@ def abort(
         typer.Option("--coordinator-epoch", min=-1, show_default=False, rich_help_panel=OLDER),
     ] = None,
 ) -> None:
-    """Abort a hanging transaction in one partition, by writing its marker.
+    """Abort a hanging transaction in one partition, by writing an abort marker.
 
-    A transaction that the coordinator knows is ended by `aiokq transactions terminate`.
+    If the coordinator has the transaction, use `aiokq transactions terminate` instead.
     """
     if start_offset is None and producer_id is None:
         raise typer.BadParameter(
@@ -81,7 +81,8 @@ def abort(
             assert producer_id is not None
             assert producer_epoch is not None
             assert coordinator_epoch is not None
-            # -1 is shown for a producer without an earlier marker; 0 is not newer than any epoch.
+            # describe-producers shows -1 for a producer without an earlier marker. The partition
+            # then accepts any epoch from 0.
             spec = AbortTransactionSpec(tp, producer_id, producer_epoch, max(0, coordinator_epoch))
         if spec is None:
             call.out.trouble(f"{tp}: no open transaction starts at offset {start_offset}")
@@ -107,7 +108,7 @@ def abort(
 async def _starting_at(
     admin: Admin, tp: TopicPartition, start_offset: int
 ) -> AbortTransactionSpec | None:
-    """Return the transaction that starts at the offset; None if no such transaction is open."""
+    """Return the open transaction that starts at the offset; None if there is none."""
     from aiokq.admin.transaction_types import AbortTransactionSpec
 
     found = (await admin.describe_producers([tp], raise_errors=True))[tp]
@@ -130,7 +131,7 @@ def terminate(
     async def run(admin: Admin) -> None:
         from aiokq.core.errors import TransactionalIdNotFound
 
-        # The request that terminates would create a transactional id that does not exist.
+        # Check first, because terminating creates a transactional id that does not exist.
         described = (await admin.describe_transactions(transactional_id))[transactional_id]
         if isinstance(described.error, TransactionalIdNotFound):
             call.out.problem(transactional_id, described.error)

@@ -54,10 +54,10 @@ def find_hanging(
         ),
     ] = None,
 ) -> None:
-    """Find open transactions that their coordinator does not know, so that nothing ends them.
+    """Find hanging transactions: no coordinator has a record of them, so nothing will end them.
 
-    Readers with isolation level read_committed stop at the start of such a transaction. It is ended
-    by `aiokq transactions abort`.
+    Readers with isolation level read_committed stop at the start of a hanging transaction. To end
+    it, use `aiokq transactions abort`.
     """
     if topic is None and node_id is None:
         raise typer.BadParameter("give --topic or --broker-id, to limit the search")
@@ -117,14 +117,15 @@ async def _open(
 async def _hanging(out: Output, admin: Admin, found: Iterable[Open]) -> list[Open]:
     """Return the transactions that no coordinator will end.
 
-    Such a transaction has a producer id without a transactional id, or is not part of what its
-    transactional id is doing. Otherwise the coordinator still writes the marker.
+    A transaction hangs if its producer id belongs to no transactional id, or if its partition is
+    not in the current transaction of the transactional id. Otherwise the coordinator will write the
+    marker.
     """
     found = list(found)
     if not found:
         return []
     listed = await admin.list_transactions(producer_ids={state.producer_id for _, state in found})
-    # If a broker does not answer, its transactions are unknown here and would seem to hang.
+    # The transactions of a broker that failed are missing in the listing, and would seem to hang.
     listed.raise_for_errors()
     names = {each.producer_id: each.transactional_id for each in listed.values()}
     described = await admin.describe_transactions(sorted(set(names.values())))
@@ -141,7 +142,10 @@ def _is_known(
     name: str | None,
     described: Mapping[str, TransactionDescription],
 ) -> bool:
-    """Return whether the coordinator will write the marker to the partition."""
+    """Return whether the coordinator will write the marker to the partition.
+
+    If the transactional id cannot be described, print the error and return true.
+    """
     from aiokq.core.errors import TransactionalIdNotFound
 
     if name is None:
