@@ -130,7 +130,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """Options of `aiokq consume`: the parts of a record that text and raw print besides the value."""
+    """Options of `aiokq consume`: parts of a record to print besides its value (text and raw)."""
 
     keys: bool = field(
         default=False, metadata=option("--keys", "-k", help="Print keys (text, raw).")
