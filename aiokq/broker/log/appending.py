@@ -1,10 +1,10 @@
 """The batches of one append: their checks, their stored form, and their offsets.
 
-``OrdinaryAppend`` is the usual case: a single batch of a client that is stored unchanged.
+``OrdinaryAppend`` is the usual case: a single batch from a client, stored unchanged.
 ``OwnAppend`` is a batch that a coordinator writes to its own log.
 ``MarkerAppend`` is a marker that ends a transaction. ``PreparedAppend`` is every other append.
 
-Nothing here writes or changes state, so an append is refused before any of its bytes is written.
+Nothing here writes or changes state: an append is checked before any of its bytes is written.
 
 Source: Kafka ``UnifiedLog.append``. Tests: ``tests/unit/broker/log/test_partition_log.py``.
 """
@@ -40,10 +40,10 @@ class AppendResult(NamedTuple):
     """The result of an append.
 
     Attributes:
-        base_offset: offset of the first record; for a duplicate, of the first record of the batch
-            that was appended before.
-        log_append_time_ms: the timestamp set by the broker; -1 with CreateTime.
-        duplicate: whether the batch was appended before, so that nothing was written.
+        base_offset: offset of the first record. The offsets of a duplicate are those of the batch
+            that is in the log already.
+        log_append_time_ms: the timestamp set by the broker (LogAppendTime); -1 with CreateTime.
+        duplicate: whether the batch was in the log already; if so, nothing was written.
     """
 
     base_offset: int
@@ -79,8 +79,8 @@ class Appendable(Protocol):
 
     Attributes:
         size: bytes of all batches.
-        now_ms: the broker's time.
-        stamped: whether the records carry the broker's time (LogAppendTime).
+        now_ms: the broker's time at the append, in milliseconds since the Unix epoch.
+        stamped: whether the records have the broker's time as timestamp (LogAppendTime).
     """
 
     @property
@@ -96,10 +96,11 @@ class Appendable(Protocol):
         A repeated batch must not be written again.
 
         Raises:
-            OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
-                does not begin with sequence 0.
+            OutOfOrderSequence: a sequence does not follow the producer's last sequence, or a new
+                epoch does not begin with sequence 0.
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
-            TransactionCoordinatorFenced: a marker is from a coordinator that was replaced.
+            TransactionCoordinatorFenced: a marker has an older coordinator epoch than an earlier
+                marker of the producer.
         """
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
@@ -159,7 +160,7 @@ class OrdinaryAppend:
         if self._producer_id > NO_PRODUCER_ID:
             produced = ((self._header.placed_at(offset, leader_epoch), None),)
         prefix = _PREFIX.pack(offset, size - LOG_OVERHEAD, leader_epoch)
-        # The constructor of a named tuple is a Python function; its call takes 0.1 us.
+        # not PlacedAppend(...), because that constructor is a Python function, which takes 0.1 us
         return tuple.__new__(
             PlacedAppend,
             (
@@ -174,7 +175,7 @@ class OrdinaryAppend:
 
 
 class OwnAppend(OrdinaryAppend):
-    """One batch of the broker itself, made by a coordinator; its sequences are not checked."""
+    """One batch that a coordinator of this broker appends; its sequences are not checked."""
 
     __slots__ = ()
 
@@ -189,7 +190,7 @@ class MarkerAppend:
     """The marker that ends a producer's transaction, as a control batch.
 
     Args:
-        transaction_version: the version by which the transaction ended.
+        transaction_version: the transaction version (KIP-890) with which the transaction ended.
     """
 
     __slots__ = ("_batch", "_header", "_marker", "_version", "now_ms", "size")
@@ -246,7 +247,7 @@ class PreparedAppend(NamedTuple):
     Attributes:
         batches: the bytes of each batch.
         headers: the header of each batch.
-        origin: who appends the batches.
+        origin: the origin of the batches, which determines the checks.
         size, now_ms, stamped: see ``Appendable``.
     """
 

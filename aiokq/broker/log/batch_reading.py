@@ -1,7 +1,7 @@
 """Reading of batch headers and batches from files, with few reads of limited size.
 
-The functions use only files, not the log that the files belong to. The caller determines the range
-to read, so any thread may call them while the log is appended to.
+The functions use only files, not the log that the files belong to. The caller passes the range to
+read, so any thread may call the functions while the log is appended to.
 
 Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """
@@ -43,7 +43,7 @@ def walk_headers(
     The iteration ends before a batch that would extend beyond ``end``. Records are not decoded.
 
     Args:
-        cached: read from the page cache only.
+        cached: whether to read from the page cache only.
 
     Raises:
         CorruptRecord: there is no batch at a position where a batch should begin.
@@ -76,10 +76,10 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch between two positions that qualifies; None if no batch does.
+    """Return the first batch from ``begin`` on that contains or follows an offset or a position.
 
-    A batch qualifies if its last offset is ``offset`` or later, or if it ends at position ``reach``
-    or later.
+    This is the first batch whose last offset is at least ``offset``, or which ends at position
+    ``reach`` or later. Returns None if there is no such batch before ``end``.
 
     Raises:
         CorruptRecord: there is no batch at a position where a batch should begin.
@@ -121,9 +121,7 @@ def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, 
 def first_record_since(
     fragment: FileRange, timestamp_ms: int, start_offset: int
 ) -> RawRecord | None:
-    """Return the first record from ``start_offset`` on that is not earlier than ``timestamp_ms``.
-
-    Returns None if the range has no such record.
+    """Return the first record with at least this timestamp and this offset; None if none has both.
 
     Raises:
         CorruptRecord: the range does not hold whole batches, or a batch cannot be decoded.

@@ -66,10 +66,10 @@ class Checkpoint:
         self._offsets[partition] = offset
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the stored offset of a partition to ``offset``, unless it is lower already.
+        """Lower the offset of a partition to ``offset``, in memory and in the file.
 
-        Any thread may call this. On return the file has no higher offset either, even if the offset
-        in memory was lowered earlier and that change was not written yet.
+        Any thread may call this. A partition whose offset is lower, or that has none, keeps it. On
+        return the file has no higher offset, even if the offset was lowered only in memory before.
 
         Raises:
             OSError: the disk failed.
@@ -149,7 +149,7 @@ class Checkpoints:
             checkpoint.keep(partitions)
 
     def write_all(self) -> None:
-        """Write all checkpoints durably; that of cleaned offsets only if there are any.
+        """Write all checkpoints durably; ``cleaned_offsets`` only if it is not blank.
 
         Raises:
             OSError: the disk failed.
@@ -181,7 +181,7 @@ class Checkpoints:
 
         Any thread may call this. The records from ``end_offset`` on are cut off or lost. New
         records with the same offsets are not yet synced, compacted or committed. The log start
-        offset is not lowered, because records that were deleted may still be in the file.
+        offset is not lowered, because the ``.log`` may still contain records that were deleted.
 
         Raises:
             OSError: the disk failed.

@@ -31,9 +31,9 @@ class CleanShutdown:
 
     Attributes:
         found: whether the directory had a valid marker.
-        broker_epoch: the broker epoch that ``leave`` writes. At first it is the epoch in the marker
-            that was found, so that a refused start does not change the epoch. Once this broker is
-            registered, it is the epoch of the registration.
+        broker_epoch: the broker epoch that ``leave`` writes. Until this broker is registered, it
+            is the epoch in the marker that was found, so that a start that fails does not change
+            the epoch; then it is the epoch of the registration.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")
@@ -42,8 +42,8 @@ class CleanShutdown:
         """Remove the marker.
 
         The marker is removed before the logs are loaded, because a crash while they are loaded is
-        an unclean shutdown. The removal is durable on return, because appends to logs need no sync:
-        after a power cut, a start that found the marker would not check the records. Each log
+        an unclean shutdown. The removal is durable on return: if a power cut brought the marker
+        back, the next start would not check the records, although appends are not synced. Each log
         directory needs its own sync, since each may be a file system of its own.
 
         Raises:
@@ -60,7 +60,7 @@ class CleanShutdown:
             files.sync_dir(directory)
 
     def _read(self) -> None:
-        """Read the marker. It does not count if it is damaged: the logs are recovered.
+        """Read the marker. A damaged marker is treated as missing, so the logs are recovered.
 
         Markers of Kafka 3.7 and older are empty; those of earlier versions of aiokq have only the
         version.

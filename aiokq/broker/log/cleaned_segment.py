@@ -26,10 +26,10 @@ class CleanedSegment(Segment):
     def note_copied(
         self, size: int, notes: Iterable[tuple[int, int, int, int]], largest: tuple[int, int]
     ) -> None:
-        """Note that the next ``size`` bytes of the file are batches.
+        """Count ``size`` bytes of batches that were written to the file, and index them.
 
         Args:
-            notes: entries of both indexes: last offset and position of a batch, the largest
+            notes: entries for both indexes: last offset and position of a batch, the largest
                 timestamp so far, and the last offset of the batch that has this timestamp.
             largest: the largest timestamp up to the end of these batches, and its offset.
         """

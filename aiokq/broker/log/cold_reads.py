@@ -1,8 +1,8 @@
-"""Cold reads of a node: reads of logs that have to wait for the disk, run off the loop.
+"""Cold reads of a node: reads of logs that wait for the disk, which run in an executor.
 
 No disk read blocks the loop, the same data is not read twice at the same time, and the number of
-concurrent reads is limited. A read raises ``ColdRead`` with the items that have to be loaded, and
-is repeated when the segments have them.
+concurrent disk reads is limited. A read raises ``ColdRead`` with the items (indexes, batch headers)
+that have to be loaded. When the segments have the items, the read is repeated.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -59,7 +59,7 @@ class ColdReads:
         self._asked: Counter[Hashable] = Counter()
 
     async def read(self, look: Callable[[], R]) -> R:
-        """Return the result of ``look``, which is called again after each load that it needs.
+        """Call ``look`` and return its result; on ``ColdRead``, load the items and call it again.
 
         Raises:
             ColdRead: an item was loaded ``MOST_TRIES`` times, and evicted each time before it could

@@ -54,7 +54,7 @@ class LogConfig(_Settings):
 
     @property
     def compacted(self) -> bool:
-        """Whether the log keeps the newest record of each key."""
+        """Whether ``cleanup.policy`` includes ``compact``."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -64,12 +64,12 @@ class LogConfig(_Settings):
 
     @property
     def log_append_time(self) -> bool:
-        """Whether records carry the time of their append."""
+        """Whether the broker's time replaces the timestamps of records."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @functools.cached_property
     def header_rules(self) -> HeaderRules:
-        """The conditions under which the header of a batch is enough to accept it."""
+        """The conditions under which the header is enough to accept a batch unchanged."""
         keeps_batches = (
             self.compression_type == "producer"
             and self.message_timestamp_type == "CreateTime"

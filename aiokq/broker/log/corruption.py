@@ -35,7 +35,7 @@ _OFFSET_SPAN: Final = 2**31
 def last_sound_offset(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
-    """Return the last offset of the last valid v2 batch between two positions, or None."""
+    """Return the last offset of the last valid v2 batch between two positions; None without one."""
     last: int | None = None
     for _, header in batches_behind(file, position, end, expected, crc32c):
         last = header.last_offset
@@ -114,9 +114,9 @@ def only_zeros(file: File, position: int, end: int) -> bool:
 
 
 def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
-    """Copy bytes that will be removed to a new file in the same directory; return its path.
+    """Copy the bytes between two positions to a new file beside ``path``; return its path.
 
-    The copy is durable on return, because the caller then truncates the original.
+    The copy is durable on return, because the caller then cuts these bytes off the original.
     """
     kept = unused_name(files, f"{path}{file_names.CORRUPT}{position}")
     copy = files.open(kept, exclusive=True)
@@ -131,7 +131,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
 
 def unused_name(files: Files, path: str) -> str:
-    """Return ``path``, with a number appended if it exists, so that no earlier copy is lost."""
+    """Return ``path``, or ``path`` with a number if that file exists: no earlier copy is lost."""
     name, number = path, 1
     while files.exists(name):
         number += 1
@@ -151,10 +151,10 @@ class Damage:
         self._crc32c = crc32c
 
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
-        """Copy the bytes that are cut off at a bad batch, unless they are worthless.
+        """Back up the bytes from a bad batch to the end of the file, unless they are worthless.
 
-        Bytes without a valid batch are worthless if they are all zeros, or if they are the
-        beginning of one batch whose write did not finish.
+        The caller cuts these bytes off. They are worthless if they contain no valid batch and are
+        all zeros, or are the beginning of one batch whose write did not finish.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
@@ -188,10 +188,13 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the ``.log`` files of segments behind a damaged one; remove their other files.
+        """Rename the ``.log`` files of segments after a damaged one; remove their other files.
 
         Empty ``.log`` files are removed too. The segments cannot stay in the log, because records
         before them are missing. The changes are durable on return.
+
+        Args:
+            bases: base offsets of the segments.
         """
         files = self._files
         for base in bases:
@@ -223,5 +226,5 @@ class Damage:
 
 
 def offsets_text(first: int, last: int | None) -> str:
-    """Format a range of offsets for a log line."""
+    """Format a range of offsets for a log line; ``last`` is None if it is not known."""
     return f"{first}-{last}" if last is not None else f"{first}-?"

@@ -146,13 +146,13 @@ class LogDirectories:
         return self.metadata.properties
 
     def close_unused(self) -> None:
-        """Unlock all directories after a start that was refused; see `LogDirectory`."""
+        """Unlock all directories after a refused start; see ``LogDirectory.close_unused``."""
         for directory in dict.fromkeys((*self.all, self.metadata)):
             directory.close_unused()
 
     @property
     def ids(self) -> frozenset[uuid.UUID]:
-        """The directory.id of each of ``all``."""
+        """The directory.id of each directory in ``all``."""
         return frozenset(one.directory_id for one in self.all)
 
     @property
@@ -194,9 +194,9 @@ class LogDirectories:
         Kafka, and never deleted. Such a directory was left by a kill during a deletion, or was
         copied by hand.
 
-        If a partition is in two log directories, and one of its two logs never had records, that
-        log is set aside too: the creation of the partition failed on that disk, and the partition
-        was created on another.
+        If a partition is in two log directories, and one of its two logs never had records, the
+        empty log is set aside too: its creation failed, and the partition was created on the other
+        disk.
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
@@ -257,18 +257,21 @@ class LogDirectories:
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """Write no clean shutdown marker to the log directory of an unrecovered partition."""
+        """Prevent the clean shutdown marker in the log directory of an unrecovered partition."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()
 
     def bytes_to_check(self, partition: TopicPartition) -> int:
-        """Return how many bytes of a log a recovery reads; 0 if that is unknown."""
+        """Return the number of bytes that a recovery of a partition reads; 0 if unknown."""
         directory = self._places.get(partition)
         return 0 if directory is None else directory.bytes_to_check(partition)
 
     def was_clean(self, partition: TopicPartition) -> bool:
-        """Whether the last shutdown of the partition's log directory was clean."""
+        """Whether the last shutdown of the partition's log directory was clean.
+
+        For a partition in no directory: whether the last shutdown of all directories was clean.
+        """
         directory = self._places.get(partition)
         if directory is None:  # a power cut may have removed the name of the partition's directory
             return all(one.clean for one in self.all)
@@ -314,8 +317,8 @@ class LogDirectories:
             topic_id, is_kafkas, progress: as in ``LogDirectory.load_partition``.
 
         Raises:
-            KafkaStorage: the disk failed or is full, or the log directory that has the partition,
-                or may have it, is offline.
+            KafkaStorage: the disk failed or is full, or the log directory that has or may have the
+                partition is offline.
         """
         directory = self._places.get(partition)
         if directory is not None:
@@ -381,9 +384,9 @@ class LogDirectories:
 def _check_metadata_directory(files: Files, paths: Sequence[str], metadata_path: str) -> None:
     """Check that the metadata directory is not new if another directory was in use.
 
-    A node that began a new metadata log there, because a disk is not mounted, would lose its topics
-    and settings, and issue producer ids a second time: records of a new producer would be taken for
-    duplicates.
+    The directory also looks new if its disk is not mounted. A new metadata log would have no topics
+    and settings, and the node would issue producer ids a second time, so that records of a new
+    producer would be treated as duplicates.
 
     Raises:
         KafkaStorage: the metadata directory is new, and another directory is not.
@@ -412,7 +415,7 @@ def _check_ids(directories: Iterable[LogDirectory]) -> None:
 
 
 def _check_disjoint(files: Files, paths: Sequence[str]) -> None:
-    """Check that no log directory is, or contains, another one.
+    """Check that the paths are different directories, and that none contains another.
 
     A directory inside another may be named like a partition, and would be deleted with its topic.
 

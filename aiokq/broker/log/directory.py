@@ -44,8 +44,8 @@ class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
 
     Used on the loop, with these exceptions. Existing logs are opened in other threads, each log in
-    one thread; after an unclean shutdown several threads do so, and logs that are open already are
-    served meanwhile. Several threads close logs. Checkpoints are written and files are removed in
+    one thread; after an unclean shutdown several threads open logs, while logs that are already
+    open are served. Several threads close logs. Checkpoints are written and files are removed in
     any thread.
 
     Attributes:
@@ -153,8 +153,8 @@ class LogDirectory:
 
     @functools.cached_property
     def directory_id(self) -> uuid.UUID:
-        """The id of the directory; `open` gives one to each directory."""
-        # Cached, because a start asks for it once per partition.
+        """The id of the directory; ``open`` gives one to each directory."""
+        # cached, because a start reads it once per partition
         found = self.properties.directory_uuid
         assert found is not None
         return found
@@ -166,14 +166,14 @@ class LogDirectory:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch that the clean shutdown marker had; -1 if it had none, or was missing.
+        """The broker epoch in the clean shutdown marker that was found; -1 if there was none.
 
-        After `set_broker_epoch`, the epoch that the next marker gets.
+        After ``set_broker_epoch``, the epoch that the next marker gets.
         """
         return self._clean_shutdown.broker_epoch
 
     def set_broker_epoch(self, broker_epoch: int) -> None:
-        """Set the epoch for the clean shutdown marker: that of the broker's registration."""
+        """Set the epoch that the next clean shutdown marker gets: that of the registration."""
         self._clean_shutdown.broker_epoch = broker_epoch
 
     def attach(self, flusher: Flusher) -> None:
@@ -222,7 +222,7 @@ class LogDirectory:
         ``add``.
 
         If the disk is too full to create a new log, the directory stays online, and the files of
-        the log are removed if possible; another call completes the files that are left. In all
+        the log are removed if possible; a later call continues with the files that are left. In all
         other cases a full disk takes the directory offline.
 
         Args:
@@ -348,7 +348,7 @@ class LogDirectory:
             return 0  # the error is logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Make ``close`` write no clean shutdown marker: a log was not recovered or not closed."""
+        """Prevent the clean shutdown marker, because a log was not recovered or not closed."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
@@ -426,8 +426,8 @@ class LogDirectory:
     def note_log_starts(self) -> None:
         """Copy each log's start offset to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
-            # The offset is noted even if the first segment begins there: a power cut may bring back
-            # the removed segments before it.
+            # The offset is noted even if it is the base offset of the first segment: a power cut
+            # may bring back the removed segments before it.
             if log.log_start_offset > 0:
                 self.checkpoints.log_starts.note(partition, log.log_start_offset)
 
@@ -458,9 +458,9 @@ class LogDirectory:
             raise unusable(self.path, error) from error
 
     def close_logs(self, logs: Iterable[PartitionLog], clean: bool = True) -> None:
-        """Close some of the logs; ``close`` raises for those that failed.
+        """Close some of the logs. If one cannot be closed, ``close`` raises the error later.
 
-        Waits for the disk, so several threads may each close a share of the logs.
+        Waits for the disk, so several threads may each close a part of the logs.
         """
         clean = clean and self.disk.failure is None
         for log in logs:

@@ -1,7 +1,6 @@
 """``ColdRead``: the exception that a read of a log raises instead of waiting for the disk.
 
-Nothing is loaded here: a caller that can wait loads the data, as ``cold_reads`` does, and repeats
-the read.
+Nothing is loaded here. A caller that can wait (``cold_reads``) loads the data and repeats the read.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -22,7 +21,7 @@ R = TypeVar("R")
 
 
 class LoadedSegment(Protocol):
-    """A segment that keeps the loaded items for the repeated read."""
+    """A segment that stores loaded items until the read is repeated."""
 
     def path(self, suffix: str) -> str:
         """Return the path of the segment's file with this suffix."""
@@ -49,7 +48,7 @@ class DiskLoad:
 
     @property
     def key(self) -> tuple[int, Hashable]:
-        """Identifies the item among all segments, as long as the segment object exists."""
+        """A key that no other item of any segment has, as long as the segment object exists."""
         return id(self.segment), self.what
 
     def outcome(self) -> object:
@@ -61,10 +60,10 @@ class DiskLoad:
 
 
 class ColdRead(KafkaStorage):
-    """A read of a log needs data that may be only on the disk.
+    """A read of a log needs data that is not in memory.
 
-    A caller that can wait runs each of ``loads``, passes each outcome to the segment of its load,
-    and repeats the read. For any other caller this is an error that clients retry.
+    A caller that can wait runs each of ``loads``, passes each outcome to ``loaded`` of the load's
+    segment, and repeats the read. For any other caller this is an error that clients retry.
     """
 
     def __init__(self, loads: Sequence[DiskLoad]) -> None:

@@ -2,8 +2,9 @@
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
 restarts: after a failed sync it is unknown what was written. A lack of file descriptors is not an
-error of the disk: the operation fails and the directory stays online. The same holds, unlike in
-Kafka, if a new log cannot be created on a full disk, because no record is affected.
+error of the disk: the operation fails and the directory stays online. Unlike in Kafka, the
+directory also stays online if a new log cannot be created on a full disk, because no record is
+affected.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
@@ -29,7 +30,7 @@ logger = logging.getLogger("aiokq.broker.log")
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
 _IN_THE_WAY: Final = (NotRegularFile, IsADirectoryError, NotADirectoryError, FileExistsError)
-"""Errors that mean that there is a file of another kind than the broker needs."""
+"""Errors that mean that a path has another kind of file than the broker needs there."""
 
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that mean that the process or the system has no file descriptor left."""

@@ -1,8 +1,9 @@
 """Durability of one log: how far it is synced, and when its topic's settings require a sync.
 
 The ``flusher`` of the log directory does the syncs. By default no record has to be durable. With
-``flush.messages`` a log is synced when it has that many unsynced records, and acknowledgements
-wait for the sync; with ``flush.ms`` a sync begins at most that long after an append.
+``flush.messages`` a sync is requested when the log has that many unsynced records, and from then on
+acknowledgements wait for its end. With ``flush.ms`` a sync begins at most that long after an
+append, and no acknowledgement waits for it.
 
 Source: Kafka ``UnifiedLog.flush``, ``LocalLog.unflushedMessages``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -26,11 +27,11 @@ class Durability:
 
     Attributes:
         recovery_point: records before this offset are durable; a recovery does not check them.
-        has_policy: whether the topic's settings require flushes.
+        has_policy: whether the topic's settings (``flush.messages``, ``flush.ms``) require syncs.
         may_wait: whether acknowledgements may have to wait for a sync: there is a flush policy, or
             a sync that an earlier policy required has not ended.
-        policy_end: no record before this offset waits for a sync that the policy required. Kept up
-            to date only while ``may_wait`` is true.
+        policy_end: the offset before which no record waits for a sync. Kept up to date only while
+            ``may_wait`` is true.
         is_new: whether a power cut may still remove the name of the log's directory.
     """
 
@@ -50,7 +51,8 @@ class Durability:
         self.recovery_point = self.policy_end = 0
         self.is_new = False
         self._flusher: Flusher | None = None
-        self._asked = False  # whether a sync that acknowledgements wait for was requested
+        # whether a sync was requested that has not ended and for which acknowledgements wait
+        self._asked = False
         self._take(config)
 
     def _take(self, config: LogConfig) -> None:
@@ -72,11 +74,11 @@ class Durability:
             self._flusher.flush_within(log, self._flush_ms / 1000)
 
     def attach(self, flusher: Flusher) -> None:
-        """Set the flusher; without one the policy requests no syncs."""
+        """Set the flusher; without a flusher no syncs are requested."""
         self._flusher = flusher
 
     def appended(self, log: FlushableLog, end_offset: int) -> None:
-        """Request the flushes that the policy requires after an append up to ``end_offset``."""
+        """Request the syncs that the policy requires after an append up to ``end_offset``."""
         if self._flusher is not None:
             if end_offset - self.recovery_point >= self._flush_messages:
                 self._flusher.flush(log)
@@ -105,7 +107,9 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the offsets to the new log end offset; repeat the discarded flush requests.
+        """Lower the offsets to the new log end offset, and request the syncs again.
+
+        The log ignores the results of syncs that began before the truncation.
 
         Args:
             active_base_offset: the base offset of the newest segment after the truncation.

@@ -1,9 +1,9 @@
-"""The syncs of one directory's logs, off the loop, one pass at a time.
+"""Syncs the logs of one log directory in an executor, in one pass after the other.
 
-Group commit: syncs requested during a pass are done in the next one, so many producers share one
+Group commit: syncs requested during a pass are done in the next pass, so many producers share one
 sync. By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms``
-require more. The flusher does not handle the waiting Produce requests: when a flush has ended, the
-log notifies its replica.
+require more syncs. The flusher does not answer the Produce requests that wait for a sync: when a
+sync has ended, the log notifies its replica, which answers them.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -33,7 +33,7 @@ AGAIN_SECONDS: Final = 1.0
 """Delay before the retry of a sync that failed for lack of file descriptors."""
 
 SHARES: Final = 2
-"""Threads per pass.
+"""The number of threads that sync logs in a pass.
 
 Concurrent syncs share a commit of the file system, but the executor has other work as well.
 """
@@ -63,7 +63,7 @@ class FlushableLog(Protocol):
         """Whether the log was closed or deleted."""
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """Return the files to sync; None if there are none. Raises KafkaStorage."""
+        """Return the files to sync so that records are durable; see ``LocalLog.begin_flush``."""
 
     def end_flush(self, done: PendingFlush) -> None:
         """Note that a flush has ended, and notify the replica."""
@@ -79,7 +79,7 @@ class PendingFlush(NamedTuple):
     """The files to sync so that a log is durable up to an offset.
 
     Attributes:
-        generation: the log's generation when the flush began.
+        generation: the log's generation when the flush began; a truncation raises it.
         end_offset: records before this offset are durable after the flush.
         segments: the segments with files to sync.
         files: open files of these segments, of producer snapshots and of leader epochs.
@@ -102,7 +102,7 @@ class PendingFlush(NamedTuple):
 
 
 class Flusher:
-    """The flusher of one log directory. Used on the loop; syncs while its supervisor runs."""
+    """The flusher of one log directory. Used on the loop."""
 
     def __init__(
         self, files: Files, offload: Offload, disk: DiskTrouble, background: BackgroundWork
@@ -121,7 +121,7 @@ class Flusher:
         supervisor.spawn(self._run(), name="flush logs")
 
     def flush(self, log: FlushableLog, before: int | None = None) -> None:
-        """Sync a log soon.
+        """Request a sync of a log, which the next pass does.
 
         Args:
             before: only records before this offset have to be synced; None means all.
@@ -137,7 +137,7 @@ class Flusher:
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
-            timer.cancel()  # it was set for a longer flush.ms, or for a retry
+            timer.cancel()  # the timer was set with a longer flush.ms, or for a retry
         self._timers[log] = loop.call_later(seconds, self._time_is_up, log)
 
     def _time_is_up(self, log: FlushableLog) -> None:
@@ -146,7 +146,7 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """Discard all requests, because the directory is offline or closing; notify replicas."""
+        """Discard all requests, and notify the replicas: the directory is offline or closing."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -167,7 +167,7 @@ class Flusher:
             self.give_up()
 
     async def _pass(self) -> None:
-        """Sync what was requested until now. Shielded, so that a close waits for the syncs."""
+        """Do all requested syncs. Shielded from cancellation, so that a close waits for them."""
         wanted, self._wanted = self._wanted, {}
         pending: list[PendingFlush] = []
         try:

@@ -1,7 +1,7 @@
 """Checks of batches that a follower fetched from the leader and writes unchanged.
 
 The leader has accepted the batches and set their offsets and leader epochs. The follower checks
-that they continue its log, that their CRCs match, and that leader epochs do not go back.
+that they continue its log, that their CRCs match, and that leader epochs do not decrease.
 
 Source: Kafka ``UnifiedLog.appendAsFollower``.
 Tests: ``tests/unit/broker/log/test_follower_append.py``.
@@ -65,7 +65,7 @@ def leader_batches(
     segment_bytes: int,
     crc32c: Checksum,
 ) -> list[LeaderBatches]:
-    """Check batches of the leader; divide them into groups, each written in one call.
+    """Check the leader's batches, and divide them into groups; each group is written in one call.
 
     All batches are checked before the first is written.
 
@@ -139,7 +139,9 @@ def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | No
     try:
         return read_marker(batch, header)
     except CorruptRecord:
-        return None  # the CRC matches, so the leader has this marker too; a recovery ignores it
+        # The CRC of the batch matches, so the leader has the same malformed marker. It is stored
+        # without an effect, as in a recovery.
+        return None
 
 
 def _placed(data: memoryview, headers: Sequence[BatchHeader], latest_epoch: int) -> LeaderBatches:

@@ -21,7 +21,7 @@ class HeaderRules(NamedTuple):
     """The conditions of one topic; see ``LogConfig.header_rules``.
 
     Attributes:
-        keeps_batches: whether the topic's settings neither check nor change single records.
+        keeps_batches: whether the topic's settings require no check and no change of records.
         after_max_ms: how far the largest timestamp may be ahead of the broker's time.
         max_length: largest value of the header's ``length``, from ``max.message.bytes``.
     """
@@ -33,7 +33,7 @@ class HeaderRules(NamedTuple):
     def suffice_for(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the header is enough to accept the batch and store it unchanged; usually True.
 
-        If not, the callers check the settings one by one.
+        If the result is False, the callers check the settings one by one.
         """
         # hot: benchmarks/micro/produce.py; the size is checked here to save a call of check_size
         keeps_batches, after_max_ms, max_length = self

@@ -1,8 +1,8 @@
 """Sparse indexes of a segment: offset to position, and timestamp to offset.
 
-Entries are kept in memory and written by `flush`, at a roll and at a clean shutdown, so an append
-costs one write instead of three. After a kill, recovery rebuilds them from the log. The index of a
-finished segment is loaded at its first lookup, not when the log is opened.
+Entries are kept in memory, and `flush` writes them at a roll and at a clean shutdown, so an append
+costs one write instead of three. After a kill, recovery rebuilds the indexes from the log. The
+index of a finished segment is loaded at its first lookup, not when the log is opened.
 
 Source: Kafka ``OffsetIndex.java``, ``TimeIndex.java``.
 Tests: ``tests/unit/broker/log/test_index.py``.
@@ -41,7 +41,7 @@ class _SparseIndex:
     ENTRY: ClassVar[int]
     """Bytes of an entry in the file."""
     _TYPE: ClassVar[str]
-    """Type code of `_column`."""
+    """Type code of the array `_column`."""
 
     __slots__ = (
         "_base",
@@ -126,8 +126,8 @@ class _SparseIndex:
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if it does not need a sync.
 
-        The file has to be synced, because an older version of it, which a power cut may bring back,
-        looks valid.
+        Without the sync, a power cut could bring back an older version of the file, which would
+        look valid.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.
@@ -150,7 +150,7 @@ class _SparseIndex:
             self._synced = False
 
     def note_unsynced(self) -> None:
-        """Note that the file, which exists, was written without a sync before it was loaded."""
+        """Note that the file may not be durable, because an earlier process did not sync it."""
         self._synced = False
 
     def _first(self, column: array[int], entries: int) -> Self:
@@ -193,7 +193,10 @@ class OffsetIndex(_SparseIndex):
         self._stale = True
 
     def lookup(self, offset: int) -> int:
-        """Return the position of the last batch known to end at or before `offset`, or 0."""
+        """Return the position of the last indexed batch that ends at or before `offset`.
+
+        Returns 0 if there is none. The batch with `offset` is at this position or behind it.
+        """
         assert self._column is not None
         at = bisect_right(self._column, (offset - self._base) << 32 | _POSITION)
         return self._column[at - 1] & _POSITION if at else 0
@@ -224,7 +227,7 @@ class OffsetIndex(_SparseIndex):
         entries = array("Q", data)
         if _LITTLE:
             entries.byteswap()
-        # A running Kafka keeps its newest index files at full size, with zeros after the entries.
+        # Kafka preallocates the newest index files: until a roll, zeros follow the entries.
         while entries and entries[-1] == 0:
             entries.pop()
         if entries:
@@ -326,12 +329,11 @@ class TimeIndex(_SparseIndex):
         return index
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Return an offset before which every record is earlier than `timestamp_ms`."""
+        """Return an offset before which all records have earlier timestamps than `timestamp_ms`."""
         assert self._column is not None
         at = bisect_right(self._column, timestamp_ms)
-        # An entry's timestamp is the largest up to the entry's offset. If it equals the timestamp
-        # to find, the first record with that timestamp may come before the offset: use the
-        # previous entry.
+        # An entry's timestamp is the largest up to the entry's offset. If it equals `timestamp_ms`,
+        # the first record with this timestamp may come before the offset: use the previous entry.
         if at and self._column[at - 1] == timestamp_ms:
             at -= 1
         return self._offsets[at - 1] + self._base if at else self._base

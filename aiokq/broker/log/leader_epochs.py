@@ -1,8 +1,8 @@
 """The leader epochs of one log and their file, ``leader-epoch-checkpoint``.
 
-An entry has the offset at which an epoch began. From the offset at which an epoch ended, a follower
-detects that its log has diverged from the leader's (KIP-101, KIP-279), and a consumer detects that
-records which it has read were truncated (KIP-320).
+An entry has the offset at which an epoch began; the epoch ends where the next epoch begins. The
+end offsets show a follower that its log has diverged from the leader's log (KIP-101, KIP-279), and
+show a consumer that records it has read were truncated (KIP-320).
 
 Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_leader_epochs.py``.
 """
@@ -131,16 +131,16 @@ class LeaderEpochs:
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch that wrote ``offset``; -1 if unknown."""
+        """Return the leader epoch in which ``offset`` was written; -1 if unknown."""
         at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[at - 1].epoch if at else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch not above ``epoch``, and the offset after its last record.
+        """Return the newest known epoch up to ``epoch``, and the offset at which that epoch ended.
 
-        Returns (-1, -1) if ``epoch`` is -1 or newer than all known epochs, or if there are no
-        entries. If ``epoch`` is older than all known epochs, returns ``epoch`` and the start offset
-        of the oldest known epoch.
+        The newest known epoch of all ends at ``log_end_offset``. Returns (-1, -1) if ``epoch`` is
+        -1 or newer than all known epochs, or if there are no entries. If ``epoch`` is older than
+        all known epochs, returns ``epoch`` and the start offset of the oldest known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -171,8 +171,8 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end at or before ``start_offset``, and write the file.
 
-        If an epoch began before ``start_offset`` and ends after it, its entry then begins at
-        ``start_offset``.
+        The entry of an epoch that began before ``start_offset`` and ends after it is changed to
+        begin at ``start_offset``.
         """
         at = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if at:
@@ -218,9 +218,9 @@ class LeaderEpochs:
     def begin_sync(self) -> list[File]:
         """Return the files to sync: the open file, or none if the file is synced already.
 
-        The file is synced with the records, because a recovery reads from it the epochs of records
-        before the recovery point. A power cut could bring back an older version of an unsynced
-        file, and that version would not look damaged.
+        The file is synced with the records, because a recovery takes the epochs of records before
+        the recovery point from this file. Without the sync, a power cut could bring back an older
+        version of the file, which would look valid.
 
         Raises:
             OSError: the file cannot be opened; it still has to be synced.
@@ -237,9 +237,9 @@ class LeaderEpochs:
 
 
 def read_latest_epoch(files: Files, directory: str) -> int:
-    """Return the newest epoch in the file of a partition's directory; -1 without a valid file.
+    """Return the newest leader epoch in a partition's directory; -1 without a valid epoch file.
 
-    Recovery writes the file again from the log.
+    A missing or damaged file is rebuilt by the recovery of the log.
 
     Raises:
         OSError: the disk failed.

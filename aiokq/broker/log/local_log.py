@@ -32,7 +32,8 @@ __all__ = ["LocalLog"]
 class LogListener(Protocol):
     """The listener of a log.
 
-    It is an object, because a bound method per log would cost the garbage collector more.
+    It is an object and not a callback: a bound method per log would cost the garbage collector
+    more.
     """
 
     def log_changed(self) -> None:
@@ -40,7 +41,7 @@ class LogListener(Protocol):
 
 
 class LocalLog(ABC):
-    """The segments of one partition, as the flusher and the cleaner see a ``PartitionLog``.
+    """The part of a ``PartitionLog`` that the flusher and the cleaner use.
 
     Attributes:
         topic_partition: the partition.
@@ -114,7 +115,7 @@ class LocalLog(ABC):
 
     @property
     def flush_policy_end(self) -> int:
-        """The offset up to which the flush policy lets records be acknowledged.
+        """The offset before which the flush policy allows records to be acknowledged.
 
         Records from this offset on wait for a sync. If fewer than ``flush.messages`` records are
         unsynced, no record waits, and the offset is the log end offset.
@@ -141,7 +142,11 @@ class LocalLog(ABC):
         return self._disk.refused(self.topic_partition, what, error, self.directory)
 
     def check_usable(self) -> None:
-        """Raise KafkaStorage if the log is closed or being truncated, or the directory offline."""
+        """Check that the log can be written.
+
+        Raises:
+            KafkaStorage: the log is closed or being truncated, or its directory is offline.
+        """
         failure = self._disk.failure
         if failure is not None:
             raise KafkaStorage(failure.message, topic_partition=self.topic_partition)
@@ -170,7 +175,7 @@ class LocalLog(ABC):
     def begin_flush(self, before: int | None) -> PendingFlush | None:
         """Return the files to sync so that records are durable.
 
-        Returns None if there are none, or if the log is closed or being truncated.
+        Returns None if no file has to be synced, or if the log is closed or being truncated.
 
         Args:
             before: only records before this offset have to be durable; None means all.
@@ -227,8 +232,8 @@ class LocalLog(ABC):
     def end_flush(self, done: PendingFlush) -> None:
         """Note that a flush has ended; notify the replica, which may advance its high watermark.
 
-        A flush that began before a truncation makes nothing durable, because its records may have
-        been cut off; the replica is notified anyway.
+        If the flush began before a truncation, the recovery point is not raised, because records
+        that were synced may have been cut off.
         """
         if done.generation == self.generation:
             self.durability.flushed(self, done.end_offset)
@@ -244,8 +249,8 @@ class LocalLog(ABC):
     def sync_records(self) -> None:
         """Sync the ``.log`` and ``.txnindex`` files, but no file that a recovery rebuilds.
 
-        The name of a new segment is not synced either. Waits for the disk, so it must not be called
-        on the loop.
+        The directory entries of new segments are not synced. Waits for the disk, so it must not be
+        called on the loop.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -375,7 +380,7 @@ class LocalLog(ABC):
         self.notify_replica()
 
     def close(self, clean: bool = True) -> None:
-        """Close the files; with ``clean``, sync them and write what the next start needs.
+        """Close the files; with ``clean``, first write what a start without recovery needs.
 
         Raises:
             KafkaStorage: the disk failed, or a truncation is not finished; the directory must not
@@ -408,6 +413,7 @@ class LocalLog(ABC):
         self.take_snapshot()
         self.flush()
         self.purge()
-        # After a clean stop nobody looks for a file whose name a power cut took: a segment, or a
-        # transaction index, without which aborted records are read as committed.
+        # After a clean shutdown no recovery notices that a power cut has removed the directory
+        # entry of a file. Without a segment, its records would be lost; without a transaction
+        # index, aborted records would be read as committed.
         self._files.sync_dir(self.directory)

@@ -28,7 +28,7 @@ def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Meta
     with ExitStack() as stack:
         for path in paths:
             try:
-                # locking would create a missing directory
+                # checked before the lock, which would create a missing directory
                 if not files.exists(f"{path}/{file_names.META_PROPERTIES}"):
                     raise ConfigError(f"{path} is not a log directory: it has no meta.properties")
                 lock = files.lock(f"{path}/{file_names.LOCK}")

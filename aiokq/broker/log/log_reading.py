@@ -41,7 +41,7 @@ class LogRead(NamedTuple):
 
 
 class ReadableLog(LocalLog):
-    """The records of one partition, as readers see them.
+    """The read operations of a partition's log.
 
     Attributes:
         high_watermark: the offset before which all records are committed. The replica advances it.
@@ -68,8 +68,8 @@ class ReadableLog(LocalLog):
         """The first offset of the oldest open transaction, but at most the high watermark.
 
         A transaction counts as open until its end marker is below the high watermark. Without open
-        transactions the last stable offset is the high watermark. It is never below the log start,
-        past which the first records of a transaction may have been deleted.
+        transactions the last stable offset is the high watermark. It is never below the log start
+        offset, even if the first records of an open transaction were deleted.
         """
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         if unstable is None:
@@ -141,7 +141,7 @@ class ReadableLog(LocalLog):
 
         None means that the log has no such record. The search covers one segment, and may run in an
         executor while the log is appended to. If it finds nothing, the caller continues with
-        another search, from the ``end_offset`` of this one on.
+        another search, from ``TimestampSearch.end_offset`` on.
 
         Args:
             start_offset: records before this offset or the log start offset are ignored.
@@ -174,7 +174,7 @@ class ReadableLog(LocalLog):
     # --- epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to ``epoch`` and its end offset; see ``LeaderEpochs``."""
+        """Return the newest epoch up to ``epoch``, and its end offset; see ``end_offset_for``."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:

@@ -44,6 +44,8 @@ class LogSnapshot(NamedTuple):
 
     Attributes:
         generation: the log's generation.
+        producers: the producer state at ``end``, as the content of a snapshot file.
+        start, end: the log start and end offsets.
         cleaned: the offset before which the log was compacted; None if it never was.
     """
 
@@ -83,7 +85,7 @@ def snapshot_log(
             if suffix == file_names.LOG:
                 size = segment.size
             elif suffix == file_names.SNAPSHOT and segment.base_offset == log.log_end_offset:
-                continue  # the copy gets ``producers`` as this file
+                continue  # in the copy this file gets the content of ``producers``
             elif files.exists(source):
                 size = files.stat_size(source)
             else:

@@ -23,7 +23,7 @@ from aiokq.core.properties import format_properties, parse_properties
 _NAMES: Final = frozenset({"cluster.id", "directory.id", "node.id", "broker.id", "version"})
 
 RESERVED_DIRECTORY_IDS: Final = 100
-"""Directory ids below this number are reserved; they stand for states such as UNASSIGNED."""
+"""Directory ids below this integer value are reserved for states such as UNASSIGNED."""
 
 
 class MetaProperties(NamedTuple):
@@ -77,7 +77,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
         raise ConfigError(f"{path} has an invalid {name}: {error}") from error
     directory_id = values.get("directory.id")
     if directory_id is None and (unknown := _remains(values)):
-        # Kafka, too, gives a new id to a directory without one; the old id would be lost.
+        # A directory without an id would get a new id, as in Kafka, and the old id would be lost.
         raise ConfigError(
             f"{path} has no directory.id, but {unknown!r}: restore the file from a copy, or "
             "correct the name"
@@ -93,7 +93,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
 
 def _remains(values: Mapping[str, str]) -> str:
-    """Return what may be left of a damaged line with the directory.id; "" if there is nothing."""
+    """Return text that may be a damaged line with the directory.id; "" if there is none."""
     if "directory.id" in values["cluster.id"]:
         return values["cluster.id"]
     return next((name for name in values if name not in _NAMES), "")

@@ -4,8 +4,8 @@ Each open file uses a descriptor, and a process usually has 1024 descriptors: re
 of a thousand partitions would use all of them. The least recently used file is released, not
 closed: a response that is still sent from it continues, and the last user of the file closes it.
 
-The file of a new segment stays open after its creation, until the log rolls, and does not count
-towards the limit, because nearly every append to the log needs it. If the process runs out of
+The file of a new segment stays open from its creation until the log rolls. It does not count
+towards the limit, because every append to the log writes to it. If the process runs out of
 descriptors, such a file is released too: opening it again is cheaper than refusing a client.
 
 Tests: ``tests/unit/broker/log/test_open_files.py``.
@@ -27,14 +27,14 @@ nothing. Files that have been open since their creation, at most one per partiti
 
 
 class OpenSegment(Protocol):
-    """A segment with an open file, as ``OpenFiles`` needs it."""
+    """The part of a segment that ``OpenFiles`` uses."""
 
     def release(self) -> None:
         """Drop the reference to the file; the last user of the file closes it."""
 
 
 class OpenFiles:
-    """The segments of a log directory whose files are open, the most recently used last.
+    """The segments with open files, in one log directory; the most recently used is the last.
 
     Used in any thread: only one thread at a time uses a log, but several threads close logs at a
     shutdown.

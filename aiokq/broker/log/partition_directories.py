@@ -53,7 +53,10 @@ class PartitionDirectories:
         return found
 
     def names(self) -> list[TopicPartition]:
-        """Return the partitions whose directory names are in this log directory."""
+        """Return each partition whose directory name occurs in this log directory, even as a file.
+
+        The names are not compared with the metadata.
+        """
         parsed = map(file_names.parse_partition_directory, self._files.listdir(self._path))
         return [partition for partition in parsed if partition is not None]
 
@@ -69,9 +72,8 @@ class PartitionDirectories:
     def was_written(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition has, or ever had, a batch.
 
-        A log that never had a batch is left by a creation that failed or was interrupted by a kill,
-        or belongs to a partition that nobody has produced to. Such a log may be a preallocated file
-        of zeros.
+        A log never had a batch if its creation failed or was interrupted by a kill, or if nothing
+        was ever produced to the partition. Its ``.log`` may be a preallocated file of zeros.
 
         Raises:
             OSError: the disk failed.

@@ -71,9 +71,9 @@ class PartitionLog(ReadableLog):
     ) -> AppendResult:
         """Append batches with new offsets and the leader epoch.
 
-        Awaits nothing: on return the batches are in the log. Consumers see them when the replica
-        advances ``high_watermark``. The batches are written in one call, and are copied only if a
-        topic setting changes a batch.
+        On return the batches are in the log. Consumers see them when the replica advances
+        ``high_watermark``. The batches are written in one call, and are copied only if a topic
+        setting changes a batch.
 
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
@@ -141,7 +141,7 @@ class PartitionLog(ReadableLog):
             prepared.now_ms,
         )
         timestamp_ms = prepared.now_ms if stamped else NO_TIMESTAMP
-        # The constructor of a named tuple is a Python function; its call takes 0.1 us.
+        # not AppendResult(...), because that constructor is a Python function, which takes 0.1 us
         return tuple.__new__(
             AppendResult,
             (base_offset, next_offset - 1, timestamp_ms, self._log_start_offset, False),
@@ -262,7 +262,7 @@ class PartitionLog(ReadableLog):
     # --- deletion and truncation
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start offset to ``offset``, and remove the segments that end before it.
+        """Raise the log start offset to ``offset``; remove segments with earlier records only.
 
         Returns:
             The log start offset. If it was higher than ``offset``, nothing has changed.
@@ -445,7 +445,7 @@ class PartitionLog(ReadableLog):
                 )
             )
             self._check_open()
-            if offset < self.high_watermark:  # this node was elected leader meanwhile
+            if offset < self.high_watermark:  # it has advanced: this node was elected leader
                 raise self._below_high_watermark(offset)
         except OSError as error:
             self.is_truncating = False
@@ -459,8 +459,8 @@ class PartitionLog(ReadableLog):
         cut.producers.inherit(self._producers, end_offset)
         self._producers = cut.producers
         self._epochs.cut(end_offset)
-        # The high watermark and the log start offset change only if compaction has left no record
-        # between the new end and ``offset``.
+        # The new log end offset can be below the high watermark or the log start offset only if
+        # compaction has left no record between the log end offset and ``offset``.
         self.high_watermark = min(self.high_watermark, end_offset)
         self._log_start_offset = min(self._log_start_offset, end_offset)
         self.durability.recovery_point = min(self.recovery_point, end_offset)
@@ -492,7 +492,7 @@ class PartitionLog(ReadableLog):
         try:
             await offload.run(cut_and_lower_log_start)
         except Exception as error:
-            # A cancellation is not caught here, because the thread may still be cutting the files.
+            # Not BaseException: after a cancellation the thread may still be cutting the files.
             self._unfinished = cut
             if not isinstance(error, OSError):
                 raise

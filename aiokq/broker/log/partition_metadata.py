@@ -26,8 +26,9 @@ def write_partition_metadata(files: Files, directory: str, topic_id: uuid.UUID) 
 def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
     """Return the topic id of a partition's directory; None if there is no file.
 
-    Only what Kafka and ``write_partition_metadata`` write is accepted. Kafka refuses a log
-    directory with a malformed file, so whoever knows the topic id writes the file again.
+    Only the exact format that Kafka and ``write_partition_metadata`` write is accepted. Kafka
+    refuses a log directory with a malformed file, so a caller that knows the topic id writes the
+    file again.
 
     Raises:
         CorruptRecord: the file is malformed.

@@ -110,8 +110,8 @@ def snapshot_files(files: Files, directory: str) -> list[tuple[int, str]]:
 class UnsyncedSnapshots:
     """The producer snapshots that one log has written and that are not durable yet.
 
-    The snapshot at a segment's base offset is synced with the records before it. When these records
-    are deleted, only the snapshot has their producers.
+    The snapshot at a segment's base offset is synced together with the records before that offset.
+    When these records are deleted, only the snapshot has their producers.
 
     Source: Kafka ``UnifiedLog.roll``, ``flushProducerStateSnapshot``.
     """
@@ -130,8 +130,8 @@ class UnsyncedSnapshots:
     def write(self, offset: int, data: bytes) -> None:
         """Write the snapshot at the log end offset unless it exists. Raises OSError.
 
-        An existing snapshot has the same producers, because nothing was appended since. If it were
-        replaced, a power cut before the next sync could damage a snapshot that was durable.
+        An existing snapshot has the same content, because nothing was appended since it was taken.
+        If it were replaced, a power cut before the next sync could damage a durable snapshot.
         """
         path = self._path(offset)
         if not self._files.exists(path):
@@ -265,8 +265,8 @@ class ProducerReplay:
         try:
             marker = read_marker(segment.file.pread(header.size, position), header)
         except CorruptRecord as error:
-            # The CRC of the batch matches, so it was written like this. A cut would lose later
-            # batches.
+            # The CRC of the batch matches, so the marker was already malformed when it was written.
+            # Cutting the log here would lose the later batches.
             path = segment.path(file_names.LOG)
             logger.error(
                 "transaction marker ignored file=%s position=%d error=%s", path, position, error

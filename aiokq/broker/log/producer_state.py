@@ -33,11 +33,13 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""The maximum number of batches in flight of an idempotent producer; their retries are recognized.
-"""
+"""Batches remembered per producer, to recognize their retries: as many as may be in flight."""
 
 COMPLETED_KEPT: Final = 64
-"""Completed transactions whose markers are not looked at again before a read asks for them."""
+"""The number of completed transactions at which the append of a marker removes committed ones.
+
+Below it, only ``first_unstable_offset`` removes them.
+"""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -80,8 +82,8 @@ class ProducerEntry:
 
     Attributes:
         last_seen_ms: when this broker last appended a batch of the producer, or loaded the entry.
-        last_marker_ms: the time of the producer's last marker; -1 if it is not known. A snapshot
-            has it only if no batch followed.
+        last_marker_ms: timestamp of the producer's last marker; -1 if it is not known. It is known
+            from a snapshot only if no batch followed the marker.
         transaction_first_offset: first offset of the open transaction; None if there is none.
     """
 
@@ -126,7 +128,7 @@ class ProducerState:
     """The producers of one partition.
 
     Attributes:
-        map_end_offset: the log end offset that this state reflects.
+        map_end_offset: the offset up to which the log's batches are included in this state.
     """
 
     __slots__ = ("_completed", "_entries", "_forget_at", "_open", "_unverified", "map_end_offset")
@@ -158,7 +160,10 @@ class ProducerState:
         return producer_id in self._open
 
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer has an open transaction in the partition, in this epoch."""
+        """Whether a producer has an open transaction in the partition, in this epoch.
+
+        A transaction that is not compared with the coordinator yet does not count.
+        """
         # hot: benchmarks/raw_load.py
         if producer_id not in self._open or producer_id in self._unverified:
             return False
@@ -168,7 +173,7 @@ class ProducerState:
         """Check that no newer epoch of a producer has written to the partition.
 
         Raises:
-            InvalidProducerEpoch: one has.
+            InvalidProducerEpoch: a newer epoch has written to the partition.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
@@ -182,7 +187,7 @@ class ProducerState:
         return [self._entries[producer_id] for producer_id in sorted(self._unverified)]
 
     def distrust_open_transactions(self) -> None:
-        """Have the open transactions compared with the coordinator, which may have lost them."""
+        """Mark all open transactions as unverified, because the coordinator may have lost them."""
         self._unverified = set(self._open)
 
     def is_unverified(self, producer_id: int) -> bool:
@@ -196,10 +201,11 @@ class ProducerState:
     # --- before the append
 
     def check_start(self, header: BatchHeader) -> None:
-        """Check that a batch may be the first one of a producer's transaction of version 2.
+        """Check that a batch may be the first batch of a transaction of version 2.
 
-        A producer that is unknown here must begin with sequence 0: each of its transactions has a
-        new epoch, so an earlier batch of this one was lost on its way, and follows.
+        If no batch of the producer is known, the sequence must be 0. Each transaction has a new
+        epoch, which begins with sequence 0. A higher sequence means that an earlier batch of the
+        transaction has not arrived yet.
 
         Raises:
             OutOfOrderSequence: the batch does not begin with sequence 0.
@@ -219,9 +225,9 @@ class ProducerState:
 
         Raises:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
-            OutOfOrderSequence: a sequence does not follow the producer's last one, or a new epoch
-                does not begin with sequence 0.
-            InvalidTxnState: the producer has an open transaction, and a batch is not part of it.
+            OutOfOrderSequence: a sequence does not follow the producer's last sequence, or a new
+                epoch does not begin with sequence 0.
+            InvalidTxnState: the producer has an open transaction, and a batch is not transactional.
         """
         seen: dict[int, BatchHeader] = {}  # the last batch of each producer in this append
         for header in headers:
@@ -299,17 +305,19 @@ class ProducerState:
     ) -> None:
         """Check that a transaction marker may be appended.
 
-        From version 2 on, a marker has the epoch after that of its transaction. A marker with the
-        epoch of an open transaction is therefore one that was delayed, of the transaction before;
-        without an open transaction it repeats the last marker, which does no harm (KAFKA-19999).
+        From transaction version 2 on, the producer epoch of a marker is one higher than that of its
+        transaction's batches. A marker with the epoch of the open transaction is therefore a
+        delayed marker of the previous transaction. If no transaction is open, a marker with the
+        current epoch repeats the last marker, which is harmless (KAFKA-19999).
 
         Args:
-            transaction_version: the version by which the transaction ended.
+            transaction_version: the transaction version (KIP-890) with which the transaction ended.
 
         Raises:
-            InvalidProducerEpoch: the marker's producer epoch is older than the current one, or
-                belongs to an earlier transaction than the open one.
-            TransactionCoordinatorFenced: the marker is from a coordinator that was replaced.
+            InvalidProducerEpoch: the marker's producer epoch is older than the current epoch, or
+                the marker belongs to an earlier transaction than the open one.
+            TransactionCoordinatorFenced: the marker has an older coordinator epoch than the
+                producer's last marker.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -337,7 +345,7 @@ class ProducerState:
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, now_ms: int
     ) -> AbortedTransaction | None:
-        """Apply an appended marker; return the transaction if it is aborted and has records."""
+        """Apply an appended marker; return the transaction if it was aborted and has records."""
         entry = self._entry(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.batches.clear()
@@ -376,7 +384,10 @@ class ProducerState:
         return min([*self._open.values(), *(first for first, _ in self._completed)])
 
     def limit_completed(self, high_watermark: int) -> None:
-        """Forget completed transactions where nobody reads, in amortized constant time."""
+        """Forget completed transactions below the high watermark, in amortized constant time.
+
+        Called for each marker, because in a partition that is never read nothing else forgets them.
+        """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)
             self._forget_at = max(COMPLETED_KEPT, 2 * len(self._completed))
@@ -400,7 +411,8 @@ class ProducerState:
         """Take over the facts that are not on disk from ``before``, the state before a truncation.
 
         These facts are the time when each producer was last seen, the completed transactions whose
-        markers may be uncommitted, and the producers whose remaining batches were compacted away.
+        markers may be uncommitted, and the producers whose batches before ``end_offset`` were
+        compacted away.
         """
         for old in before:
             batches = [batch for batch in old.batches if batch.last_offset < end_offset]

@@ -233,7 +233,7 @@ class _Loader:
         remove_stray_snapshots(self._files, self._directory, segments)
         for segment in segments:
             segment.release()  # otherwise each segment would keep a descriptor
-        # An epoch may begin at the log end offset: it has no records yet, but clients know it.
+        # An epoch may begin at the log end offset: it has no records, but clients may know it.
         self.epochs.truncate_from_end(segments[-1].next_offset + 1)
         start = max(self._start, segments[0].base_offset)
         if start > 0:
@@ -254,7 +254,7 @@ class _Loader:
         if clean:
             segments = self._open_all(bases, None)
             end = segments[-1].next_offset
-            # The CRC of a batch does not cover its offsets, so they may be damaged.
+            # The CRC of a batch does not cover its offset, so damage to an offset is found here.
             if point and end != point:
                 raise CorruptRecord(
                     f"the log ends at offset {end}, but ended at offset {point} when it was closed"
@@ -354,7 +354,7 @@ class _Loader:
         for segment, after in zip(segments, [*bases[1:], end], strict=True):
             segment.open_existing(sealed_at=after)
             if after is not None and not segment.indexes_fit():
-                # rebuilt here, so that the first read of the index does not have to wait for that
+                # rebuilt here, so that the first read of the index does not wait for the rebuild
                 segment.rebuild_indexes()
         self._load_transactions(segments)
         return segments

@@ -1,8 +1,8 @@
 """Retention policies: how many of a log's oldest segments may be deleted.
 
 The policies delete nothing themselves. Only whole segments below the high watermark are deleted,
-from the oldest on. A segment is deleted if any policy counts it; a node may have additional
-policies.
+from the oldest on. A segment is deleted if at least one policy counts it. A node may have
+additional policies.
 
 Source: Kafka ``UnifiedLog.deleteOldSegments``. Tests: ``tests/unit/broker/log/test_retention.py``.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class RetainedSegment(Protocol):
-    """A segment as retention policies see it.
+    """The part of a segment that retention policies use.
 
     Attributes:
         base_offset: the first offset that the segment may hold.
@@ -51,7 +51,7 @@ class RetainedSegment(Protocol):
 
 
 class RetainedLog(NamedTuple):
-    """A log as retention policies see it.
+    """The part of a log that retention policies use.
 
     Attributes:
         segments: oldest first, at least one; the last is the active segment.
@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: deletes the oldest segments, but keeps at least this many bytes."""
+    """``retention.bytes``: deletes the oldest segments, but keeps at least that many bytes."""
 
     reason: Final = "retention.bytes"
 
@@ -123,7 +123,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes the oldest segments whose largest timestamp is older than that."""
+    """``retention.ms``: deletes the oldest segments whose records are all older than the limit."""
 
     reason: Final = "retention.ms"
 
@@ -164,7 +164,7 @@ def expired(log: RetainedLog, policies: Sequence[RetentionPolicy]) -> Expired:
 
 
 def _committed(log: RetainedLog) -> int:
-    """Return how many of the oldest segments are fully committed; omits an empty active segment."""
+    """Return how many of the oldest segments are committed, without an empty active segment."""
     ends = [segment.base_offset for segment in log.segments[1:]] + [log.log_end_offset]
     count = 0
     for end in ends:

@@ -27,14 +27,14 @@ class RollLimits(NamedTuple):
     def of(cls, config: LogConfig, name: str) -> RollLimits:
         """Return the limits of one segment.
 
-        The jitter is derived from the name. The jitters only have to differ between logs, so that
-        logs which were created at the same time do not roll at the same time.
+        The jitter is a hash of ``name``, so logs that were created at the same time do not all roll
+        at the same time.
 
         Args:
             name: a name that identifies the segment among all logs.
         """
         segment_ms = config.segment_ms
-        if config.compacted:  # the active segment is not compacted
+        if config.compacted:  # the active segment is not compacted, so it must roll in time
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)

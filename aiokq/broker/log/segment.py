@@ -73,7 +73,7 @@ class Segment(ReadableSegment):
         self.transactions.create()
 
     def open_existing(self, *, sealed_at: int | None) -> None:
-        """Load the segment after a clean shutdown, reading as little as possible.
+        """Load a segment whose batches need no check; read as little as possible.
 
         Args:
             sealed_at: base offset of the next segment; None for the newest segment, which is read
@@ -100,9 +100,9 @@ class Segment(ReadableSegment):
         self.first_timestamp_ms()  # loaded here, because appends need it
 
     def _note_unindexed(self, size: int) -> None:
-        """Note the batches from the last index entry on, and add the index entries they lack.
+        """Note the batches from the last index entry on, and add their missing index entries.
 
-        A power cut may have removed many entries.
+        Many entries may be missing after a power cut, because the indexes were not synced.
         """
         self._max_timestamp = self._time_index.last or (NO_TIMESTAMP, self.base_offset)
         self.next_offset = self.base_offset
@@ -139,8 +139,8 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # A power cut may leave an empty index file. If an index is rightly empty, its segment has
-        # few batches, so the rebuild is quick.
+        # A power cut may leave an empty index file. A segment whose index is rightly empty is so
+        # small that an unneeded rebuild is quick.
         return index > 0 or self.size <= self._config.index_interval_bytes
 
     def begin_recovery(self) -> None:
@@ -215,7 +215,7 @@ class Segment(ReadableSegment):
         return self._index, self._time_index, self.transactions
 
     def begin_sync(self, *, finished: bool) -> list[File]:
-        """Return the files to sync now; later writes need another sync.
+        """Return the open files to sync now; later writes need another sync.
 
         Args:
             finished: whether the segment is finished. The indexes of an unfinished segment are not
@@ -260,17 +260,17 @@ class Segment(ReadableSegment):
         return waited > limits.segment_ms
 
     def is_idle(self, now_ms: int, limits: RollLimits) -> bool:
-        """Whether a record that arrived now would make the segment roll because of segment.ms.
+        """Whether the segment should roll because it is older than segment.ms.
 
-        Old record timestamps alone, as in an import, are not enough.
+        Old record timestamps alone are not enough, because an import may just have written them.
         """
         if not self.size:
             return False
         first = self.first_timestamp_ms()
         if first >= 0 and now_ms - first <= limits.segment_ms:
             return False
-        # A recent ``created_ms`` may be the time when an old segment was loaded: use the time of
-        # its last write.
+        # A recent ``created_ms`` may be the time when an old segment was loaded. The time of the
+        # last write is used then.
         since = self.created_ms
         if now_ms - since <= limits.segment_ms:
             since = self.modified_ms()
@@ -318,11 +318,11 @@ class Segment(ReadableSegment):
         changes of this segment, such as a repaired index, do not reach the copy.
 
         Args:
-            floor: the lowest offset at which a batch that holds ``offset`` and earlier offsets may
-                begin.
+            floor: a batch with both ``offset`` and earlier offsets, which would be removed as a
+                whole, must not begin before this offset.
 
         Raises:
-            OffsetOutOfRange: that batch begins before ``floor``.
+            OffsetOutOfRange: such a batch begins before ``floor``.
             OSError, CorruptRecord: the segment cannot be read.
         """
         cut = self.copy()

@@ -2,7 +2,7 @@
 
 The CRC of a batch does not cover its base offset, so offsets are checked by their order: they rise,
 with gaps where compaction removed records. A damaged base offset looks like a gap before its batch.
-The base offset of the next batch then shows that there is no gap.
+The base offset of the next batch then shows whether the gap is real.
 
 Source: Kafka ``LogSegment.recover``. Tests: ``tests/unit/broker/log/test_recovery.py``.
 """
@@ -59,7 +59,8 @@ def valid_batches(
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.
     """
-    held: tuple[int, BatchHeader] | None = None  # a batch after a gap that is not confirmed yet
+    # the last batch, if there is a gap before it that is not confirmed yet
+    held: tuple[int, BatchHeader] | None = None
     before = expected
     for position, header, reason in _batches(file, end, crc32c):
         if not reason:

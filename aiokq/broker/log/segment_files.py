@@ -84,7 +84,8 @@ class SegmentFiles:
         The file is not closed here, because responses may still be sent from it. The last response
         closes it.
         """
-        self._forget_file()  # first, because another thread may reopen the file if `_file` is None
+        # before `_file` is None, because then another thread may reopen the file
+        self._forget_file()
         self._file = None
 
     def close(self) -> None:

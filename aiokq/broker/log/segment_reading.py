@@ -39,7 +39,7 @@ class End(NamedTuple):
 
 
 class ReadableSegment(SegmentFiles):
-    """Consecutive batches in one file, as readers see them.
+    """The read operations of a segment: consecutive batches in one file.
 
     Attributes:
         size: bytes of whole batches in the ``.log``.
@@ -83,7 +83,7 @@ class ReadableSegment(SegmentFiles):
         self._first_timestamp: int | None = None
         # largest timestamp and the last offset of its batch; None if they are not known yet
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset)
-        # last timestamp of the time index, if nothing else of the index was read
+        # result of `latest_timestamp_ms` while `_max_timestamp` is None; None if not known yet
         self._peeked: int | None = None
         # items that were loaded for repeated reads, by `DiskLoad.what`
         self._loaded: dict[Hashable, object] = {}
@@ -102,7 +102,7 @@ class ReadableSegment(SegmentFiles):
         return walk_headers(self.file, position, self.size if end is None else end)
 
     def position_of(self, offset: int) -> int | None:
-        """Return the position of the first batch with ``offset`` or a later offset, or None.
+        """Return the position of the first batch that ends at or after ``offset``, or None.
 
         Raises:
             ColdRead: on a loop, a header or the index has to be read from the disk.
@@ -153,7 +153,7 @@ class ReadableSegment(SegmentFiles):
             return first_batch(self.file, begin, end, offset=offset, reach=reach)
         what = (begin, offset, reach)
         if what in self._loaded:
-            # The item stays in `_loaded`, because the read may have to wait for another item.
+            # The item stays in `_loaded`: if the read needs another load, it looks it up again.
             return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
         file = self.file
         try:
@@ -165,7 +165,10 @@ class ReadableSegment(SegmentFiles):
     # --- by time
 
     def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp and its batch's last offset, or (-1, base offset)."""
+        """Return the largest timestamp and its batch's last offset.
+
+        If no record has a timestamp, return -1 and the base offset of the segment.
+        """
         if self._max_timestamp is None:
             self._load_max_timestamp()
         assert self._max_timestamp is not None
@@ -208,9 +211,10 @@ class ReadableSegment(SegmentFiles):
         return self._first_timestamp
 
     def since_timestamp(self, timestamp_ms: int, start_offset: int) -> FileRange:
-        """Return a range that holds the first record at or after ``timestamp_ms``, if there is one.
+        """Return a range that contains the first matching record, if the segment has one.
 
-        The range extends to the end of the segment, but a search stops at the record.
+        A record matches if its timestamp is at least ``timestamp_ms`` and its offset is at least
+        ``start_offset``. The range extends to the end of the segment.
         """
         self._load_indexes()
         from_offset = max(self._time_index.lookup(timestamp_ms), start_offset)

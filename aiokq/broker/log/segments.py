@@ -61,7 +61,7 @@ class Segments:
     def __init__(self, segments: Sequence[Segment], open_files: OpenFiles) -> None:
         self._open_files = open_files
         self._removed: list[Segment] = []
-        # where recent reads have ended: segment and position, by next offset
+        # where recent reads ended: segment and position, by the offset of the next batch
         self._ends: dict[int, tuple[Segment, int]] = {}
         self._set(segments)
 
@@ -132,7 +132,9 @@ class Segments:
         return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search in the first segment with a record at or after this time, or None.
+        """Return a search in the first segment that has a record at or after ``timestamp_ms``.
+
+        Returns None if no segment has one.
 
         Args:
             start_offset: records before this offset are ignored.
@@ -178,7 +180,7 @@ class Segments:
                 yield segment, position
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember that a read ended at ``position``, where the batch from ``offset`` on begins."""
+        """Remember that a read ended at ``position``, where the batch at ``offset`` begins."""
         ends = self._ends
         if len(ends) >= POSITIONS_REMEMBERED:
             del ends[next(iter(ends))]
@@ -193,7 +195,8 @@ class Segments:
         staying = set(map(id, kept))
         gone = [segment for segment in self.all if id(segment) not in staying]
         self._set(kept)
-        self._removed += gone  # before the rename, so that their files are closed even if it fails
+        # added before the rename, so that the files are closed even if the rename fails
+        self._removed += gone
         for segment in gone:
             segment.add_suffix(file_names.DELETED)
 

@@ -1,7 +1,7 @@
 """Directories of partitions that belong to no topic: setting aside, finding, restoring.
 
-They are never deleted: a kill during a deletion may have left them, but a user may also have copied
-them to the log directory.
+Such directories are never deleted: a kill during a deletion may have left them, but a user may also
+have copied them to the log directory.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``,
@@ -56,8 +56,8 @@ class StrayDirectories:
     def set_aside_other(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
         """Set the directory of a partition aside if it belongs to another topic of the same name.
 
-        The records of the other topic must not be served as records of this topic. A
-        damaged id of this topic does not count.
+        The records of the other topic must not be served as records of this topic. If the stored id
+        is a damaged copy of this topic's id, the directory is not set aside.
 
         Returns:
             Whether the directory exists and has this topic's id.

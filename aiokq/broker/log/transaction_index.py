@@ -57,7 +57,7 @@ class TransactionIndex:
         # The number of entries in the file, and the number of durable entries. They are not flags,
         # because entries may be appended while another thread syncs the file.
         self._written = self._synced = 0
-        self._cut = False  # whether the file has entries that were removed
+        self._cut = False  # whether the file still has entries that were removed from memory
 
     def __len__(self) -> int:
         return len(self._columns) // _COLUMNS

@@ -54,7 +54,7 @@ MAX_RECORD_ERRORS: Final = 1000
 """The maximum number of record errors in a response; a batch may have millions of records."""
 
 WALK_THRESHOLD: Final = 16 * 1024
-"""The smallest size in bytes of a batch whose records an executor reads.
+"""The size in bytes from which the records of an uncompressed batch are read in an executor.
 
 The loop reads the records of a smaller batch in at most 1 ms.
 """
@@ -130,7 +130,7 @@ def validate_batch(
     now_ms: int,
     crc32c: Checksum,
 ) -> None:
-    """Check the content of one batch against the topic's settings, except size and sequence.
+    """Check one batch against the topic's settings, except for its size and its sequences.
 
     Args:
         batch: exactly the bytes of the batch.
@@ -139,7 +139,8 @@ def validate_batch(
     Raises:
         CorruptRecord: the CRC is wrong.
         InvalidRecord: the header or a record is malformed or not allowed.
-        InvalidTimestamp: a timestamp is outside the limits, or the timestamp type is LogAppendTime.
+        InvalidTimestamp: a timestamp is outside the limits, or the batch has the timestamp type
+            LogAppendTime, which only the broker may set.
         UnsupportedCompressionType: the codec is unknown.
         RecordTooLarge: the records that have to be read decompress to too many bytes.
     """
@@ -242,7 +243,7 @@ def needs_executor(config: LogConfig, header: BatchHeader, now_ms: int) -> bool:
 
 
 def _times_need_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Whether the header's largest timestamp is not enough to check the timestamp limits."""
+    """Whether the records have to be read in order to check the timestamp limits."""
     if config.log_append_time:
         return False
     latest = now_ms + config.message_timestamp_after_max_ms

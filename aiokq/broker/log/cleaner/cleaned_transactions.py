@@ -1,8 +1,8 @@
-"""The transactions that a cleaning meets while it reads a log from its beginning.
+"""The transactions that are open at the current position of a cleaning pass.
 
 The first cleaning that reads an aborted transaction removes its records but keeps the abort marker,
-because a consumer that has begun to read the transaction needs the marker. When a later cleaning
-finds no batches of the transaction, it gives the marker a delete horizon.
+because a consumer that has begun to read the transaction needs the marker. A later cleaning, which
+finds no batches of the transaction, sets the delete horizon of the marker.
 
 Source: Kafka ``CleanedTransactionMetadata``. Tests: ``tests/unit/broker/log/test_cleaner.py``.
 """
@@ -51,7 +51,7 @@ class CleanedTransactions:
         return True
 
     def is_needless(self, header: BatchHeader, kind: int | None) -> bool:
-        """Whether the pass saw no batch of the transaction that this marker ends.
+        """Whether the pass has seen no batch of the transaction that this marker ends.
 
         Args:
             header: the header of the next control batch of the pass.

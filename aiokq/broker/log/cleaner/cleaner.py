@@ -1,4 +1,4 @@
-"""Runs of the log cleaner. A run compacts one log, group of segments by group of segments.
+"""Runs of the log cleaner. A run compacts one log, one group of segments after the other.
 
 The compacted copy of a group is written off the loop, and replaces the originals on the loop. After
 a crash the log has either the originals or the copy: the copy is durable under ``.swap`` before
@@ -43,7 +43,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The maximum bytes of a step, which takes about 10 ms; a run can be stopped between two steps."""
+"""The maximum number of bytes per step, about 10 ms; a run can be stopped between two steps."""
 
 
 class LogCleaner:
@@ -98,7 +98,7 @@ class LogCleaner:
         """Compact the dirtiest log; return the statistics of the run, or None if no log is due.
 
         If segments or the whole log were deleted meanwhile, the statistics are empty or cover only
-        a part of the log. If the log cannot be compacted, they are empty.
+        a part of the log. If the log cannot be compacted, the statistics are empty.
 
         Raises:
             KafkaStorage: the disk failed or is full; the log is unchanged or partly compacted.
@@ -177,7 +177,7 @@ class LogCleaner:
             await self._advance(build_offset_map(environment.files, view, offsets, statistics))
             statistics.map_fill = len(offsets) / max(1, _dirty_count(view))
             cleaned_to = min(offsets.latest_offset + 1, view.upper_offset)
-            # A full map may end inside a segment; the records of the segment behind it are kept.
+            # A full map may cover only a part of the last segment; the later records are kept.
             view = view._replace(
                 segments=tuple(one for one in view.segments if one.base_offset < cleaned_to)
             )
@@ -198,7 +198,7 @@ class LogCleaner:
     async def _copy_groups(
         self, log: PartitionLog, view: LogView, offsets: OffsetMap, statistics: Statistics
     ) -> bool:
-        """Copy and swap each group of segments; return False if the log has changed meanwhile."""
+        """Copy and swap each group of segments; return False if a swap was no longer possible."""
         files = self._environment.files
         transactions = CleanedTransactions(view.aborted)
         groups = await self._off_loop(group_segments, files, view)
@@ -269,7 +269,7 @@ def _dirty_count(view: LogView) -> int:
 
 
 def _make_durable(environment: Environment, view: LogView, recovery_point: int) -> None:
-    """Sync the segments and the directory of their files before the cleaner removes records.
+    """Sync segments that are not durable, and their directory, before the cleaner removes records.
 
     Without the sync, a power cut could remove the newest record of a key whose older records the
     cleaner has removed.

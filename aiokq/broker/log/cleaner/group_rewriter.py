@@ -1,4 +1,4 @@
-"""The second pass of a cleaning: copies a group of segments into one segment, compacted.
+"""The second pass of a cleaning: copies a group of segments into one compacted segment.
 
 The files of the copy end in ``.cleaned`` until all of them are durable, then in ``.swap``. Once
 they end in ``.swap``, a recovery uses the copy instead of the originals.
@@ -59,7 +59,7 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose present log and index files fit into one segment."""
+    """Group adjacent segments whose files, at their sizes before compaction, fit one segment."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -119,7 +119,7 @@ class GroupRewriter:
         self._keeps_legacy_deletes = True
         self._horizon_ms = view.now_ms + view.config.delete_retention_ms
         # The last batch of each group is kept, if necessary without records, so that the copy ends
-        # at the same offset as the originals. Recovery needs that to find the originals.
+        # at the same offset as the originals. By this offset a recovery finds the originals.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
         self._single = self._new_block(0, 0)  # for single batches processed in Python
@@ -243,8 +243,8 @@ class GroupRewriter:
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether an empty batch has to replace a removed marker.
 
-        This is so if the marker ends the group of segments, or if it has the latest epoch of a
-        producer without batches: the log would lose that epoch with the marker.
+        This is so if the marker is the last batch of the group of segments, or if it has the latest
+        epoch of a producer without batches: without the marker the log would lose that epoch.
         """
         if header.next_offset == self._upper:
             return True
@@ -293,7 +293,7 @@ class GroupRewriter:
             self._put(closing(header), header.last_offset, header.max_timestamp_ms)
 
     def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
-        # Kafka 4 converts kept records too, because it does not write old formats.
+        # The kept records are converted to v2, as by Kafka 4, which writes no older format.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),
             crc32c=crc32c,
@@ -309,7 +309,7 @@ class GroupRewriter:
     # --- output
 
     def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
-        """Return the kept part of one batch; valid until the next call."""
+        """Return the kept part of one batch, in a buffer that the next call overwrites."""
         block = self._single
         block.begin_segment(base_offset)
         block.reserve(len(batch))

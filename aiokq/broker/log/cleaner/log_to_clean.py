@@ -39,7 +39,7 @@ class LogToClean(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Bytes that were never cleaned, relative to all bytes that would be cleaned, 0 to 1."""
+        """The dirty bytes divided by the clean and dirty bytes: 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -52,7 +52,10 @@ class LogToClean(NamedTuple):
 
 
 def never_compacted(log: PartitionLog, cleaned_offset: int | None) -> int:
-    """Return the bytes of finished segments that were never compacted, without a disk read."""
+    """Return the size in bytes of the finished segments that were never compacted.
+
+    Reads nothing from the disk.
+    """
     first = cleaned_offset or 0
     return sum(segment.size for segment in log.segments[:-1] if segment.next_offset > first)
 

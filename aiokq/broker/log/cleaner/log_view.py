@@ -62,8 +62,8 @@ class LogView(NamedTuple):
         aborted: aborted transactions with records before ``upper_offset``.
         last_offsets: the last offset of each active producer with batches, by producer id.
         marker_epochs: the epoch of each active producer without batches, by producer id.
-        now_ms: the time of the run.
-        buffer_bytes: size of the read buffer, and of the write buffer.
+        now_ms: the time at which the cleaning began, in milliseconds since the Unix epoch.
+        buffer_bytes: size of the read buffer; the write buffer has the same size.
     """
 
     name: str
@@ -110,7 +110,8 @@ class LogView(NamedTuple):
 def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memoryview, int, None]:
     """Yield the bytes of a segment in pieces that begin with a batch.
 
-    The caller sends back how many bytes of a piece it used; the next piece begins after them.
+    The caller sends back how many bytes of a piece it used; the next piece begins after these. If
+    it used 0 bytes, the next piece is one whole batch, which did not fit into the buffer.
 
     Raises:
         FileNotFoundError: the segment was deleted meanwhile.

@@ -1,4 +1,7 @@
-"""The choice of the log to compact next, and the logs that are being compacted or uncleanable.
+"""The choice of the log to compact next.
+
+The manager also lists the logs that cannot be chosen: logs in compaction, postponed logs, and
+uncleanable logs.
 
 Source: Kafka ``LogCleanerManager.java``. Tests: ``tests/unit/broker/log/test_cleaner_manager.py``.
 """
@@ -28,13 +31,13 @@ __all__ = ["LogCleanerManager"]
 logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
-"""Segments examined before other tasks run; this takes less than a millisecond."""
+"""The number of segments that are examined before other tasks run, in less than a millisecond."""
 
 
 MOST_LOOKS: Final = 4
 """The maximum number of times that one choice loads timestamps and examines all logs again.
 
-A log may need two loads, one after the other; more are needed if logs are new or timestamps were
+A log may need two loads, one after the other; more are needed if logs were added or timestamps were
 evicted meanwhile.
 """
 
@@ -70,10 +73,10 @@ class LogCleanerManager:
         self._put_off: dict[TopicPartition, PartitionLog] = {}
 
     async def take_dirtiest(self) -> tuple[LogDirectory, LogToClean] | None:
-        """Reserve and return the dirtiest log that is due, or None; ``give_back`` releases it.
+        """Reserve and return the dirtiest log that is due; None if no log is due.
 
-        A log whose timestamps are still missing after ``MOST_LOOKS`` loads is left for the next
-        call.
+        ``give_back`` ends the reservation. A log whose timestamps are still missing after
+        ``MOST_LOOKS`` loads is not chosen before the next call.
         """
         async with self._choosing:
             due, loads = await self._look_at_all()
@@ -92,7 +95,7 @@ class LogCleanerManager:
             return None
 
     def give_back(self, log: PartitionLog) -> None:
-        """Release a log that ``take_dirtiest`` returned."""
+        """End the reservation of a log that ``take_dirtiest`` returned."""
         self._busy.discard(log.topic_partition)
 
     def mark_uncleanable(self, log: PartitionLog) -> None:

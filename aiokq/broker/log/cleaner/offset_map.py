@@ -32,7 +32,7 @@ __all__ = ["build_offset_map", "new_offset_map"]
 
 
 def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: bytes) -> OffsetMap:
-    """Return a map for up to ``records`` keys; a smaller map if the memory does not suffice."""
+    """Return a map for ``records`` keys, or for as many keys as fit into ``memory_bytes``."""
     load_factor = max(load_factor, 0.01)  # 0 is a legal setting
     slots = min(memory_bytes // OFFSET_MAP_ENTRY, int(records / load_factor) + 2)
     slots = max(slots, 2)
@@ -51,7 +51,7 @@ def build_offset_map(
         OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Leave out aborted transactions that ended before the dirty part: their markers are not in it,
+    # Leave out aborted transactions that ended before the dirty part: their markers are not read,
     # so later transactions of the same producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset

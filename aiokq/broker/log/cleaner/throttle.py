@@ -12,11 +12,11 @@ __all__ = ["Throttle"]
 
 
 class Throttle:
-    """Limits a rate by making callers wait after they have used bytes.
+    """Limits the rate of reads and writes: a caller waits after it has read or written bytes.
 
     Args:
         bytes_per_second: returns the current limit.
-        now: returns the loop's time, in seconds.
+        now: returns the seconds of the loop's clock.
     """
 
     def __init__(self, bytes_per_second: Callable[[], float], now: Callable[[], float]) -> None:
@@ -25,14 +25,14 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to use before the next wait: the current limit for 0.1 seconds.
+        """Return how many bytes to process before the next wait: the limit of 0.1 seconds.
 
         The result is at least 1 and at most ``most``.
         """
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
-        """Count `size` bytes as used, and wait as the rate requires; always yield to the loop."""
+        """Count `size` processed bytes, and wait as the rate requires; always yield to the loop."""
         now = self._now()
         self._free_at = max(now, self._free_at) + size / self._rate()
         await asyncio.sleep(max(self._free_at - now, 0.0))
