@@ -104,7 +104,7 @@ class Appendable(Protocol):
         """
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
-        """Return the batches with offsets from ``offset`` on and with ``leader_epoch``."""
+        """Give the batches ``leader_epoch`` and offsets from ``offset`` on; return the result."""
 
 
 class OrdinaryAppend:

@@ -76,10 +76,10 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch from ``begin`` on that contains or follows an offset or a position.
+    """Return the first batch that reaches ``offset`` or ``reach``; None if no batch does.
 
-    This is the first batch whose last offset is at least ``offset``, or which ends at position
-    ``reach`` or later. Returns None if there is no such batch before ``end``.
+    Batches are read from position ``begin`` up to ``end``. A batch reaches ``offset`` if its last
+    offset is at least ``offset``, and ``reach`` if it ends at this position or later.
 
     Raises:
         CorruptRecord: there is no batch at a position where a batch should begin.

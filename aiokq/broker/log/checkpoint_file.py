@@ -22,7 +22,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
     """Replace the content of a file; a killed process leaves either the old or the new content.
 
     Args:
-        durable: sync the file, so that the same holds after a power cut.
+        durable: whether to sync the file, so that the same holds after a power cut.
     """
     data = "".join(f"{line}\n" for line in lines).encode()
     if durable:

@@ -66,10 +66,10 @@ class Checkpoint:
         self._offsets[partition] = offset
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the offset of a partition to ``offset``, in memory and in the file.
+        """Lower the offset of a partition to ``offset`` if it is higher, in memory and in the file.
 
-        Any thread may call this. A partition whose offset is lower, or that has none, keeps it. On
-        return the file has no higher offset, even if the offset was lowered only in memory before.
+        Any thread may call this. The file is written if it may contain a higher offset, even if the
+        offset in memory is not higher. Does nothing if the partition has no offset in memory.
 
         Raises:
             OSError: the disk failed.

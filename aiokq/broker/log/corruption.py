@@ -131,7 +131,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
 
 def unused_name(files: Files, path: str) -> str:
-    """Return ``path``, or ``path`` with a number if that file exists: no earlier copy is lost."""
+    """Return ``path``; if the file exists, append a number, so that no earlier copy is lost."""
     name, number = path, 1
     while files.exists(name):
         number += 1

@@ -142,7 +142,7 @@ class LogDirectories:
 
     @property
     def properties(self) -> MetaProperties:
-        """The ids of the metadata directory; all have the same node id and cluster id."""
+        """The ids of the metadata directory; all directories have its node id and cluster id."""
         return self.metadata.properties
 
     def close_unused(self) -> None:
@@ -253,7 +253,7 @@ class LogDirectories:
         )
 
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
-        """Return the directory that holds a partition; None if none of ``all`` does."""
+        """Return the directory that holds a partition; None if no directory in ``all`` does."""
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:

@@ -293,7 +293,7 @@ class LogDirectory:
         if self.disk.failure is None:
             if not existed:
                 self._unserved.discard(partition)
-                with contextlib.suppress(OSError):  # the next attempt can use files that stay
+                with contextlib.suppress(OSError):  # the next attempt can use remaining files
                     self._files.remove_tree(directory)
             if is_full(error):
                 advice = "free space on the disk; the broker then creates it"
@@ -332,7 +332,7 @@ class LogDirectory:
         before it compacts them, so a power cut cannot remove them.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
-        # A log without a cleanup.policy was found on disk; it may have been compacted.
+        # A topic that was found on disk has an empty cleanup.policy. Its log may be compacted.
         found = not config.cleanup_policy
         if found or (is_kafkas and (cleaned is not None or config.compacted)):
             return GAPS_ANYWHERE

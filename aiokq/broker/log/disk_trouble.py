@@ -30,7 +30,7 @@ logger = logging.getLogger("aiokq.broker.log")
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
 _IN_THE_WAY: Final = (NotRegularFile, IsADirectoryError, NotADirectoryError, FileExistsError)
-"""Errors that mean that a path has another kind of file than the broker needs there."""
+"""Errors that mean that the file at a path is not of the kind that the broker needs."""
 
 _OURS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that mean that the process or the system has no file descriptor left."""
@@ -162,7 +162,7 @@ def remedy(error: OSError | KafkaError) -> str:
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
-    """Return the error for a log directory that cannot be opened, or closed cleanly."""
+    """Return the error for a log directory that cannot be opened or cannot be closed cleanly."""
     path = response_text(path)
     if error.errno in _NO_DIRECTORY and not _file(error).startswith(f"{path}/"):
         return KafkaStorage(

@@ -121,7 +121,7 @@ class Flusher:
         supervisor.spawn(self._run(), name="flush logs")
 
     def flush(self, log: FlushableLog, before: int | None = None) -> None:
-        """Request a sync of a log, which the next pass does.
+        """Request a sync of a log in the next pass.
 
         Args:
             before: only records before this offset have to be synced; None means all.

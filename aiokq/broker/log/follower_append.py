@@ -139,8 +139,8 @@ def _marker(batch: memoryview, header: BatchHeader) -> EndTransactionMarker | No
     try:
         return read_marker(batch, header)
     except CorruptRecord:
-        # The CRC of the batch matches, so the leader has the same malformed marker. It is stored
-        # without an effect, as in a recovery.
+        # The CRC of the batch matches, so the leader has the same malformed marker. The batch is
+        # stored, but the marker is not applied, as in a recovery.
         return None
 
 

@@ -195,7 +195,7 @@ class OffsetIndex(_SparseIndex):
     def lookup(self, offset: int) -> int:
         """Return the position of the last indexed batch that ends at or before `offset`.
 
-        Returns 0 if there is none. The batch with `offset` is at this position or behind it.
+        Returns 0 if there is none. The batch with `offset` is at or after this position.
         """
         assert self._column is not None
         at = bisect_right(self._column, (offset - self._base) << 32 | _POSITION)

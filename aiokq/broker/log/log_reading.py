@@ -174,7 +174,10 @@ class ReadableLog(LocalLog):
     # --- epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the newest epoch up to ``epoch``, and its end offset; see ``end_offset_for``."""
+        """Return the newest epoch up to ``epoch`` and its end offset.
+
+        See ``LeaderEpochs.end_offset_for``.
+        """
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:

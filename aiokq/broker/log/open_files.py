@@ -52,7 +52,10 @@ class OpenFiles:
         return len(self._segments)
 
     def used(self, segment: OpenSegment) -> None:
-        """Note the use of a segment's file; above the limit, release the least recently used."""
+        """Note the use of a segment's file.
+
+        If more files than the limit are open, release the least recently used file.
+        """
         segments = self._segments
         with self._lock:
             segments.pop(segment, None)

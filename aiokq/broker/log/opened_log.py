@@ -1,4 +1,4 @@
-"""The state in which recovery leaves a partition's log, from which a `PartitionLog` is created."""
+"""The result of ``recovery``, from which a ``PartitionLog`` is created."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class PartitionLog(ReadableLog):
                 aborted = self._producers.end_transaction(header, marker, now_ms)
                 self._producers.limit_completed(self.high_watermark)
                 if aborted is not None:
-                    self._renamed = True  # the first entry creates the index file
+                    self._renamed = True  # the first entry creates the file of the index
                     self._segments.active.note_aborted(aborted)
         next_offset = placed.next_offset
         self._producers.map_end_offset = next_offset
@@ -445,7 +445,7 @@ class PartitionLog(ReadableLog):
                 )
             )
             self._check_open()
-            if offset < self.high_watermark:  # it has advanced: this node was elected leader
+            if offset < self.high_watermark:  # which has advanced: this node was elected leader
                 raise self._below_high_watermark(offset)
         except OSError as error:
             self.is_truncating = False

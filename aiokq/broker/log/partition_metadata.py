@@ -51,9 +51,9 @@ def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
 
 
 def is_damaged_id(stored: uuid.UUID, topic_id: uuid.UUID) -> bool:
-    """Whether a stored id is the id of a topic with one changed character.
+    """Whether a stored id differs from a topic's id in exactly one character.
 
-    Topic ids are random, so two topics do not differ in one character only.
+    Topic ids are random, so the ids of two topics differ in more characters.
     """
     pairs = zip(format_uuid(stored), format_uuid(topic_id), strict=True)
     return sum(one != other for one, other in pairs) == 1

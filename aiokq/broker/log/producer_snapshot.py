@@ -160,7 +160,7 @@ class UnsyncedSnapshots:
         self._offsets |= self._taken
 
     def sync(self, end_offset: int) -> None:
-        """Sync the snapshots at or before ``end_offset``; new names are not durable yet."""
+        """Sync the snapshots at or before ``end_offset``, but not their directory."""
         for file in self.begin_sync(end_offset):
             file.sync()
             file.close()

@@ -33,13 +33,10 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""Batches remembered per producer, to recognize their retries: as many as may be in flight."""
+"""Batches remembered per producer, to recognize retries: as many as a producer has in flight."""
 
 COMPLETED_KEPT: Final = 64
-"""The number of completed transactions at which the append of a marker removes committed ones.
-
-Below it, only ``first_unstable_offset`` removes them.
-"""
+"""The smallest number of completed transactions that ``limit_completed`` reduces."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -384,9 +381,10 @@ class ProducerState:
         return min([*self._open.values(), *(first for first, _ in self._completed)])
 
     def limit_completed(self, high_watermark: int) -> None:
-        """Forget completed transactions below the high watermark, in amortized constant time.
+        """Forget completed transactions if there are many; takes amortized constant time.
 
-        Called for each marker, because in a partition that is never read nothing else forgets them.
+        Called for each marker. ``first_unstable_offset`` forgets them too, but only a read calls
+        it, and the partition may never be read.
         """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)
@@ -402,7 +400,7 @@ class ProducerState:
         """Add an entry, such as one from a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset is None:
-            if entry.coordinator_epoch >= 0:  # its batches are transactional, so a marker is last
+            if entry.coordinator_epoch >= 0:  # a transactional producer: its last batch is a marker
                 entry.last_marker_ms = entry.last_timestamp_ms
         else:
             self._open[entry.producer_id] = entry.transaction_first_offset

@@ -14,7 +14,7 @@ steps:
 A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
 segments that it merges. If a segment ends too early, a power cut removed its unsynced end, although
 later segments had reached the disk. Apache Kafka's compaction may remove the last batches of a
-segment; a gap that it may have left cannot be distinguished from such a loss, and is accepted.
+segment, which looks like such a loss. A gap that Kafka's compaction may have left is accepted.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -481,7 +481,7 @@ class _Loader:
             self._progress(RecoveryProgress(self._name, checked, self._total))
 
     def _note_known_epoch(self, known_epoch: int, end_offset: int) -> None:
-        """Keep the newest leader epoch even if its records are lost, because clients know it."""
+        """Keep the newest leader epoch even if its records are lost: clients may know the epoch."""
         if known_epoch > self.epochs.latest_epoch:
             self.epochs.note(known_epoch, end_offset)
 

@@ -64,7 +64,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files`` whenever it is reopened, and now if it is open."""
+        """Count the ``.log`` in ``open_files``: now, if it is open, and at each reopening."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files

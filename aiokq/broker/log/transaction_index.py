@@ -156,7 +156,7 @@ class TransactionIndex:
         return self._synced != len(self)
 
     def begin_sync(self) -> list[File]:
-        """Write new entries; return the files to sync: the open file, or none if it is synced.
+        """Write new entries; return the files to sync: the open file, or none if it is durable.
 
         Raises:
             OSError: the file cannot be written; it still has to be synced.

@@ -1,9 +1,9 @@
 """Truncation of a log's end: the position of the cut, and the order of changes to files.
 
 Files derived from the records are cut first, the file with the records last. A crash in between
-leaves a log that is longer than its derived files say; recovery reads the remaining records and
-completes these files. In the other order, a checkpoint would count records that are appended after
-the cut as durable or compacted.
+leaves records that the derived files do not cover; recovery reads these records and completes the
+derived files. In the other order, a checkpoint would count records that are appended after the cut
+as durable or compacted.
 
 A log that is restarted with an empty segment (``restart_files``) loses all leader epochs and
 producers. Its segments are removed before the leader epoch file is cleared and the producer

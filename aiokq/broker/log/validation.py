@@ -105,7 +105,7 @@ def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
     if size > HEADER_SIZE and _LENGTH.unpack_from(data, LENGTH_OFFSET)[0] + LOG_OVERHEAD == size:
         headers = [read_header(data)]  # hot: benchmarks/micro/produce.py; the usual case
     else:
-        headers = list(islice(iter_headers(data), 2))  # at most two of possibly a million
+        headers = list(islice(iter_headers(data), 2))  # reads at most two, of possibly a million
     if len(headers) != 1:
         raise InvalidRecord(
             f"Produce version {version} must have exactly one batch per partition, but this "

@@ -82,7 +82,7 @@ def compressed(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """Return a batch without records that keeps the offsets, producer and sequence numbers."""
+    """Return an empty batch with the offsets, producer and sequence numbers of ``header``."""
     return _sealed(
         header._replace(
             length=HEADER_SIZE - LOG_OVERHEAD,

@@ -225,9 +225,9 @@ class LogCleaner:
     async def _settle(self, log: PartitionLog) -> None:
         """Rename swapped segments to their final names.
 
-        The segments must have their final names before the next copy is written: a segment that is
-        still named ``.swap`` when it becomes an original of another copy would be deleted together
-        with that copy.
+        The segments must have their final names before the next copy is written. If a segment that
+        is still named ``.swap`` became an original of another copy, its files could have the same
+        names as the copy's files, and the deletion of the original would delete the copy.
         """
         if log.is_settled:
             return

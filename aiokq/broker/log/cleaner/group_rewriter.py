@@ -59,7 +59,7 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose files, at their sizes before compaction, fit one segment."""
+    """Group adjacent segments whose uncompacted log and index files fit into one segment."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -299,7 +299,7 @@ class GroupRewriter:
             crc32c=crc32c,
             timestamp_type=header.timestamp_type,
         )
-        # The block sets a delete horizon if there are tombstones.
+        # This also sets a delete horizon if the batch has tombstones.
         result = self._kept_of(plain, header.base_offset, WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
