@@ -1,4 +1,4 @@
-"""Spark imports modules called pyspark_*, and registers the DefaultSource it finds in them."""
+"""Entry point for Spark, which imports modules named pyspark_*, and registers DefaultSource."""
 
 from aiokq.spark.source import AiokqDataSource
 
@@ -6,4 +6,4 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(AiokqDataSource):
-    """The data source that Spark uses for ``format("aiokq")``; users need not register it."""
+    """Data source for ``format("aiokq")``; Spark registers it without a call by the user."""

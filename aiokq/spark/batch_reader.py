@@ -76,7 +76,10 @@ class KafkaBatchReader(DataSourceReader):
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the ranges without the offsets that filters exclude; this class has no filters."""
+        """Return the ranges without offsets that filters exclude; subclasses with filters override.
+
+        This class has no filters and returns the ranges unchanged.
+        """
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,8 +111,8 @@ async def _ranges(
             losses.start_reset(tp, start, ends.starts[tp])
             start = min(ends.starts[tp], stop)
         if since is not None:
-            # `since` was looked up after `ends`. If it lacks the partition, no record before `stop`
-            # has a timestamp of `since_ms` or later.
+            # `since` was looked up after `ends`. A partition that is missing in `since` has no
+            # record before `stop` with a timestamp of `since_ms` or later.
             start = min(max(start, since.get(tp, stop)), stop)
         topic_id = partitions.topic_ids.get(tp.topic)
         ranges.append(OffsetRange(*tp, start, stop, topic_id, partitions.leaders[tp]))

@@ -1,7 +1,7 @@
-"""Blocking calls to Spark, run in threads, each with a tag by which its jobs can be cancelled.
+"""Threads for blocking calls to Spark; each call has a tag, by which its jobs can be cancelled.
 
-The public functions are in bridge.py. A cancelled wait ends only when its call has ended, so no
-call and no job keeps running unnoticed.
+The public functions are in bridge.py. If the wait for a call is cancelled, the wait ends only after
+the call has ended, so no call and no job keeps running unnoticed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
     """Run a function in one of the threads, and wait for its end even if the wait is cancelled.
 
     Args:
-        interrupt: called repeatedly after the wait was cancelled, until the function has ended.
+        interrupt: function that is called repeatedly after the wait was cancelled, until `function`
+            has ended.
     """
     threads = _these_threads()
     loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@
 A blocking call to Spark on an event loop stops all other work of the loop. Here each call runs in a
 thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a loop, so all
 functions work in successive calls of `asyncio.run`. handlers.py has foreachBatch for coroutine
-functions, and record_frames.py makes frames of records.
+functions, and record_frames.py makes frames from records.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ async def await_termination(query: StreamingQuery, timeout: float | None = None)
     stop it with ``await bridge.call(spark, query.stop)``.
 
     Args:
-        timeout: seconds; None waits without limit.
+        timeout: maximum wait in seconds; None waits without limit.
 
     Returns:
         False if the query was still running after the timeout.

@@ -1,7 +1,7 @@
-"""Checksums of records and of rows, which do not depend on their order.
+"""Checksums of several records or rows; the order of the records or rows does not matter.
 
-They tell whether something that is repeated has the same content, and are no protection against
-forgery.
+Equal checksums show that a repeated write has the same content as the first one. They are no
+protection against forgery.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["batch_checksum", "checksum"]
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of a record; that of several records is the sum of their checksums."""
+    """Return the checksum of one record; the checksum of several is the sum of their checksums."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 
 
 def batch_checksum(batch: pa.RecordBatch, columns: WriteColumns) -> int:
-    """Return the sum of the checksums of all rows of a batch, by the columns that are written."""
+    """Return the sum of the checksums of all rows of a batch; only written columns count."""
     nothing = [None] * batch.num_rows
     keys = nothing if columns.key < 0 else _bytes(batch.column(columns.key))
     values = _bytes(batch.column(columns.value))
@@ -36,7 +36,7 @@ def batch_checksum(batch: pa.RecordBatch, columns: WriteColumns) -> int:
     total = sum(map(checksum, keys, values))
     if not others:
         return total
-    # The parts of a row are bound together, so that two rows cannot exchange them unnoticed.
+    # One CRC covers all columns of a row, so that the sum changes if two rows exchange values.
     for key, value, *rest in zip(keys, values, *map(_plain, others), strict=True):
         total += zlib.crc32(repr(rest).encode(), checksum(key, value))
     return total
@@ -52,7 +52,8 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
 def _plain(column: pa.Array) -> list[object]:
     import pyarrow as pa
 
-    # Numbers in place of datetimes, which have a narrower range and are slow to make.
+    # Timestamps are converted to integers, because Python's datetime has a narrower range and is
+    # slow to create.
     timed = pa.types.is_timestamp(column.type)
     found: list[object] = (column.cast(pa.int64()) if timed else column).to_pylist()
     return found

@@ -1,7 +1,7 @@
-"""JAAS configuration and PEM stores of Java clients as settings of this client.
+"""Conversion of the JAAS configuration and PEM stores of Java clients to settings of this client.
 
-If a certificate or key is given as text, an SSL context is made here. A key given as text is
-written to a temporary file for a moment, because Python loads keys from files only. Stores in other
+If a certificate or key is given as text, an SSL context is created here. A key given as text is
+briefly written to a temporary file, because Python loads keys from files only. Stores in other
 formats than PEM are refused; the error says how to convert them.
 """
 
@@ -30,7 +30,7 @@ _ENTRIES: Final = re.compile(rf"(?:{_ENTRY.pattern})*\s*")
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 NO_PASSWORD: Final = "SSL {} store password cannot be specified with PEM format"
-"""Wording of Kafka's `DefaultSslEngineFactory`."""
+"""Message of Kafka's `DefaultSslEngineFactory`; the placeholder is "trust" or "key"."""
 TRUST_REMEDY: Final = (
     "export its certificates, `keytool -exportcert -rfc -alias NAME -keystore STORE > ca.pem`, and "
     "set kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=ca.pem"
@@ -96,7 +96,7 @@ def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     """Return the settings for ``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*``.
 
     PEM files are passed on as paths. But if a certificate or key is given as text, all certificates
-    and keys, also those in files, are loaded into an SSL context.
+    and keys, including those in files, are loaded into an SSL context.
 
     Raises:
         ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, a

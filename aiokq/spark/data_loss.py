@@ -30,8 +30,8 @@ class DataLoss(KafkaError):
     """Records may have been deleted before they were read, and ``failOnDataLoss`` is true.
 
     Attributes:
-        reason: name of the case, such as ``START_OFFSET_RESET``; Spark's name if Spark has the
-            case.
+        reason: name of the kind of loss, such as ``START_OFFSET_RESET``; Spark's name if Spark also
+            reports this kind.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:
@@ -40,7 +40,7 @@ class DataLoss(KafkaError):
 
 
 class Losses:
-    """Reporter of losses, which raises `DataLoss` or logs a warning for each.
+    """Reporter of losses: each method raises `DataLoss` if `fail` is true, or else logs a warning.
 
     Args:
         fail: the option ``failOnDataLoss``.

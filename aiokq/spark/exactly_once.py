@@ -1,14 +1,17 @@
 """TaskTransaction: the rows and the ledger entry of one task of a stream, as one transaction.
 
-sink.py sends the rows, ledger.py keeps the entries. What is atomic is a task, not a batch (ADR 17).
+sink.py sends the rows; ledger.py reads the entries. A task is atomic; a batch is not (ADR 17).
 
-A batch that is repeated must not write a row that its first attempt has committed, although Spark
-tells a task neither how many tasks there are nor whether the batch is repeated. So
+If Spark repeats a batch, no row that an earlier attempt committed may be written again. But Spark
+passes to a task neither the number of tasks nor whether the batch is repeated. Therefore:
 
-- a task that finds its batch in the ledger writes nothing, and compares its rows;
-- a task that does not find it waits until each other task that has committed rows of the batch in
-  an earlier run has compared them in this run. The rows of those tasks are then the same as before,
-  so its own rows are not among them, whatever the number of tasks.
+- If the ledger has an entry of the task for the batch, the task writes nothing, and compares its
+  rows with the entry. If the driver has noted the whole batch, the task writes nothing either, and
+  `note_batch` compares the rows of all tasks.
+- If the ledger has neither, the task waits for all tasks whose rows of the batch were committed by
+  an earlier run, until each of them has compared its rows in this run. This proves that those tasks
+  have the same rows as before. So the rows of the waiting task are not committed yet, whatever the
+  number of tasks.
 """
 
 from __future__ import annotations
@@ -37,16 +40,20 @@ BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 """Local properties of Spark's streaming jobs.
 
-Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``; a run of a
-query is the group of its jobs.
+Spark uses the id of a query's run as the id of its job group.
+
+Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``.
 """
 
 MARGIN: Final = 30.0
-"""Seconds within which a coordinator ends a transaction whose timeout is over."""
+"""Maximum seconds from the timeout of a transaction until its coordinator aborts it."""
 
 POLL_INTERVAL: Final = 0.1
 ABORT_TIMEOUT: Final = 5.0
-"""Seconds for the abort of a failed task; the next attempt aborts what is still open."""
+"""Timeout in seconds for the abort of a failed task's transaction.
+
+If the abort does not succeed, the next attempt at the task aborts the transaction.
+"""
 
 SAME_PLAN: Final = (
     "Restart the query with the plan, the options and the number of tasks of that attempt. A plan "
@@ -76,7 +83,7 @@ class TaskId:
         """Return the id of the task that this process runs.
 
         Raises:
-            ConfigError: it is not a task of a streaming query.
+            ConfigError: the process runs no task of a streaming query.
         """
         from pyspark import TaskContext
 
@@ -95,13 +102,13 @@ class TaskId:
 
     @property
     def transactional_id(self) -> str:
-        """The transactional id, the same for each attempt and each batch."""
+        """The transactional id; all attempts and all batches use the same id for a task number."""
         return f"{self.query}-{self.task}"
 
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The rows of a task.
+    """Number and checksum of the rows of a task.
 
     Attributes:
         query: id of the query.
@@ -115,12 +122,12 @@ class TaskContent:
 
 
 class TaskTransaction:
-    """What one attempt of a task has to do; `task_transaction` makes it.
+    """Transaction of one attempt of a task; created by `task_transaction`.
 
     Attributes:
         client: the client of this process.
         producer: producer of the task, inside of a transaction if `is_new`.
-        is_new: whether the rows have to be written.
+        is_new: True if the rows have to be written; False if the ledger already has the batch.
     """
 
     def __init__(
@@ -135,11 +142,11 @@ class TaskTransaction:
         self._timeout = producer.settings.transaction_timeout_ms / 1000
 
     async def begin(self) -> None:
-        """Find out whether the rows have to be written; begin the transaction if they have.
+        """Look up the batch in the ledger, and begin the transaction if the batch is not there.
 
         Raises:
-            ConfigError: the ledger is ahead of the checkpoint, or the tasks of the first attempt
-                do not repeat what they have committed.
+            ConfigError: the ledger has a later batch than the checkpoint, or a task whose rows an
+                earlier run committed did not compare them within the transaction timeout.
             KafkaError: the ledger cannot be read.
         """
         await self._refresh()
@@ -165,7 +172,7 @@ class TaskTransaction:
         await self._ledger.refresh(self.client.cluster, self._timeout + MARGIN)
 
     def _others(self) -> dict[int, TaskEntry]:
-        """Return the entries with rows of this batch that this run has not compared."""
+        """Return the entries of this batch with rows that only earlier runs wrote or compared."""
         return {
             task: entry
             for task, entry in self._ledger.tasks.items()
@@ -192,12 +199,13 @@ class TaskTransaction:
                 )
 
     async def finish(self, rows: int, checksum: int) -> TaskContent:
-        """Commit the rows with their entry, or compare them with those of an earlier attempt.
+        """Commit the rows and their ledger entry, or compare the rows with the existing entry.
 
         Raises:
-            ConfigError: the rows are others than before.
-            TransactionAborted: the rows could not be committed; nothing of them is visible.
-            CommitOutcomeUnknown: nobody answered whether they were; the next attempt finds out.
+            ConfigError: the rows differ from those that an earlier attempt committed.
+            TransactionAborted: the rows were not committed; none of them is visible.
+            CommitOutcomeUnknown: no response showed whether the rows were committed; the next
+                attempt reads the outcome from the ledger.
             ProducerFenced: another attempt of this task was started.
             KafkaError: the cluster refused a request.
         """
@@ -218,13 +226,13 @@ class TaskTransaction:
                 )
             if found.run == id_.run:
                 return content
-            # Other tasks wait until this run has compared the rows.
+            # Other tasks wait for an entry of this run, which shows that the rows were compared.
             await self._begin()
         entry = TaskEntry(id_.batch, rows, checksum, id_.run)
         key, value = self._ledger.record_of(id_.task, entry)
-        # The commit waits for its delivery, as for that of all rows.
+        # The commit waits for the delivery of the entry and of all rows.
         await self.producer.enqueue(self._ledger.topic, value, key=key, partition=PARTITION)
-        # From here on the coordinator decides; an attempt with an unknown outcome aborts nothing.
+        # After the commit request the outcome may be unknown, so `abort` must do nothing.
         self._is_open = False
         await self.producer.commit_transaction()
         return content
@@ -239,16 +247,17 @@ class TaskTransaction:
 def task_transaction(
     kafka: Mapping[str, str], ledger_topic: str, id_: TaskId
 ) -> Iterator[TaskTransaction]:
-    """Yield the transaction of one attempt of a task, begun if its rows have to be written.
+    """Yield the transaction of one attempt of a task; it has begun if the rows must be written.
 
-    If the block raises, the transaction is aborted. Starting the producer fences earlier attempts
-    of the task, and ends what they have left open, before the ledger is read.
+    If the block raises, the transaction is aborted. Before the ledger is read, the start of the
+    producer fences earlier attempts of the task, and ends the transactions that they left open.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
 
     Raises:
-        ConfigError: an option is refused, or the batch cannot be repeated.
+        ConfigError: an option is refused, or the rows cannot be written exactly once; see
+            `TaskTransaction.begin`.
         KafkaError: the cluster cannot be reached, or refuses a request.
     """
     client = worker_client(kafka)
@@ -280,18 +289,19 @@ async def _started(
 def note_batch(
     kafka: Mapping[str, str], ledger_topic: str, batch: int, tasks: Sequence[TaskContent]
 ) -> None:
-    """Check the number of tasks of a complete batch, and note that of the first batch.
+    """Check that a complete batch has as many tasks as the first batch of the query.
 
-    A complete batch with another number is noted as well, so that it is not written again when the
-    query continues with the right number.
+    The first batch is noted in the ledger. A batch with another number of tasks is noted as well,
+    before the error is raised. So the batch is not written again when the query continues with the
+    right number of tasks.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
-        tasks: what its tasks have committed, or found committed.
+        tasks: the rows of each task, committed by this attempt or by an earlier one.
 
     Raises:
-        ConfigError: the batch has another number of tasks than the first, or other rows than when
-            it was noted.
+        ConfigError: the batch has another number of tasks than the first batch, or other rows than
+            when it was noted.
         KafkaError: the cluster cannot be reached, or refuses a request.
     """
     if not tasks:

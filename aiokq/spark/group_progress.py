@@ -38,7 +38,7 @@ END_TIMEOUT: Final = 2.0
 
 
 class GroupProgress:
-    """Object that commits the positions of one query for one group.
+    """Committer of the positions of one query for one group.
 
     The methods are called in the thread that plans the query; commits run on the loop of the
     client. A batch waits for its commit because Spark kills the process when the query is stopped,
@@ -79,7 +79,7 @@ class GroupProgress:
             self._late = not self._tried.wait(PATIENCE)
 
     def close(self) -> None:
-        """Stop committing at the end of the query, after a last attempt if positions are left."""
+        """Stop committing at the end of the query; try to commit remaining positions once more."""
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
@@ -116,7 +116,7 @@ class GroupProgress:
             return self._newest
 
     def _gives_up(self, positions: PartitionOffsets) -> bool:
-        """Stop committing after a refusal, and return True, unless there are newer positions."""
+        """Return whether to stop after a refused commit: True if there are no newer positions."""
         with self._lock:
             self._active = self._newest is not positions
             return not self._active

@@ -29,8 +29,8 @@ def foreach_batch(
 
     ``frame.writeStream.foreachBatch(foreach_batch(handler)).start()``. All batches are handled on
     one event loop, so the handler can keep a session, a client or a connection for later batches.
-    The batch is done when the handler returns; an exception of the handler ends the query. A batch
-    that was not done is passed again after a restart. The handler uses Spark by awaiting
+    The batch is done when the handler returns; an exception of the handler ends the query. After a
+    restart, Spark repeats a batch that was not done. The handler uses Spark by awaiting
     ``bridge.collect(...)`` and other functions of `bridge`.
 
     Args:
@@ -47,9 +47,9 @@ def foreach_batch_with_client(
 ) -> Callable[[DataFrame, int], None]:
     """Do the same as `foreach_batch`, for a handler that takes a `Cluster` as third argument.
 
-    The cluster is made once in the process where the handler is called, which is a process of the
-    server in Spark Connect. All batches and all callers of `worker_client` in that process share
-    it, so the handler should not close it; if it does, the next batch gets a new one.
+    The cluster is created once in the process that calls the handler; with Spark Connect this is a
+    process of the server. All batches and all callers of `worker_client` in that process share the
+    cluster, so the handler should not close it. If it does, the next batch gets a new cluster.
 
     Args:
         settings: settings of the cluster by Kafka's names, such as ``{"bootstrap.servers":

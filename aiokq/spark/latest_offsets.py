@@ -1,8 +1,8 @@
 """Latest offsets of the partitions of a stream, cached briefly, with retries during outages.
 
-Spark asks for the latest offset 90 times a second while no records arrive, and ends a query whose
-source raises. So results are reused for a moment, and requests that fail because the cluster does
-not respond are retried until a deadline.
+While no records arrive, Spark requests the latest offset 90 times a second; if the source raises,
+Spark ends the query. So results are reused for up to a tenth of a second, and requests that fail
+because the cluster does not respond are retried until a deadline.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDLE_AFTER: Final = 5.0
 TOPICS_INTERVAL: Final = 1.0
 """Seconds for which partitions and topic ids are reused."""
 ASK_TIMEOUT: Final = 5.0
-"""Timeout of a request in seconds; stopping a query may wait this long."""
+"""Timeout of one lookup in seconds; stopping a query may have to wait for a lookup to end."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,11 @@ class LatestOffsets:
         return OffsetSnapshot(partitions, ends, starts)
 
     def answer(self, question: Callable[[OffsetReader], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of a lookup that the query needs; retry it until the deadline.
+        """Return the result of the lookup `question`; retry it until the deadline.
 
         Raises:
-            KafkaError: the cluster refused the request, or did not respond before the deadline,
-                which is the same as in `latest`.
+            KafkaError: the cluster refused the request, or did not respond before the deadline. See
+                `latest` for the deadline.
         """
         while True:
             try:

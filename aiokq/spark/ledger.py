@@ -1,7 +1,8 @@
-"""Ledger: what the tasks of a streaming query have committed, by ledger_topic.py.
+"""Ledger: the batches that the tasks of a streaming query have committed, read from a topic.
 
 A task writes its entry in the same transaction as its rows; exactly_once.py decides what an entry
-means for a repeated task. A process reads the topic once, and later only what was added.
+means for a repeated task. A process reads the whole topic once, and later only new records.
+ledger_topic.py creates and reads the topic.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ __all__ = ["BatchNote", "Ledger", "TaskEntry", "ledger_of"]
 
 VERSION: Final = 1
 NOTE: Final = "batch"
-"""Last part of the key of a BatchNote; that of a TaskEntry is the number of the task."""
+"""Last part of the key of a BatchNote. The key of a TaskEntry ends with the task number."""
 
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """What a task has committed.
+    """Ledger entry of a task: the rows of the last batch that the task has committed.
 
     Attributes:
         batch: number of the batch.
         rows: number of rows.
         checksum: sum of the checksums of the rows.
-        run: run of the query that wrote the rows, or that compared them last.
+        run: id of the run of the query that wrote the rows, or of the last run that compared them.
     """
 
     batch: int
@@ -47,13 +48,16 @@ class TaskEntry:
 
 @dataclass(frozen=True)
 class BatchNote:
-    """What the driver notes about a complete batch: the first one, and one with other tasks.
+    """Ledger entry of the driver for a complete batch.
+
+    The driver writes it for the first batch of the query, and for each batch with another number of
+    tasks than the first.
 
     Attributes:
         batch: number of the batch.
-        tasks: number of tasks that each batch of the query must have.
+        tasks: number of tasks of the first batch, which each batch of the query must have.
         rows: number of rows of the batch.
-        checksum: sum of their checksums.
+        checksum: sum of the checksums of the rows.
     """
 
     batch: int
@@ -68,7 +72,7 @@ class Ledger:
     Attributes:
         topic: name of the ledger's topic.
         tasks: the last entry of each task.
-        note: the last note of the driver; None if no batch is complete.
+        note: the last note of the driver; None if there is none.
     """
 
     def __init__(self, topic: str, query: str) -> None:
@@ -80,7 +84,7 @@ class Ledger:
         self._reading = asyncio.Lock()
 
     async def refresh(self, cluster: Cluster, timeout: float) -> None:
-        """Take in what was committed since the last call; see `LedgerTopic.added`.
+        """Read the entries that were committed since the last call; see `LedgerTopic.added`.
 
         Args:
             timeout: seconds to wait for the end of transactions that are open in the ledger.
@@ -99,7 +103,7 @@ class Ledger:
         if query != self._query:
             return
         if value is None:
-            # An operator's tombstone.
+            # Only operators write tombstones, to remove entries.
             if last == NOTE:
                 self.note = None
             elif last.isdigit():
@@ -120,11 +124,11 @@ class Ledger:
             ) from error
 
     def record_of(self, task: int, entry: TaskEntry) -> tuple[bytes, bytes]:
-        """Return key and value of the entry of a task."""
+        """Return key and value of the record for the entry of a task."""
         return self._record(str(task), entry)
 
     def record_of_note(self, note: BatchNote) -> tuple[bytes, bytes]:
-        """Return key and value of a note."""
+        """Return key and value of the record for a note."""
         return self._record(NOTE, note)
 
     def _record(self, last: str, content: TaskEntry | BatchNote) -> tuple[bytes, bytes]:
@@ -147,7 +151,7 @@ _of_this_process = PerProcess(_Ledgers)
 
 
 def ledger_of(client: WorkerClient, topic: str, query: str) -> Ledger:
-    """Return this process's view of the ledger of a query."""
+    """Return the `Ledger` of a query; each process has one for each client, topic and query."""
     process = _of_this_process()
     with process.lock:
         ledgers = process.ledgers.setdefault(client, {})

@@ -1,7 +1,7 @@
-"""LedgerTopic: the compacted topic in which transactions note what they have written.
+"""LedgerTopic: the compacted topic with a record for the content of each committed transaction.
 
-It creates the topic and reads what is committed; ledger.py and exporting/transactions.py decide
-what the records mean. All records are in partition 0.
+This module creates the topic and reads its committed records; ledger.py and
+exporting/transactions.py define what a record contains. All records are in partition 0.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ LEDGER_TOPIC: Final = "aiokq-spark-ledger"
 """Name of the topic if no other one is given."""
 
 PARTITION: Final = 0
-"""The partition of all records, because a reader needs the records of several transactions."""
+"""Number of the partition; all records are in one, because a reader needs all of them."""
 
 CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
-    # A cleaner leaves the active segment alone, and each new process reads the whole topic.
+    # Segments are small, because the log cleaner does not compact the active segment, and each new
+    # process reads the whole topic.
     "segment.bytes": str(4 << 20),
 }
 
 
 class LedgerTopic:
-    """A reader of the topic, which reads each record once; used on the event loop only.
+    """Reader of the topic, which yields each committed record once; used on the event loop only.
 
     Args:
         option: name of the option that names the topic, for messages.
@@ -65,7 +66,7 @@ class LedgerTopic:
 
         Raises:
             ConfigError: the topic is not compacted, or was deleted and created again.
-            RequestTimeout: a transaction stayed open.
+            RequestTimeout: a transaction in the topic was still open after `timeout`.
             KafkaError: the topic cannot be read or created.
         """
         place = TopicPartition(self.name, PARTITION)
@@ -73,8 +74,8 @@ class LedgerTopic:
             await self._prepare(cluster)
             beginning = await cluster.offsets(place, "earliest")
             self._position = 0 if beginning is None else beginning.offset
-        # The end of the log, not the last stable offset: committed records may lie behind an open
-        # transaction of another task, and must be known.
+        # The end is the high watermark, not the last stable offset: committed records behind an
+        # open transaction of another task must be read, too.
         end = await cluster.offsets(place, "latest")
         assert end is not None
         if end.offset < self._position:

@@ -35,14 +35,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ByOffset:
-    """One offset for each partition, where -2 is earliest and -1 is latest; or -2 or -1 for all."""
+    """An offset for each partition, or one for all; -2 stands for earliest, -1 for latest."""
 
     offsets: PartitionOffsets | Literal[-2, -1]
 
 
 @dataclass(frozen=True)
 class ByTime:
-    """The first record of each partition at or after a timestamp, in milliseconds since 1970."""
+    """The first record of each partition with `timestamp_ms` (since 1970) or a later timestamp."""
 
     timestamp_ms: int
 

@@ -201,7 +201,7 @@ class AiokqProgressListener(StreamingQueryListener):
             query: name of the query, or its id if it has none.
         """
         with self._lock:
-            # Of two runs with the same name the later one counts, as in the metrics.
+            # If two runs have the same name, the later run is reported, as in the metrics.
             for run, name in reversed(self._names.items()):
                 if name == query:
                     return dict(self._queries[run].lags)

@@ -66,14 +66,15 @@ class MicroBatchPlanner:
     # -- start of the query
 
     def initial(self) -> OffsetMap:
-        """Return the start offset of a new query, which is looked up once.
+        """Return the start offset of a new query; only the first call looks it up.
 
         Raises:
             ConfigError: an option does not match the existing topics.
             KafkaError: a request to the cluster failed.
         """
         if self._initial is None:
-            # Spark asks twice at the start of a query; "latest" might differ the second time.
+            # Spark calls this twice at the start of a query, and "latest" may resolve to another
+            # offset the second time.
             client = self._latest_offsets.client
             self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)
@@ -101,10 +102,14 @@ class MicroBatchPlanner:
     def next_end(
         self, start: Mapping[str, Mapping[str, int]] | None, wanted: BatchLimit
     ) -> OffsetMap:
-        """Return the end of the next batch, or its start if there is nothing to read yet.
+        """Return the end offset of the next batch, or `start` if no batch is to run yet.
+
+        No batch runs while there are no new records, while there are fewer records than
+        ``minOffsetsPerTrigger``, or while the latest offsets cannot be looked up.
 
         Args:
             start: start of the batch; None if Spark does not pass it and it is not known.
+            wanted: limit that Spark passes.
 
         Raises:
             KafkaError: the cluster refused a request, or did not respond before the deadline.
@@ -117,8 +122,8 @@ class MicroBatchPlanner:
         ends = self._not_before(begun, latest)
         # If the start is unknown, every partition counts as changed.
         starts = begun.positions if start is None else latest.starts | begun.positions
-        # If a topic was recreated, the batch is planned now, without a minimum of records, because
-        # records may have been lost.
+        # If a topic was recreated, the batch is planned without a minimum of records, so that a
+        # loss of records is reported at once.
         again = _made_again(begun, latest)
         if not again and not self._moves(begun, starts, ends):
             return begun.to_map()
@@ -128,18 +133,19 @@ class MicroBatchPlanner:
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # The end of the first batch carries the start of the query, because Spark logs this end
-        # before it runs the batch; after a crash Spark would otherwise start at a new result of
-        # initial().
+        # The end of the first batch also contains the start of the query, because Spark logs this
+        # end before it runs the batch. Without it, Spark would start at a new result of initial()
+        # after a crash.
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 
     def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
-        """Return the ends of the logs, raised to the positions of the query for a while.
+        """Return the log end offsets; replace an end below the query's position by the position.
 
-        A new leader may briefly report a lower end than the previous leader. The end of a recreated
-        topic is not raised, because its log stays shorter. With Trigger.AvailableNow, no end is
-        raised.
+        This is done for a limited time (``fetchOffset.numRetries`` retry intervals), because a new
+        leader may briefly report a lower end than the previous leader. The end of a recreated topic
+        is not replaced, because its log stays shorter. With Trigger.AvailableNow, no end is
+        replaced.
         """
         ends = dict(latest.ends)
         now = self._now()
@@ -165,9 +171,10 @@ class MicroBatchPlanner:
         return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 
     def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether to wait for more records, by ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
+        """Whether to wait for more records because of ``minOffsetsPerTrigger``.
 
-        False with Trigger.AvailableNow, which expects no further records.
+        False for the first batch of a run, if ``maxTriggerDelay`` has passed since the last batch
+        was planned, and with Trigger.AvailableNow, which expects no further records.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._triggered is None:
@@ -177,7 +184,7 @@ class MicroBatchPlanner:
         return sum(max(end - starts.get(tp, end), 0) for tp, end in ends.items()) < least
 
     def reported(self) -> OffsetMap | None:
-        """Return the ends of the logs as of the last lookup, for the progress of the query."""
+        """Return the log end offsets of the last lookup, for the progress of the query."""
         return None if self._latest is None else SourceOffset(self._latest.ends).to_map()
 
     # -- ranges of a batch
@@ -185,7 +192,7 @@ class MicroBatchPlanner:
     def ranges(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[OffsetRange]:
-        """Return the ranges between two offsets of the query.
+        """Return the ranges to read between two offsets of the query.
 
         Raises:
             DataLoss: some of the records are gone, and ``failOnDataLoss`` is true.
@@ -193,8 +200,9 @@ class MicroBatchPlanner:
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
-            # Spark passes the result of initial() as the start of the first batch. After a restart
-            # this result is new, and may differ from the start with which the batch was planned.
+            # Spark passes the result of initial() as the start of the first batch. After a restart,
+            # initial() is looked up again, and may differ from the start with which the batch was
+            # planned.
             if not until.positions:
                 # No topic matched at the start; the next batch reads the topics that match now.
                 return []
@@ -205,7 +213,8 @@ class MicroBatchPlanner:
                 self._losses.beginning_unknown(until.positions)
         if begun.positions == until.positions and begun.topic_ids == until.topic_ids:
             return []
-        # Spark does not retry this call: an outage that begins here would end the query.
+        # Spark does not retry this call, so `answer` retries the lookup during an outage. Otherwise
+        # the outage would end the query.
         partitions, ends = self._latest_offsets.answer(
             lambda offset_reader: self._current_offsets(offset_reader, until)
         )

@@ -118,8 +118,8 @@ class OffsetReader:
                 return sorted({tp.topic for tp in partitions})
             case Pattern(pattern):
                 await self._admin.start()
-                # Any part of the name may match, as in Spark's own connector, which uses
-                # findFirstIn.
+                # The pattern may match any part of the name, as in Spark's own connector, which
+                # uses findFirstIn.
                 found = re.compile(pattern).search
                 listed = await self._admin.list_topics(timeout=self._timeout)
                 return sorted(name for name in listed if found(name))
@@ -129,7 +129,7 @@ class OffsetReader:
         return await self._list(dict.fromkeys(partitions, EARLIEST))
 
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
-        """Return the offset up to which ``isolation.level`` lets each partition be read."""
+        """Return high watermarks; with ``read_committed``, last stable offsets."""
         return await self._list(dict.fromkeys(partitions, LATEST))
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
@@ -156,11 +156,12 @@ class OffsetReader:
     async def resolve(
         self, limit: Limit, partitions: Iterable[TopicPartition], ends: Ends, which: Which
     ) -> PartitionOffsets:
-        """Return the offsets that a limit stands for, for all partitions.
+        """Return the offset that a limit stands for in each partition.
 
         Raises:
-            ConfigError: the limit names other partitions than `partitions`, or a start timestamp is
-                after the last record and ``startingOffsetsByTimestampStrategy`` is ``error``.
+            ConfigError: the limit names other partitions than `partitions`; or no record has the
+                start timestamp or a later one, and ``startingOffsetsByTimestampStrategy`` is
+                ``error``.
         """
         tps = set(partitions)
         match limit:
@@ -186,17 +187,20 @@ class OffsetReader:
     async def first_since(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> PartitionOffsets:
-        """Return the first offset at or after a timestamp, for partitions that have one."""
+        """Return the offset of each partition's first record at or after a timestamp.
+
+        Partitions without such a record are left out.
+        """
         found = await self._list(dict.fromkeys(partitions, timestamp_ms))
         return {tp: offset for tp, offset in found.items() if offset >= 0}
 
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """Return the first offset at or after each timestamp; LATEST if there is none.
+        """Return the offset of the first record at or after each timestamp; LATEST without one.
 
         Raises:
-            ConfigError: a start timestamp has no such offset, and
+            ConfigError: there is no such record for a start timestamp, and
                 ``startingOffsetsByTimestampStrategy`` is ``error``.
         """
         found = await self._list(timestamps)

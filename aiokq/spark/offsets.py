@@ -1,14 +1,14 @@
-"""Offsets of a query: their JSON form in Spark's logs and options, and the division of a limit.
+"""Offsets of a query: their JSON form, and the division of a limit among partitions; no I/O.
 
-No I/O. The offset of a query is a map of topic to partition to offset. This is the form of the JVM
-connector, so checkpoints of that connector can be read. Two kinds of entries, which look like
-topics, hold what the JVM connector keeps elsewhere or not at all:
+The offset of a query is a map of topic to partition to offset. This is the form of the JVM
+connector, so checkpoints of that connector can be read. Two kinds of entries look like topics, and
+hold data that the JVM connector keeps elsewhere or not at all:
 
-- ``__aiokq_initial__.<topic>`` is part of the end of the very first batch, and holds the start of
-  the query. Spark asks for the start again after a crash in this batch, when "latest" would be
-  another offset;
-- ``__aiokq_topic_id__.<topic>`` has the topic's id, as two integers, by which a topic that was
-  deleted and created again is recognized, whatever its offsets are.
+- ``__aiokq_initial__.<topic>`` is part of the end of the first batch, and holds the start of the
+  query. After a crash in this batch Spark requests the start again, and "latest" would then be
+  another offset.
+- ``__aiokq_topic_id__.<topic>`` holds the topic's id, as two integers. The id shows that a topic
+  was deleted and created again, even if the offsets do not show it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class SourceOffset:
 
     Attributes:
         positions: offset of the next record to read, by partition.
-        initial: start of the query; only in its first offset, and in the end of its first batch.
-        topic_ids: ids of the topics at that time; topics of brokers without ids are left out.
+        initial: start of the query; None except in the first offset of the query, and in the end of
+            its first batch.
+        topic_ids: ids of the topics when the offset was determined; empty if the brokers have no
+            topic ids.
     """
 
     positions: PartitionOffsets
@@ -64,7 +66,7 @@ class SourceOffset:
 
     @property
     def unread(self) -> bool:
-        """Whether this is the start of the query."""
+        """Whether this offset is the start of the query, so that nothing has been read."""
         return self.positions == self.initial
 
     @classmethod
@@ -127,7 +129,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     """Parse the option ``assign``: ``{"topicA":[0,1]}``.
 
     Raises:
-        ConfigError: the text is not such JSON.
+        ConfigError: the text is not JSON of this form.
     """
     try:
         return tuple(
@@ -154,7 +156,7 @@ def parse_partition_timestamps(text: str) -> PartitionOffsets:
     """Parse the options ``...OffsetsByTimestamp``: ``{"topicA":{"0":123456789}}``, in milliseconds.
 
     Raises:
-        ConfigError: the text is not such JSON.
+        ConfigError: the text is not JSON of this form.
     """
     return _partition_numbers(
         text,
@@ -185,10 +187,10 @@ def _int(value: object) -> int:
 
 
 def prorated(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
-    """Return ``end``, cut to about ``limit`` offsets in proportion to the backlogs.
+    """Return ``end``, reduced to about ``limit`` offsets in proportion to the backlogs.
 
-    Each partition with a backlog gets at least one offset, so that none starves; the sum may exceed
-    the limit by one for each partition.
+    Each partition with a backlog gets at least one offset, so that no partition is left out. The
+    sum may therefore exceed the limit, by at most one offset for each partition.
 
     Args:
         start: position of each partition; a partition of ``end`` that is missing here keeps its

@@ -1,7 +1,6 @@
 """Names of options of the source, the sink and the client; misspelt names are refused.
 
-Source and sink share one list, so that an option of the source is not called unknown when it is
-given to the sink, or the reverse.
+Source and sink share one list: each also accepts the options of the other, and ignores them.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def check_names(options: Mapping[str, str]) -> None:
     """Check that the source or the sink knows every option.
 
     Raises:
-        ConfigError: an option is unknown to both.
+        ConfigError: an option is known neither to the source nor to the sink.
     """
     for name in options:
         lower = name.lower()
@@ -77,7 +76,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``kafka.*`` options, by Kafka's names."""
+    """Return the ``kafka.*`` options by Kafka's names: lower case, without the prefix."""
     return {
         name.lower().removeprefix(KAFKA): value
         for name, value in options.items()

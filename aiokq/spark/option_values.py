@@ -20,7 +20,7 @@ def of_option(name: str) -> Iterator[None]:
     """Put the name of an option before the message of a ConfigError raised in the block.
 
     Raises:
-        ConfigError: the same message, with the name.
+        ConfigError: the block raised one; the message is prefixed with "option NAME: ".
     """
     try:
         yield
@@ -73,7 +73,7 @@ _UNITS: Final = {
 
 
 def duration(given: Mapping[str, str], name: str, default: str) -> float:
-    """Return a duration in seconds, from "15m" and the like; a number alone is milliseconds.
+    """Parse a duration such as "15m"; return seconds. A number without a unit is milliseconds.
 
     Source: Spark `JavaUtils.timeStringAs`.
     """

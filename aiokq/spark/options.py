@@ -29,7 +29,10 @@ DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 """Default of Spark's ``spark.network.timeout``, in milliseconds."""
 
 CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
-"""The consumer's ``kafka.*`` options that have an effect, or (`group.id`) their own warning."""
+"""Consumer options (``kafka.*``) for which `warn_of_unused` logs no warning.
+
+``group.id`` has a warning of its own; the others have an effect.
+"""
 
 AUTO_OFFSET_RESET: Final = """
 Kafka option 'auto.offset.reset' is not supported.
@@ -61,10 +64,10 @@ class ReadOptions:
 
     Attributes:
         strategy: the partitions to read.
-        starting: start of the read; for a stream, of its first run.
-        ending: end of the read, for a batch.
-        no_match_latest: start at the end of partitions that have no record at or after the
-            requested time.
+        starting: start of the read; for a stream, the start of its first run.
+        ending: end of the read; only for batch queries.
+        no_match_latest: whether to start at the end of partitions that have no record at or after
+            the start timestamp; if False, such a partition is an error.
         kafka: settings of the client, by Kafka's names.
         max_trigger_delay: the option ``maxTriggerDelay`` in seconds.
         max_tasks: maximum number of tasks; None for the default.
@@ -98,7 +101,8 @@ class ReadOptions:
 
         Args:
             options: as Spark passes them; names in any case.
-            streaming: whether the query is a stream; some options are for one kind only.
+            streaming: whether the query is a stream; some options are only for streams, or only for
+                batch queries.
 
         Raises:
             ConfigError: an option is missing, unknown, malformed or refused, or contradicts
@@ -168,14 +172,14 @@ class ReadOptions:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """The columns of the frame, unless the user gives a schema."""
+        """The columns of the frame if the user gives no schema."""
         return self.columns or default_columns(self.include_headers)
 
 
 def frame_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of a read with these options; other options are not checked.
+    """Return the columns that ``columns`` and ``includeHeaders`` select; check no other option.
 
-    Spark asks for the schema before it says whether the query is a batch or a stream.
+    Spark requests the schema before the source can know whether the query is a batch or a stream.
 
     Raises:
         ConfigError: ``columns`` or ``includeHeaders`` is malformed.

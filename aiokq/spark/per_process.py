@@ -15,8 +15,8 @@ T = TypeVar("T")
 class PerProcess(Generic[T]):
     """Factory of an object that exists once per process; a forked child makes its own.
 
-    It can be called in any thread. Keep it for the life of the process, because its fork hook stays
-    registered.
+    The factory can be called in any thread. Create factories only at import, because a fork hook is
+    registered for each and is never removed.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -25,7 +25,7 @@ class PerProcess(Generic[T]):
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        # The lock may have been held by a thread that the child does not have.
+        # The lock is replaced, because a thread that the child lacks may have held it at the fork.
         self._lock = threading.Lock()
         self._made: T | None = None
         self._pid = os.getpid()
@@ -33,7 +33,7 @@ class PerProcess(Generic[T]):
     def __call__(self) -> T:
         """Return the object of this process."""
         with self._lock:
-            # Forks by C code do not run Python's hooks; the process id reveals them.
+            # A fork by C code does not run Python's fork hooks, so the process id is compared, too.
             if self._made is None or self._pid != os.getpid():
                 self._made, self._pid = self._make(), os.getpid()
             return self._made

@@ -1,8 +1,8 @@
 """Distribution of offset ranges over tasks.
 
 The result depends only on the ranges and the options, so planning again gives the same tasks. Each
-task of a Python source costs Spark about 27 ms (a task in the JVM, a few ms), so small ranges share
-a task.
+task of a Python source costs Spark about 27 ms (a task of a JVM source costs a few ms), so small
+ranges share a task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class OffsetRange:
         start: first offset.
         stop: offset after the last.
         topic_id: id of the topic for which the range was planned, if the brokers have ids.
-        leader: node id of the partition's leader when the range was planned; a hint.
+        leader: node id of the partition's leader when the range was planned, by which ranges are
+            grouped into tasks; -1 if there was none.
     """
 
     topic: str
@@ -62,7 +63,7 @@ def plan(
     """Return the tasks, each a list of ranges in order; empty ranges are left out.
 
     Args:
-        max_tasks: maximum number of tasks, unless the other two arguments need more.
+        max_tasks: maximum number of tasks; exceeded only if the other two arguments require more.
         min_partitions: Spark's option; large ranges are split to get about this many tasks.
         max_records_per_partition: maximum number of offsets in a task.
     """
@@ -100,7 +101,8 @@ def split(
         return parts
     total = sum(part.size for part in parts)
     small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
-    # Ranges that stay whole do not count in the split of the others.
+    # Small ranges stay whole. Their offsets and their number are subtracted before the large ranges
+    # are split.
     large_total = total - sum(part.size for part in small)
     wanted = max(min_partitions - len(small), 1)
     whole = {(part.topic, part.partition, part.start) for part in small}

@@ -1,8 +1,8 @@
 """Producers of this process, each lent to one task at a time, and kept for later tasks.
 
-A new producer costs a producer id and has to fetch metadata. A worker runs tasks one after another,
-so one producer is usually enough. After a failed task its producer is closed, because records that
-it still holds would fail in another task.
+A new producer needs a producer id and metadata from the brokers. A worker runs tasks one after
+another, so one producer is usually enough. If a task fails, its producer is closed, because records
+that the producer still holds would fail in another task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["lent_producer"]
 
 
 class _Idle:
-    """The idle producers of this process by client; a client belongs to a set of options."""
+    """The idle producers of this process, by client; there is one client per set of options."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -38,7 +38,7 @@ _of_this_process = PerProcess(_Idle)
 def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Producer]]:
     """Yield a producer for one task, and the client that runs its coroutines.
 
-    If the block raises, records that were not sent are discarded.
+    If the block raises, the producer is closed, and records that were not sent are discarded.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.

@@ -98,7 +98,7 @@ def _between(part: OffsetRange, start: int, stop: int) -> OffsetRange | None:
 
 
 def _since_ms(item: Filter) -> int | None:
-    """Return the time in milliseconds before which a filter selects nothing, or None."""
+    """Return the least timestamp that a filter can select, in milliseconds since 1970, or None."""
     match item:
         case GreaterThanOrEqual(("timestamp",), datetime() as time) | GreaterThan(
             ("timestamp",), datetime() as time

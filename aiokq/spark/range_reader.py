@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["read_ranges"]
 
 FETCH_BYTES: Final = 1024 * 1024
-"""Default of ``max.partition.fetch.bytes``, and about the size of a record batch for Spark."""
+"""Default of ``max.partition.fetch.bytes``; an Arrow batch often has the records of one fetch."""
 COLUMNS_BYTES: Final = 8 * FETCH_BYTES
-"""Limit of decompressed bytes in an Arrow batch; once it is reached, no further record batch is
-added. Fetched bytes may decompress to a thousand times their size.
+"""Decompressed bytes of records in an Arrow batch at which no further Kafka batch is added to it.
+
+The limit is needed because fetched bytes may decompress to a thousand times their size.
 """
 WINDOW: Final = 4
 """Number of ranges that are fetched at the same time."""
@@ -67,7 +68,7 @@ def read_ranges(
         try:
             for records in readahead:
                 cursor = records.cursor()
-                # Columns also end before a corrupt batch; the next call raises its error.
+                # `columns` also stops before a corrupt batch; the next call raises the error.
                 while True:
                     columns = cursor.columns(projection.columns, COLUMNS_BYTES)
                     if len(columns):
@@ -80,7 +81,7 @@ def read_ranges(
 
 @dataclass
 class _RangeBuffer:
-    """Records of one range that are fetched but not taken."""
+    """Records of one range that are fetched, and that the task has not taken yet."""
 
     number: int
     range: OffsetRange
@@ -90,7 +91,7 @@ class _RangeBuffer:
 
 
 class _Readahead:
-    """Records fetched ahead on the loop thread; `_changed` guards what both threads access."""
+    """Records fetched ahead on the loop thread; `_changed` guards the state that threads share."""
 
     def __init__(
         self, client: WorkerClient, ranges: Sequence[OffsetRange], options: ReadOptions
@@ -171,8 +172,8 @@ class _Readahead:
     async def _may_fetch(self, buffer: _RangeBuffer) -> None:
         while True:
             with self._changed:
-                # The range that the task is reading may always fetch, because the others may occupy
-                # all of AHEAD_BYTES.
+                # AHEAD_BYTES does not limit the range that the task is reading, because other
+                # ranges may occupy all of these bytes.
                 if self._failure is not None or (
                     buffer.bytes < RANGE_BYTES
                     and (buffer.number <= self._head or self._bytes < AHEAD_BYTES)
@@ -212,7 +213,7 @@ class _Fetching:
             except OffsetOutOfRange:
                 after = await self._after_loss(part, position)
                 if after == position:
-                    # The log has the offset by now; the leader did not know it when it responded.
+                    # By now the log has the offset; it did not when the leader responded.
                     if now() - moved > self._timeout:
                         self._losses.unreadable(part.topic_partition, position, part.stop)
                         return
@@ -224,7 +225,8 @@ class _Fetching:
             if records.next_offset > position:
                 position = records.next_offset
                 yield records
-                # Spark may take minutes to process a batch; only waiting for the broker counts.
+                # The timeout is restarted here, because Spark may take minutes to process a batch,
+                # and only the wait for the broker counts.
                 moved = now()
             elif now() - moved > self._timeout:
                 # The log ends before the range does, and no records arrive.

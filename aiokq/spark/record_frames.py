@@ -1,7 +1,7 @@
 """Kafka records as DataFrames: consumed batches are converted to Arrow, then to a frame.
 
-For streams that Spark reads itself use ``format("aiokq")``; these functions are for records that
-the application already has.
+These functions are for records that the application has consumed. If Spark is to read the topics
+itself, use ``format("aiokq")``.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ async def frame_of(
     *,
     columns: Iterable[str] | None = None,
 ) -> DataFrame:
-    """Return a frame of batches, as ``consumer.batches()`` yields them.
+    """Return a frame with the records of batches such as those of ``consumer.batches()``.
 
     Args:
         columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
 
     Raises:
-        ConfigError: there is no batch, and so no schema.
+        ConfigError: `batches` is empty, so the frame would have no schema.
         CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
         ValueError: there is no such column.
     """
@@ -70,20 +70,21 @@ async def frames(
     max_wait: float = 1.0,
     columns: Iterable[str] | None = None,
 ) -> AsyncIterator[RecordsFrame]:
-    """Yield frames of the batches of a source, one after another, none of them empty.
+    """Yield the batches of a source as frames, which are never empty.
 
-    ``async for part in frames(spark, consumer.batches())``. A frame holds the records that arrived
-    until there were ``max_rows`` or ``max_wait`` had passed. Nothing is read ahead while a frame is
-    processed, so memory is bounded by one frame. The iteration ends with the source. In a consumer
-    group, set ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`: automatic commit
-    counts a batch as processed when the next batch is requested, which is before the frame of the
-    first batch is processed.
+    ``async for part in frames(spark, consumer.batches())``. A frame is complete when it has
+    ``max_rows`` rows, or ``max_wait`` after its first batch. Nothing is read ahead while a frame is
+    processed, so memory holds one frame at most. The iteration ends with the source. In a consumer
+    group, set ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`. Automatic commits
+    would lose records: they count a batch as processed when the next batch is requested, before the
+    frame is processed.
 
     Args:
-        source: a wait for its next batch must be cancellable without losing a batch, as with
-            ``consumer.batches()``. Async generators do not have this property.
-        max_rows: number of rows at which a frame is full; batches are not divided.
-        max_wait: seconds from the first batch of a frame.
+        source: iterator of batches. Cancelling the wait for its next batch must not lose a batch;
+            this is true of ``consumer.batches()``, but not of async generators.
+        max_rows: number of rows at which a frame is complete; batches are not divided, so a frame
+            may have more rows.
+        max_wait: maximum seconds from the first batch of a frame until the frame is complete.
         columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
 
     Raises:
@@ -142,9 +143,8 @@ async def _gather(
         except Exception as error:  # noqa: BLE001  raised after the batches before it
             found.failure = error
             break
-        # The batch is decoded before the next one is requested. If only a part of it can be
-        # decoded, only that part counts as processed, but the consumer must know this before the
-        # request.
+        # The batch is decoded before the next one is requested, because that request counts this
+        # batch as processed. If only a part of the batch can be decoded, only that part may count.
         try:
             part = await in_thread(partial(batch.to_arrow, columns))
         except CorruptRecord as error:
@@ -168,7 +168,7 @@ def _chosen(columns: Iterable[str] | None) -> tuple[str, ...]:
 def _made(
     spark: SparkSession, batches: list[RecordBatch[Any]], columns: tuple[str, ...]
 ) -> DataFrame:
-    """Decode the batches and make a frame of them; run in a thread, because decoding is slow."""
+    """Decode the batches into one frame; called in a thread, because decoding is slow."""
     return _frame(spark, [batch.to_arrow(columns) for batch in batches])
 
 

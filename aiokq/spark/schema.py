@@ -1,8 +1,8 @@
 """Columns of Kafka records, as Spark and Arrow types, and the selection of columns to read.
 
-Spark does not tell Python sources which columns a query uses, so the columns are selected by a
-schema that the user gives, or by the option ``columns``. The JVM connector has one fixed schema,
-which equals the full schema here. write_options.py has the schema of rows to write.
+Python sources cannot learn from Spark which columns a query uses, so the user selects columns by a
+schema or by the option ``columns``. The JVM connector has one fixed schema, which equals the full
+schema here. write_options.py has the schema of rows to write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS: Final[dict[str, str]] = {
     "timestampType": "int",
     HEADERS: "array<struct<key:string,value:binary>>",
 }
-"""Column name to type, in the form of `DataType.simpleString()`, in order.
+"""All columns in order: name, and type in the form of `DataType.simpleString()`.
 
 Source: Spark `KafkaRecordToRowConverter.kafkaSchema`.
 """
@@ -52,7 +52,7 @@ def ddl(columns: Sequence[str]) -> str:
 
 
 def default_columns(include_headers: bool) -> tuple[str, ...]:
-    """Return all columns, with the headers only on request."""
+    """Return the names of all columns; ``headers`` only if `include_headers`."""
     return tuple(name for name in COLUMNS if include_headers or name != HEADERS)
 
 

@@ -84,14 +84,14 @@ JAVA_ONLY: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": "Java classes cannot be loaded",
     "ssl.provider": "Java classes cannot be loaded",
 }
-"""Options that can neither be supported nor ignored without harm, with a text for the error."""
+"""Options that aiokq cannot support and must not ignore, each with a text for the error."""
 
 NOT_YET: Final[Mapping[str, str]] = {
     "sasl.kerberos.": "the only SASL mechanism of aiokq is PLAIN",
     "sasl.login.": "the only SASL mechanism of aiokq is PLAIN",
     "sasl.oauthbearer.": "the only SASL mechanism of aiokq is PLAIN",
 }
-"""Prefixes of Kafka's options that this library does not have, with a text for the error."""
+"""Prefixes of the names of Kafka options that aiokq lacks, each with a text for the error."""
 
 _SETTINGS_OF: Final[Mapping[str, str]] = {
     "sasl_plain_username": "sasl.jaas.config",
@@ -100,7 +100,7 @@ _SETTINGS_OF: Final[Mapping[str, str]] = {
     "ssl_certfile": "ssl.keystore.location",
     "ssl_password": "ssl.key.password",
 }
-"""The option from which a setting may have come, for messages."""
+"""Setting to the Kafka option from which it may have come; error messages name the option."""
 
 
 def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
@@ -139,7 +139,7 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     of_cluster = ClusterSettings.model_fields
     given = _named(kafka, ProducerSettings)
     values = {name: value for name, value in given.items() if name not in of_cluster}
-    # The producer's timeouts are checked against the request timeout.
+    # The request timeout is included, because the producer's timeouts are checked against it.
     request = {n: given[n] for n in ("request_timeout_ms",) if n in given}
     try:
         ProducerSettings(**(values | request))  # type: ignore[arg-type]  # the class checks them
@@ -214,10 +214,12 @@ def _warn_once(name: str) -> None:
 
 @contextmanager
 def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
-    """Replace names of settings in errors of the block by options such as kafka.max.request.size.
+    """In errors that the block raises, replace names of settings with names of options.
+
+    For example, ``max_request_size`` becomes ``kafka.max.request.size``.
 
     Args:
-        kafka: the options that the client was made of, by Kafka's names.
+        kafka: the options from which the client was created, by Kafka's names.
 
     Raises:
         KafkaError: the same object with a changed message.
@@ -230,7 +232,7 @@ def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
-    """Return a message with names of options in place of names of settings."""
+    """Return a message in which names of settings are replaced with names of Kafka options."""
 
     def name(found: re.Match[str]) -> str:
         setting = found[0]

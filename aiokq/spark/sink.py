@@ -54,7 +54,7 @@ class Written(WriterCommitMessage):
 
     Attributes:
         rows: number of rows.
-        content: the rows as the ledger has them; None if they are written at least once.
+        content: number and checksum of the rows, as in the ledger; None without exactlyOnce.
     """
 
     rows: int
@@ -96,13 +96,13 @@ class Target:
         return Written(rows)
 
     def write_once(self, batches: Iterator[pa.RecordBatch], ledger: str) -> Written:
-        """Commit all rows as one transaction, or find them committed by an earlier attempt.
+        """Commit all rows as one transaction, or check that an earlier attempt committed them.
 
         Args:
             ledger: topic of the ledger.
 
         Raises:
-            ConfigError: this batch cannot be repeated; the error says what to do.
+            ConfigError: the rows cannot be written exactly once; the message has a remedy.
             KafkaError: the rows are not committed.
             ValueError, TypeError: as for `write`.
         """
@@ -141,7 +141,7 @@ class Target:
 
 
 class _Counted:
-    """Batches with the number and the checksum of the rows that were taken."""
+    """Iterator of batches, which adds up the number and the checksums of their rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> None:
         self.rows = self.checksum = 0
@@ -223,7 +223,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the number of rows; all of them are in the topic already."""
+        """Log the number of rows, which are already in the topic."""
         logger.info("wrote %s rows", _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -247,11 +247,14 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return self._target.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the number of rows; all of them are in the topic already.
+        """Log the number of rows, which are already in the topic.
+
+        With the option exactlyOnce, the batch is first checked; see `note_batch`.
 
         Raises:
-            ConfigError: with the option exactlyOnce, the batch has another number of tasks than the
-                first.
+            ConfigError: the batch has another number of tasks than the first batch, or other rows
+                than an earlier attempt committed.
+            KafkaError: the cluster cannot be reached, or refuses a request.
         """
         options = self._target.options
         if options.ledger is not None:
@@ -262,7 +265,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         logger.debug("batch %s: wrote %s rows", batchId, _rows(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the number of rows that were written; a retry of the batch writes them again."""
+        """Log the number of written rows; without exactlyOnce, a retry writes them again."""
         logger.warning("batch %s failed; %s rows were written", batchId, _rows(messages))
 
 
@@ -275,8 +278,8 @@ def batch_writer(
 ) -> KafkaBatchWriter:
     """Return the writer of a batch.
 
-    Spark asks for a writer in the modes "append" and "overwrite" only; for all Python sources it
-    refuses the other modes, including its default mode.
+    For Python sources, Spark supports only the modes "append" and "overwrite". It refuses all other
+    modes, including its default mode.
 
     Raises:
         ConfigError: an option, a column or the save mode is refused.
@@ -292,8 +295,9 @@ def stream_writer(
     """Return the writer of a stream.
 
     Args:
-        overwrite: whether the output mode is "complete". In this mode each batch writes all rows
-            again, and the rows of earlier batches stay in the log, as in Spark's own connector.
+        overwrite: whether the output mode is "complete". In this mode each batch writes all rows of
+            the result again; the rows of earlier batches stay in the log, as in Spark's own
+            connector.
 
     Raises:
         ConfigError: an option or a column is refused.

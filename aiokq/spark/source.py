@@ -33,15 +33,15 @@ class AiokqDataSource(DataSource):
     number of tasks or pushdown for a session.
 
     Attributes:
-        tasks: maximum number of tasks of a read without the option ``maxTasks``.
-        pushdown: whether filters are pushed down in a read without the option ``pushdown``.
+        tasks: default of the option ``maxTasks``; None for the number of cores.
+        pushdown: default of the option ``pushdown``.
 
     Raises:
         ConfigError: an option is unknown.
     """
 
-    # Spark creates instances in processes without a session, so values of the session are
-    # attributes of the class.
+    # These defaults are taken from the session. They are attributes of the class, because Spark
+    # creates instances in processes without a session.
     tasks: ClassVar[int | None] = None
     pushdown: ClassVar[bool] = False
 
@@ -114,11 +114,11 @@ def register(
 
     Args:
         spark: the session, classic or Connect.
-        tasks: maximum number of tasks of a read without the option ``maxTasks``; default: the
-            session's default parallelism.
-        pushdown: whether filters on partition, topic, offset and timestamp limit what is read;
-            default: the setting ``spark.sql.python.filterPushdown.enabled``. True enables the
-            setting.
+        tasks: maximum number of tasks of a read that does not set the option ``maxTasks``; default:
+            the session's default parallelism.
+        pushdown: whether filters on partition, topic, offset and timestamp limit the records that
+            are read; default: the value of ``spark.sql.python.filterPushdown.enabled``. True
+            enables that setting.
 
     Returns:
         the class that was registered.

@@ -1,4 +1,4 @@
-"""Start of a stream, and the ranges that a batch reads, given what the log has now.
+"""Start of a stream, and the ranges that a batch reads, limited to the offsets that the log has.
 
 No I/O. Losses are reported: recreated topics, deleted partitions, records deleted by retention.
 """
@@ -15,7 +15,7 @@ __all__ = ["beginning", "stream_ranges"]
 
 
 def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> PartitionOffsets:
-    """Return the start positions of a new query, none beyond the end of its log.
+    """Return the start positions of a new query; a position beyond its log end becomes the end.
 
     Raises:
         ConfigError: a requested offset is beyond the end, and ``failOnDataLoss`` is true.
@@ -29,9 +29,11 @@ def beginning(positions: PartitionOffsets, ends: Ends, losses: Losses) -> Partit
 def stream_ranges(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, ends: Ends, losses: Losses
 ) -> list[OffsetRange]:
-    """Return the ranges between two offsets of a query, cut to what the log has.
+    """Return the ranges of a batch, limited to the offsets that the log has.
 
     Args:
+        begun: start offset of the batch.
+        until: end offset of the batch.
         partitions: the partitions that exist now.
         ends: start and end offsets of the existing partitions of the batch.
 
@@ -63,8 +65,8 @@ def stream_ranges(
             start = _not_aged_out(tp, begun.positions[tp], ends.starts, losses)
         stop = until.positions[tp]
         if stop < start and tp.topic not in again:
-            # Records deleted by retention are reported above. A batch that would start after its
-            # end shows that the log has become shorter.
+            # Records deleted by retention are reported above. If the batch starts after its end,
+            # the log has become shorter, which is reported here.
             if begun.positions.get(tp, start) > stop:
                 losses.changed(tp, start, stop)
             continue
@@ -81,7 +83,7 @@ def stream_ranges(
 def _made_again(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, losses: Losses
 ) -> set[str]:
-    """Report and return the topics that were recreated, as far as topic ids are known."""
+    """Report and return the recreated topics; a topic without known ids is not noticed."""
     again: set[str] = set()
     for topic in sorted({tp.topic for tp in until.positions}):
         known = [

@@ -1,7 +1,7 @@
 """Streaming reader: Spark's process for the query plans its batches, and tasks read them.
 
-Only this module depends on the version of Spark: limits on a batch, and Trigger.AvailableNow, exist
-since PySpark 4.2.
+Only this module depends on the version of Spark: Python sources support limits of a batch and
+Trigger.AvailableNow since PySpark 4.2.
 """
 
 from __future__ import annotations
@@ -108,15 +108,15 @@ class _StreamReader(DataSourceStreamReader):
         return read_ranges(partition.ranges, self._options, self._projection)
 
     def commit(self, end: Offset) -> None:
-        """Commit the end of a finished batch; Spark calls this when it plans the next one."""
+        """Commit the end of a finished batch; Spark calls this when it plans the next batch."""
         self._planner.commit(end)
 
     def stop(self) -> None:
-        """End the query; Spark calls this only if the query has failed or its driver has died."""
+        """Stop committing; Spark calls this only if the query has failed or its driver has died."""
         self._planner.close()
 
     def reportLatestOffset(self) -> OffsetMap | None:
-        """Return the ends of the logs, for the query's progress."""
+        """Return the log end offsets, for the query's progress."""
         return self._planner.reported()
 
 
@@ -139,7 +139,7 @@ if HAS_LIMITS:
             return ReadAllAvailable()
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> OffsetMap:
-            """Return the end of the next batch, or its start if there is nothing to read yet."""
+            """Return the end of the next batch, or `start` if no batch is to run yet."""
             return self._planner.next_end(
                 start,
                 BatchLimit(
@@ -154,7 +154,7 @@ if HAS_LIMITS:
 
 
 class UnlimitedStreamReader(_StreamReader):
-    """Reader for PySpark 4.1, which asks for the end of a batch without passing its start."""
+    """Reader for PySpark 4.1, which requests the end of a batch without passing its start."""
 
     _last: OffsetMap | None = None
     _begun: OffsetMap | None = None
@@ -169,9 +169,9 @@ class UnlimitedStreamReader(_StreamReader):
         """Return the tasks of a batch, and keep the end of the batch as the query's position."""
         self._last = {topic: dict(offsets) for topic, offsets in end.items()}
         if start != self._begun:
-            # The end of the first batch also contains the start of the query, in entries of its
-            # own. If that batch had no rows, the planner would treat such a `start` as the start of
-            # the query. The entries are therefore removed for later batches.
+            # The end of the first batch also contains the start of the query, in entries that begin
+            # with INITIAL. If that batch had no rows, the planner would mistake its end for the
+            # start of the query. Therefore the entries are removed for later batches.
             start = {topic: at for topic, at in start.items() if not topic.startswith(INITIAL)}
         return super().partitions(start, end)
 
@@ -190,15 +190,15 @@ class UnlimitedStreamReader(_StreamReader):
     def _beginning(self) -> OffsetMap | None:
         """Return the start of a new query, which the planner adds to the end of the first batch.
 
-        Spark asks for the end of the first batch before the start of the query. It asks for the
-        start after it has logged that end, and "latest" may be another offset by then. For a
-        resumed query Spark asks in the same order; if no records have arrived, this leads to one
-        batch without rows.
+        Spark requests the end of the first batch before the start of the query. It requests the
+        start after it has logged that end, and by then "latest" may be another offset. Spark uses
+        the same order for a resumed query; if no records have arrived, one batch without rows
+        follows.
         """
         try:
             return self.initialOffset()
         except ConfigError as error:
-            # For a new query Spark shows the error when it asks for the start. A resumed query does
-            # not need the starting options, which may no longer match the topics.
+            # For a new query, Spark shows the error when it requests the start. A resumed query
+            # does not need the starting options, which may no longer match the topics.
             logger.debug("the start of the query is not known: %s", error)
             return None

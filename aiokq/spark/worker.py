@@ -2,7 +2,7 @@
 
 Spark forks its workers from a daemon, and reuses them: they run tasks of many queries one after
 another in their main thread, while the event loop lives in a thread of its own. Everything is
-created after the fork and belongs to a process id; objects of a parent process are not touched.
+created after the fork and is bound to the process id; objects of a parent process are not used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LoopThread", "WorkerClient", "loop_thread", "worker_client"]
 T = TypeVar("T")
 
 CLOSE_TIMEOUT: Final = 2.0
-"""Seconds for closing clients at the end of the process."""
+"""Timeout in seconds for closing all clients at the end of the process."""
 
 
 class LoopThread:
@@ -88,7 +88,7 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function soon."""
+        """Schedule a call of a function on the loop; may be called in any thread."""
         self.loop.call_soon_threadsafe(function)
 
     def __reduce__(self) -> NoReturn:
@@ -96,7 +96,7 @@ class LoopThread:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of uvloop if it is installed, else of asyncio, for the library's thread."""
+    """Return a new event loop: of uvloop if uvloop is installed, else of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -190,8 +190,8 @@ def loop_thread() -> LoopThread:
 def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient:
     """Return the client of this process for a cluster; created on the first call, then shared.
 
-    The client lives until the process ends or its cluster is closed; after that the next call
-    creates a new client.
+    The client lives until the process ends or its cluster is closed. After the cluster is closed,
+    the next call creates a new client.
 
     Args:
         settings: settings of the cluster, or ``kafka.*`` options by Kafka's names, such as

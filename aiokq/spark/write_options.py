@@ -63,7 +63,7 @@ class WriteOptions:
 
         Args:
             options: as Spark passes them; names in any case.
-            streaming: whether the writer is that of a stream.
+            streaming: whether a stream is written; `exactlyOnce` is only for streams.
 
         Raises:
             ConfigError: an option is missing, unknown, refused or malformed.
@@ -84,15 +84,15 @@ class WriteOptions:
                 raise ConfigError("option ledgerTopic: it must name a topic of its own")
         kafka = kafka_options(options)
         for name in kafka:
-            # The client also takes the names of its own settings, such as transactional_id.
+            # The client also accepts the names of its own settings, such as transactional_id.
             if (refusal := REFUSED.get(name.replace("_", "."))) is not None:
                 raise ConfigError(refusal)
         if "bootstrap.servers" not in kafka:
             raise ConfigError(
                 "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer"
             )
-        # Checked in the driver: otherwise a misspelt option would fail only after four task
-        # attempts.
+        # The settings are checked here, in the driver. Otherwise a misspelt option would end the
+        # query only after four attempts of a task.
         cluster_settings(kafka)
         transactional = {} if ledger is None else {"transactional.id": "of each task"}
         producer_settings({**kafka, **transactional})

@@ -1,4 +1,4 @@
-"""Conversion of Arrow rows to columns for a producer, by topic, without a loop over rows."""
+"""Conversion of Arrow batches to columns for a producer, by topic, without a loop over rows."""
 
 from __future__ import annotations
 
