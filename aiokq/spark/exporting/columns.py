@@ -18,10 +18,13 @@ __all__ = ["KAFKA_COLUMNS", "ExportColumns"]
 KAFKA_COLUMNS: Final = frozenset(
     ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 )
-"""Columns of Spark's Kafka source, and so of the files that `aiokq spark load` writes."""
+"""Columns of Spark's Kafka source, which are also those of files that `aiokq spark load` writes."""
 
 PARTITION_DATE: Final = "date"
-"""Column in directory names of a load that is partitioned by date; it repeats the timestamp."""
+"""Column in the directory names of a load that is partitioned by date.
+
+It contains the day of the column ``timestamp``, so the original record does not need it.
+"""
 
 _COLUMNS: Final = "Columns"
 
@@ -30,8 +33,8 @@ _COLUMNS: Final = "Columns"
 class ExportColumns:
     """The columns that become key, value, headers, timestamp and partition of a record.
 
-    Bytes and text are sent unchanged (text as UTF-8), other types as their JSON. `of` chooses the
-    columns of parts that are not given.
+    Bytes and text are sent unchanged (text as UTF-8), other types as JSON. `of` chooses the columns
+    of those parts for which no column is given.
     """
 
     key: str | None = field(
@@ -66,8 +69,8 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns. None stands for all columns, too, unless the rows are
-    original records; see `of`.
+    """An empty tuple stands for all columns. None also stands for all columns, unless the files
+    contain records with their Kafka columns; see `of`.
     """
     headers: str | None = field(
         default=None,
@@ -104,8 +107,8 @@ class ExportColumns:
             show_default=False,
         ),
     )
-    """A timestamp without a zone is in UTC; milliseconds count from 1970. Null and -1, the value of
-    records without a timestamp, stand for the time of sending."""
+    """A timestamp without a zone is in UTC; milliseconds count from 1970. A row with null, or with
+    Kafka's value for no timestamp (-1), gets the time of sending."""
     partition: str | None = field(
         default=None,
         metadata=option(
@@ -116,15 +119,16 @@ class ExportColumns:
             show_default=False,
         ),
     )
-    """Where the column is null, the partition is chosen by the key."""
+    """If the value of a row is null, the partition is chosen by the key."""
 
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        If neither value nor fields are given, and the files have a column ``value`` and no column
-        besides `KAFKA_COLUMNS` and the partition column ``date`` of a load, the rows become the
-        original records: key, value, headers and timestamp. Otherwise the value is the JSON of all
-        columns.
+        If a value column or a list of fields is given, nothing is added. Otherwise there are two
+        cases. If `fields` is None, and the files have a column ``value`` and no columns other than
+        `KAFKA_COLUMNS` and the partition column ``date`` of a load, each row becomes the original
+        record with its key, value, headers and timestamp. In all other cases, the value is the JSON
+        of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.
@@ -154,7 +158,7 @@ class ExportColumns:
 
     @property
     def used(self) -> list[str]:
-        """The names of all columns to read, each once."""
+        """The names of all columns to read, without duplicates."""
         return list(dict.fromkeys(name for _, names in self._by_field() for name in names))
 
     def _by_field(self) -> Iterator[tuple[str, Iterable[str]]]:

@@ -12,12 +12,12 @@ __all__ = ["ColumnError", "ExportFailed"]
 class ExportFailed(KafkaError):
     """An export ended before all rows were acknowledged.
 
-    With a journal (`resume`) the same call continues the export.
+    If the call has a journal (`resume`), the same call continues the export.
     """
 
 
 class ColumnError(ConfigError):
-    """A file lacks a column, or has it with another type.
+    """A file lacks a column, or the column has the wrong type.
 
     Attributes:
         option: the field of `ExportColumns` that names the column.

@@ -1,4 +1,4 @@
-"""The Parquet files of an export in their order, and their rows in pieces."""
+"""The Parquet files of an export in the order of the export, and their rows in pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Constants: TypeAlias = "dict[str, str | None]"
 
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 << 20
-"""Limits of a piece; a single row may exceed PIECE_BYTES."""
+"""Maximum rows, and approximate maximum of bytes, of a piece of an export."""
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Value that stands for null in names of directories; other values are percent-encoded."""
@@ -40,7 +40,7 @@ class ParquetFile:
     Attributes:
         rows: number of rows, from the footer.
         size: size of the file in bytes.
-        content: size of its columns in bytes, not compressed.
+        content: uncompressed size of its columns in bytes.
         constants: columns whose value is in the path (``date=2026-01-31/part-0.parquet``).
         names: columns of the file, followed by those of the path.
     """
@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def until(self) -> int:
-        """Number of the row after the last."""
+        """Number of the row after the last row, in the file."""
         return self.first + int(self.batch.num_rows)
 
 
@@ -119,18 +119,18 @@ class ParquetFiles:
 
     @property
     def content(self) -> int:
-        """Bytes of the columns of all files, not compressed."""
+        """Uncompressed size of the columns of all files, in bytes."""
         return sum(file.content for file in self.files)
 
     def pieces(
         self, begin: tuple[int, int] = (0, 0), rows: int = PIECE_ROWS, size: int = PIECE_BYTES
     ) -> Iterator[Piece]:
-        """Yield the rows in pieces, from a given row on.
+        """Yield the rows in pieces, starting with a given row.
 
         Args:
-            begin: number of the file, and of the row in it.
+            begin: where to start: number of the file, and number of the row in the file.
             rows: maximum number of rows of a piece.
-            size: number of bytes at which a piece ends.
+            size: approximate maximum of the bytes of a piece.
 
         Raises:
             ConfigError: a file has changed, or is damaged.
@@ -182,7 +182,7 @@ def _with_constants(batch: pa.RecordBatch, constants: Constants) -> pa.RecordBat
 
 
 def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
-    """Yield the files of one source, with the columns in the path below it.
+    """Yield the files of one source, each with the columns in its path below the source.
 
     Raises:
         ConfigError: the source has no files.

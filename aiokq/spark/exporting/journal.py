@@ -1,9 +1,10 @@
 """Journal of an export: the acknowledged rows and their offsets, optionally kept in a file.
 
 The file has one JSON document per line: first the source and destination of the export, then a line
-per piece, in the order of the rows, and a line per run with the id of its producer. A line that a
-kill has cut off is ignored: its rows are sent again. With transactions there is a line for each
-committed one, which the transaction itself has noted in the cluster (transactions.py).
+per piece, in the order of the rows, and a line per run with the id of its producer. With
+transactions, there is a line per committed transaction instead of a line per piece; the transaction
+also writes this line to the ledger topic (transactions.py). If a kill has cut off the last line,
+that line is ignored, and its rows count as not acknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Destination:
-    """Cluster and topic of an export, which a resumed run must not change.
+    """Cluster and topic of an export; a resumed run must have the same.
 
     Attributes:
         starts: log end offset of each partition when the export began.
@@ -53,8 +54,8 @@ class Acknowledged:
     Attributes:
         rows: number of rows.
         checksum: sum of their checksums.
-        offsets: first and last offset of each range without gaps, by partition, in the order in
-            which the pieces were noted. If a batch was retried, this is not the order of the log.
+        offsets: ranges without gaps, by partition, each as first and last offset. The order is that
+            of the noted pieces; it differs from the order of the log if a batch was retried.
     """
 
     rows: int = 0
@@ -93,11 +94,11 @@ class Journal:
     Attributes:
         done: all acknowledged rows, of this run and of earlier runs.
         before: number of these rows that earlier runs have sent.
-        position: number of the file and of the row at which to continue.
+        position: where to continue: number of the file, and number of the row in the file.
         destination: the destination as the first run found it.
         producer_id: producer id of the last earlier run that recorded one; -1 if none did.
         export_id: id of a transactional export, the same in each run; None for other exports.
-        transactions: number of its transactions that are noted.
+        transactions: number of committed transactions that are noted.
     """
 
     def __init__(self, destination: Destination, *, transactional: bool = False) -> None:
@@ -156,20 +157,20 @@ class Journal:
         self._write({"file": file, "until": until, **asdict(acknowledged)})
 
     def line(self, file: int, until: int, acknowledged: Acknowledged) -> dict[str, object]:
-        """Return the line of the next transaction.
+        """Return the line for the next transaction; `add_line` notes it.
 
         Args:
-            file: number of the file of its last row.
-            until: number of the row after the last.
+            file: number of the file with the last row of the transaction.
+            until: number of the row after that row.
         """
         number = self.transactions + 1
         return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}
 
     def add_line(self, line: Mapping[str, object]) -> None:
-        """Note a committed transaction by its line; one that is noted already is ignored.
+        """Note a committed transaction; do nothing if the last noted transaction has its number.
 
         Raises:
-            ConfigError: a transaction before it is missing.
+            ConfigError: the journal lacks an earlier transaction, or has a later one.
             OSError: the file cannot be written.
         """
         number = line["transaction"]
@@ -190,7 +191,7 @@ class Journal:
         return self._file is not None
 
     def note_producer(self, producer_id: int) -> None:
-        """Note the producer id, by which the next run finds the records of this run after a kill.
+        """Note the producer id; after a kill, the next run finds the records of this run by it.
 
         Raises:
             OSError: the file cannot be written.
@@ -198,7 +199,7 @@ class Journal:
         self._write({"producer_id": producer_id})
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last noted one, or the start of the export, by partition."""
+        """Return the offset after the last noted offset by partition; else the start offset."""
         behind = {p: ranges[-1][1] + 1 for p, ranges in self.done.offsets.items()}
         return {**self.destination.starts, **behind}
 
@@ -262,7 +263,7 @@ class Journal:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}: not the progress of an export: {error!r}") from error
-        # Nothing must be appended to a line that was cut off.
+        # A line that was cut off is removed, so that the next line is not appended to it.
         self._file.truncate(len(whole))
         here = self.destination
         self.destination = Destination(here.cluster_id, here.topic, here.topic_id, starts)

@@ -17,7 +17,7 @@ __all__ = ["Headers", "Row", "rows"]
 Headers = list[tuple[str, bytes | None]]
 
 NO_TIME: Final = -1
-"""Value with which Kafka says that a record has no timestamp; producers must not send it."""
+"""Timestamp that Kafka reports for records without a timestamp; producers must not send it."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("ms"))
     elif pa.types.is_timestamp(kind) and kind.unit != "ms":
-        # The numbers are converted, because a cast of a timestamp with a zone would look up the
-        # zone.
+        # The integers are converted, because pyarrow would look up the time zone in a cast of a
+        # timestamp with a zone.
         whole = column.cast(pa.int64())
         divisor = {"us": 1000, "ns": 1_000_000}.get(kind.unit)
         if divisor is None:

@@ -1,4 +1,4 @@
-"""The export: finds the files, the topic and the journal, and has sending.py send the rows."""
+"""`export`: finds the files, the topic and the journal, then sends the rows with sending.py."""
 
 from __future__ import annotations
 
@@ -79,32 +79,34 @@ async def export(
     """Write the rows of Parquet files to a topic.
 
     With `transactions`, rows become visible to ``read_committed`` consumers transaction by
-    transaction. Each one also commits the position after its rows, so that with `resume` no row is
-    lost and none is visible twice, whenever a run was killed. Without `transactions`, rows are
-    written at least once, in their order, by an idempotent producer. If a run is killed,
-    the next run writes all rows again, unless `resume` is given. With `resume`, the next run
-    continues after the last piece (up to 10,000 rows or 4 MiB) that was noted as acknowledged. Up
-    to eight later pieces may have been in flight; of these, the next run sends only the rows that
-    are not in the log. So no row is in the log twice, with these exceptions:
+    transaction. Each transaction also commits the position after its rows, so that with `resume` no
+    row is lost and none is visible twice, whenever a run was killed.
+
+    Without `transactions`, rows are written at least once, in their order, by an idempotent
+    producer. If a run is killed and `resume` is not given, the next run writes all rows again. With
+    `resume`, the next run continues after the last piece (up to 10,000 rows or 4 MiB) that was
+    noted as acknowledged. Up to eight later pieces may have been in flight; of these, the next run
+    sends only the rows that are not in the log. So no row is in the log twice, with these
+    exceptions:
 
     - rows of the first piece of a run that was killed before that piece was acknowledged;
-    - rows that the broker appends after the next run has looked for them, because it had received
-      but not yet processed or replicated them;
+    - rows that the broker had received when the run was killed, but appends only after the next run
+      has searched the log for them;
     - rows of up to eight pieces, if the producer is not idempotent (``acks=1``), if the producer of
       the killed run had taken a new id after an error, or if the resumed run is killed as well
       before it has written eight pieces.
 
-    A run that ends on its own, even by an error or a cancellation, notes what is acknowledged.
+    A run that ends on its own, even by an error or a cancellation, notes all acknowledged rows.
 
     Args:
         cluster: a started cluster.
         sources: files, directories, and patterns with ``*`` and ``**``.
         columns: which column becomes which part of a record; `ExportColumns.of` chooses the columns
-            of parts that are not given.
-        producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings that
-            it shares with the cluster are the cluster's.
+            of those parts for which no column is given.
+        producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings of
+            the Cluster are refused.
         create: how to create the topic if it does not exist; its name is ignored.
-        resume: file to keep the journal in.
+        resume: file of the journal, with which a later run can continue the export.
         verify: read the topic back and compare it with the rows.
         transactions: write in transactions, with these limits.
         told: function that is called with the progress at the start and after each piece, or after
@@ -183,7 +185,8 @@ async def _destination(
 ) -> tuple[Destination, bool]:
     """Return the destination, and whether the topic was created for this export."""
     async with cluster.admin() as admin:
-        # The topic is described first, because a metadata request of the producer might create it.
+        # The topic is described first, because a metadata request of the producer might create it,
+        # if the brokers create topics automatically.
         described = (await admin.describe_topics([topic]))[topic]
         created = False
         if isinstance(described.error, UnknownTopicOrPartition):

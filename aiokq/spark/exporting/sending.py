@@ -1,7 +1,7 @@
-"""Sending: the rows of an export on their way to the topic, and in the journal when acknowledged.
+"""Sending: sends the rows of an export, and notes acknowledged rows in the journal.
 
-Pieces are read in a thread, sent on the event loop, and noted in order; with transactions they are
-noted when they are committed. run.py prepares and ends an export.
+Pieces are read in a thread, sent on the event loop, and noted in order; with transactions, they are
+noted after the commit. run.py prepares and ends an export.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PIECES: Final = 8
 """Maximum number of pieces in flight."""
 
 DRAIN: Final = 10.0
-"""Seconds for accepted records to be acknowledged when an export is interrupted or fails."""
+"""Maximum seconds to wait for acknowledgements of accepted records when an export ends early."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class ExportProgress:
 
     Attributes:
         total: number of rows of all files.
-        done: number of acknowledged rows, including those of earlier runs.
-        columns: text that says which column becomes which part of a record.
+        done: number of acknowledged rows (with transactions, of committed rows), including those of
+            earlier runs.
+        columns: description of the columns that become the parts of a record, as text.
     """
 
     total: int
@@ -55,7 +56,7 @@ class _Sent:
 
     Attributes:
         rows: rows that this run sends, with their numbers in the piece.
-        found: positions of the other rows, which an earlier run had sent.
+        found: partition and offset of each other row of the piece; an earlier run sent those rows.
         checksum: sum of the checksums of all rows.
     """
 
@@ -67,7 +68,12 @@ class _Sent:
 
 
 class Sending:
-    """The pieces in flight, which are read in a thread, sent on the loop, and noted in order."""
+    """Sender of the pieces of an export.
+
+    Attributes:
+        size: bytes of the keys and values that this run has sent and that are acknowledged.
+        found: number of rows that an earlier run had sent, and that were only noted by this run.
+    """
 
     def __init__(
         self,
@@ -94,7 +100,7 @@ class Sending:
         self._piece = (PIECE_ROWS, PIECE_BYTES)
 
     def use(self, transaction: OpenTransaction, given: ExportTransactions) -> None:
-        """Write in transactions."""
+        """Write in transactions, with the limits `given`."""
         self._transaction = transaction
         self._piece = given.piece
         # Rows of a killed run are found by its transactions, not by its producer id.
@@ -130,7 +136,7 @@ class Sending:
             raise
         finally:
             following.cancel()
-            # Accepted records get some time to be acknowledged, and the acknowledged pieces are
+            # The producer waits up to DRAIN for acknowledgements. Then the acknowledged pieces are
             # noted.
             await producer.close(DRAIN)
             while self._sent and _done(self._sent[0]) and not _failure(self._sent[0]):
@@ -156,7 +162,7 @@ class Sending:
     async def _abort(self, error: BaseException) -> None:
         if self._transaction is None:
             return
-        # Its pieces are not in the journal, and do not get there.
+        # The pieces of the aborted transaction must not be noted in the journal.
         self._sent.clear()
         try:
             await self._transaction.abort()
@@ -182,8 +188,8 @@ class Sending:
                 deliveries.append(await producer.send_many(self._topic, records, partition))
             except (KafkaError, ValueError) as error:
                 if isinstance(error, RecordTooLarge):
-                    # The producer refused the whole call, because at least the largest of its
-                    # records is too large.
+                    # The producer refused the whole call, because at least the largest record is
+                    # too large.
                     at = max(numbers, key=lambda n: _size(made[n]))
                     limit = producer.settings.max_request_size
                     words = f"a record of {_size(made[at]):,} bytes; max_request_size is {limit:,}"
@@ -268,10 +274,11 @@ def _size(row: Row) -> int:
 def _made(
     pieces: Iterator[Piece], columns: ExportColumns, limit: int | None
 ) -> Iterator[tuple[Piece, list[Row], int]]:
-    """Yield pieces with their records, and the sum of their checksums.
+    """Yield each piece with its records and the sum of the records' checksums.
 
     Args:
-        limit: maximum bytes of the keys and values of a piece, unless it is a single row.
+        limit: maximum bytes of the keys and values of a piece; a single row may exceed it. None for
+            no limit.
     """
     for piece in pieces:
         made = list(rows(piece.batch, columns))

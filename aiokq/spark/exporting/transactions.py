@@ -1,7 +1,8 @@
-"""Transactions of an export: their limits, and the journal's position in each of them.
+"""Transactions of an export: their limits, and the journal line that each of them commits.
 
-A transaction writes its line of the journal to the ledger (ledger_topic.py), by the id of the
-export. So after a kill the next run finds what was committed, although the file may lack the line.
+A transaction also writes its line of the journal to the ledger (ledger_topic.py); the key contains
+the id of the export. So after a kill the next run finds the last committed transaction, even if the
+journal lacks its line.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ __all__ = ["ExportTransactions", "OpenTransaction", "catch_up", "timeout_of"]
 MAXIMUM: Final = "transaction.max.timeout.ms"
 ROWS_PER_SECOND: Final = 5_000
 BYTES_PER_SECOND: Final = 5_000_000
-"""Rates for a cautious estimate of the duration of an atomic export.
+"""Rates for a cautious estimate of the duration of an export in one transaction (`atomic`).
 
 Measured on two cores that nine processes shared: 10,800 small rows, or 19 MB of large rows, a
 second.
 """
 
 MARGIN: Final = 30.0
-"""Seconds within which a coordinator ends a transaction whose timeout is over."""
+"""Maximum seconds from the timeout of a transaction until its coordinator aborts it."""
 
 
 @dataclass(frozen=True)
 class ExportTransactions:
-    """How an export writes in transactions; the first limit that is reached ends a transaction.
+    """Limits of the transactions of an export; the first limit that is reached ends a transaction.
 
     Args:
         rows: maximum number of rows of a transaction.
         size: maximum bytes of keys and values; a single row may exceed it.
-        seconds: time after which no more rows are added.
-        atomic: one transaction for all rows, whatever the limits.
+        seconds: seconds from the beginning of a transaction after which no more rows are added.
+        atomic: whether to write all rows in one transaction, without limits.
         ledger_topic: the compacted topic to which each transaction writes the position of the
             journal; created if it does not exist.
 
@@ -68,7 +69,7 @@ class ExportTransactions:
 
     @property
     def piece(self) -> tuple[int, int]:
-        """Maximum rows and bytes of a piece, so that a piece fits in a transaction."""
+        """Maximum rows and bytes of a piece; a piece of this size fits in a transaction."""
         if self.atomic:
             return PIECE_ROWS, PIECE_BYTES
         return min(PIECE_ROWS, self.rows), min(PIECE_BYTES, self.size)
@@ -84,7 +85,7 @@ async def timeout_of(
 
     Raises:
         ConfigError: a transaction would last longer than allowed.
-        KafkaError: the brokers cannot be asked.
+        KafkaError: the settings of the brokers cannot be read.
     """
     default = 60_000 if timeout_ms is None else timeout_ms
     if not given.atomic:
@@ -112,12 +113,15 @@ async def timeout_of(
 
 
 def seconds_for(files: ParquetFiles) -> float:
-    """Return a cautious estimate of the time that the export of all rows takes."""
+    """Return a cautious estimate of the duration of the export of all rows, in seconds."""
     return files.rows / ROWS_PER_SECOND + files.content / BYTES_PER_SECOND
 
 
 async def _maximum(cluster: Cluster) -> int | None:
-    """Return the longest timeout that all brokers allow; None without the permission to ask."""
+    """Return the longest transaction timeout that all brokers allow, in milliseconds.
+
+    None if the brokers do not report it, or refuse the request.
+    """
     async with cluster.admin() as admin:
         brokers = (await admin.describe_cluster()).brokers
         resources = [
@@ -134,12 +138,12 @@ async def _maximum(cluster: Cluster) -> int | None:
 async def catch_up(
     cluster: Cluster, journal: Journal, given: ExportTransactions, timeout_ms: int
 ) -> None:
-    """Note the transaction that was committed and is missing in the file of the journal.
+    """Note the last committed transaction in the journal, if the journal lacks it.
 
-    The producer must have been started, which ends the transaction of a killed run.
+    The producer must have been started, because its start ends an open transaction of a killed run.
 
     Raises:
-        ConfigError: the file lacks more than one transaction.
+        ConfigError: the journal lacks more than one transaction.
         KafkaError: the ledger cannot be read.
     """
     mine = _key(journal)
@@ -158,7 +162,7 @@ def _key(journal: Journal) -> bytes:
 
 
 class OpenTransaction:
-    """The transactions of one run, one after the other; they begin with their first rows."""
+    """The transactions of one run, one after the other; each begins with its first rows."""
 
     def __init__(
         self,
@@ -206,8 +210,10 @@ class OpenTransaction:
 
         Raises:
             TransactionAborted: nothing of the transaction is visible.
-            CommitOutcomeUnknown: nobody answered whether it was committed; a resumed run finds out.
-            ProducerFenced: another run of this export was started, or the timeout is over.
+            CommitOutcomeUnknown: no response showed whether the transaction was committed; a
+                resumed run reads the outcome from the ledger.
+            ProducerFenced: another run of this export was started, or the transaction timeout has
+                passed.
             OSError: the journal cannot be written.
         """
         if self._began is None:

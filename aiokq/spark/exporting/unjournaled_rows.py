@@ -1,7 +1,7 @@
 """UnjournaledRows: rows in the log that a killed run had sent but not noted in its journal.
 
 A row is recognized by key, value, headers and, if the row has them, timestamp and partition. Only
-records with the id of that run's producer count, because other producers may have written equal
+records with the producer id of the killed run count, because other producers may have written equal
 records.
 """
 
@@ -53,7 +53,7 @@ async def producer_of(cluster: Cluster, topic: str, place: Place) -> int:
 
 
 class UnjournaledRows:
-    """The rows that were found in the log and not taken yet."""
+    """The records that `find` has read from the log, and that `take` has not removed yet."""
 
     def __init__(self) -> None:
         # Timestamp and offset, by digest of the record and by partition.
@@ -71,7 +71,7 @@ class UnjournaledRows:
         """Read the records that a producer wrote to a topic.
 
         Args:
-            starts: first offset to read, by partition; reading ends at the end of each partition.
+            starts: first offset to read, by partition; reading ends at the current end of each log.
 
         Raises:
             KafkaError: the topic cannot be read.

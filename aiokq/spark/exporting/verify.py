@@ -20,8 +20,8 @@ class Checked:
         rows: number of records at acknowledged offsets.
         intact: whether these records have the keys and values of the rows; None if some are
             missing.
-        others: number of records after the start of the export that are not in its journal: of
-            other producers, or of a killed run that could not note them.
+        others: number of records that were appended since the export began and that are not in its
+            journal: records of other producers, or of a killed run that could not note them.
     """
 
     rows: int
@@ -39,8 +39,8 @@ async def check(
     """Compare the records that were appended since the export began with the acknowledged rows.
 
     Args:
-        committed: whether the rows were written in transactions, so that records of aborted
-            transactions do not count.
+        committed: whether the rows were written in transactions; then records of aborted
+            transactions are not read.
 
     Raises:
         KafkaError: the topic cannot be read.
