@@ -1,6 +1,6 @@
-"""Avro values without a container file: the schema as an Arrow type, and the reader.
+"""Reader of Avro values without a container file, and conversion of their schema to Arrow.
 
-fastavro reads the values; it comes with the extra ``avro``.
+fastavro reads the values; it is installed by the extra ``avro``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAD: Final = (
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _READ_AS_STORED: Final = ("uuid", "duration")
-"""Logical types whose Python objects in fastavro fit no Arrow type; values are left as stored."""
+"""Logical types that are ignored, because pyarrow does not accept fastavro's objects for them."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class _Types:
         if kind not in _NAMED:
             return logical or self._unnamed(schema, kind, namespace, where), False
         if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
-            # Parquet has no columns of zero-byte types, so nothing that could be stored is refused.
+            # This refuses nothing that could be stored: Parquet has no columns of zero-byte types.
             raise ValueError(
                 f"{where}: a {kind} of zero bytes cannot be loaded, because an array could claim "
                 "any number of such values"

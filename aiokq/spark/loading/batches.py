@@ -1,9 +1,9 @@
 """Batches of a load, each made visible as a whole, even if a process dies in between.
 
 1. Tasks write all files of the batch to a temporary directory.
-2. The manifest is written as prepared: from here on the batch will be completed.
-3. The dead letters become visible by a rename, and then the rows, by a rename or by the table's own
-   transaction.
+2. The manifest is written as prepared: from now on the batch is completed in any case.
+3. The dead letters become visible by a rename. Then the rows become visible, by a rename or by the
+   table's own transaction.
 4. The manifest is published.
 
 If the load is killed before step 2, Spark runs the batch again with the same offsets. If it is
@@ -74,8 +74,8 @@ class Batches:
         A load that was killed or failed leaves such batches.
 
         Raises:
-            LoadFailed: the table with earlier batches is gone, and would be recreated without
-                them; or a batch cannot be made visible.
+            LoadFailed: the table no longer exists, so the load would recreate it without earlier
+                batches; or a batch cannot be made visible.
             OSError: a directory or a manifest cannot be renamed.
         """
         if any(m.files for m in self._target.manifests.latest()) and not self._table.is_there():
@@ -101,8 +101,8 @@ class Batches:
             PySparkException: a task has failed.
         """
         if self._target.manifests.is_prepared(batch):
-            # This process could not complete the batch before, for example because the disk was
-            # full.
+            # An earlier attempt of this process could not complete the batch, for example because
+            # the disk was full.
             self.recover()
         known = self._target.manifests.published(batch)
         if known is not None:
@@ -129,7 +129,7 @@ class Batches:
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)
         except BaseException:
-            # The files are deleted, because on a full disk their space may be needed.
+            # The files are deleted, because their space may be needed if the disk is full.
             if not self._target.manifests.is_prepared(batch):
                 _remove(directories)
             raise
@@ -163,10 +163,10 @@ def _remove(directories: Mapping[Kind, Path]) -> None:
 
 
 def move(source: Path, goal: Path) -> None:
-    """Move a directory to where readers find it, unless it was moved before.
+    """Move a directory to its visible path `goal`; do nothing if it was moved before.
 
     Raises:
-        LoadFailed: `goal` is another directory, which the move would replace.
+        LoadFailed: both directories exist, so the move would replace `goal`.
     """
     if source.exists() or not goal.exists():
         if goal.exists():

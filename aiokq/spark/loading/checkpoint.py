@@ -1,7 +1,7 @@
-"""Checkpoint of a streaming query, as far as a load reads and relies on it.
+"""Checkpoint of a streaming query: the files that a load reads and relies on.
 
-Spark does not sync the files. `sync` syncs those that a batch relies on, and `mend` deletes those
-that a power failure has left empty; no file is written here.
+Spark does not sync the files. `sync` syncs the files that a batch relies on, and `mend` deletes
+files that a power failure has left empty. This module writes no file.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Checkpoint:
         if before is not None:
             ids = before.topic_ids
             again = {topic for topic, id_ in end.topic_ids.items() if ids.get(topic, id_) != id_}
-        # A partition that was added is read from offset 0, and so is a recreated topic.
+        # Added partitions and recreated topics are read from offset 0.
         first = {tp: 0 if tp.topic in again else begun.get(tp, 0) for tp in end.positions}
         return BatchOffsets(first, end.positions)
 
@@ -100,11 +100,11 @@ class Checkpoint:
     def mend(self) -> None:
         """Delete files of the last batches that a power failure has left empty.
 
-        Spark would not start with empty files. If only the commit of a batch is deleted, Spark runs
-        the batch again, and the load finds that it is done. If the offsets of a batch are deleted,
-        Spark plans the batch again. Such a batch was not loaded, because the load syncs the offsets
-        before it prepares the manifest. Commits are never synced: after a power failure, the
-        commits of the last half minute may be empty.
+        Spark does not start a query with such files. If only the commit of a batch is deleted,
+        Spark runs the batch again, and the load skips it, because its manifest exists. If the
+        offsets of a batch are deleted, Spark plans the batch again. Such a batch was not loaded,
+        because the load syncs the offsets before it prepares the manifest. Commits are never
+        synced: after a power failure, the commits of the last half minute may be empty.
         """
         for kind in ("commits", "offsets"):
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):

@@ -1,4 +1,4 @@
-"""DeltaFiles: the data files of one batch for a Delta table, written and synced before its commit.
+"""DeltaFiles: the data files of one batch of a Delta table, written and synced before the commit.
 
 `deltalake` writes and commits files in one call, without syncing them: after a power failure the
 log could name empty files. So `deltalake` writes the files to a separate table in the temporary
@@ -48,7 +48,7 @@ class DeltaFiles:
     """The files of one batch.
 
     Args:
-        staged: directory to write them to, on the file system of the table.
+        staged: directory to which the files are first written, on the file system of the table.
     """
 
     def __init__(self, staged: Path) -> None:
@@ -64,7 +64,7 @@ class DeltaFiles:
         """
         import deltalake
 
-        # Files may be left from a process that was killed before its commit.
+        # The directory may have files of a process that was killed before its commit.
         shutil.rmtree(self._staged, ignore_errors=True)
         deltalake.write_deltalake(
             str(self._staged),
@@ -79,8 +79,8 @@ class DeltaFiles:
 
         Args:
             root: directory of the table.
-            name: suffix of the file names; the same for each attempt at a batch, so that files of a
-                process that was killed before its commit are replaced.
+            name: suffix of the file names. It must be the same in each attempt at a batch, so that
+                the files of a process that was killed before its commit are replaced.
         """
         from deltalake.transaction import AddAction
 

@@ -39,11 +39,11 @@ OF_WRITERS: Final = (
     "delta.invariants",
     "delta.columnMapping.physicalName",
 )
-"""Column metadata of other writers that this writer would have to obey."""
+"""Keys of column metadata that writers must obey; `_check` refuses tables with such metadata."""
 
 
 class DeltaTable:
-    """A Delta table in a directory, created with the first rows.
+    """A Delta table in a directory; the first batch with rows creates the table.
 
     Args:
         schema: schema of the rows.
@@ -87,7 +87,7 @@ class DeltaTable:
         if table is not None:
             last = table.transaction_version(manifest.query)
             if last is not None and last >= manifest.batch:
-                # The process may have been killed after the commit, before it was synced.
+                # An earlier process may have been killed after the commit, before the sync.
                 self._sync_log(table.version(), table.version())
                 return
         try:

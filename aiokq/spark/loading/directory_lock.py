@@ -15,14 +15,14 @@ from aiokq.spark.durable_files import sync_directory
 __all__ = ["LOCK", "DirectoryLock", "Held"]
 
 LOCK: Final = "_aiokq_load.lock"
-"""Name of the locked file, which contains the name of its last holder and is never deleted."""
+"""Name of the lock file; it contains the last holder as text, and is never deleted."""
 
 
 class Held(Exception):
     """Another load holds the lock.
 
     Attributes:
-        holder: text about the holder, as far as known: ``process 4711 on host7``.
+        holder: name of the holder, such as ``process 4711 on host7``, or ``another process``.
     """
 
     def __init__(self, holder: str) -> None:
@@ -35,11 +35,11 @@ class DirectoryLock:
 
     Forked children do not keep the lock.
 
-    The lock separates loads on one machine, by whatever path they name the directory, and loads on
-    several machines if the file system shares ``flock`` between its clients: NFS (not mounted with
-    ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS. Other shared file systems
-    lock on each machine separately, and do not separate loads on two machines. Targets and
-    checkpoints in object stores are refused before a lock is taken.
+    The lock excludes other loads on the same machine, whatever path they use for the directory. It
+    excludes loads on other machines only if the file system shares ``flock`` between its clients:
+    NFS (not mounted with ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS.
+    Other shared file systems lock on each machine separately. Targets and checkpoints in object
+    stores are refused before a lock is taken.
 
     Args:
         directory: created if missing, and synced.
@@ -78,13 +78,13 @@ class DirectoryLock:
 
     def _holder(self) -> str:
         self._file.seek(0)
-        # The file is empty between locking and signing.
+        # The file is empty if the holder has locked it, and has not written its name yet.
         return self._file.read(200).strip() or "another process"
 
 
 def _make(directory: Path) -> None:
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     directory.mkdir(parents=True, exist_ok=True)
-    # A file survives a power failure only if the names of its directories do.
+    # A file survives a power failure only if its directories also survive.
     for each in missing:
         sync_directory(each.parent)

@@ -14,11 +14,11 @@ __all__ = ["LoadFailed", "one_line_of", "unwritable"]
 
 
 class LoadFailed(KafkaError):
-    """A load ended before it was done; the same call continues it."""
+    """A load ended before it was done; the same call continues the load."""
 
 
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:
-    """Return the error for an unwritable file or directory; pyarrow's error does not name it."""
+    """Return the error for an unwritable file or directory; pyarrow's error lacks the path."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     advice = "free some space" if error.errno in _FULL else "fix this"
     return LoadFailed(f"{place}: {reason}; {advice}, and the same call continues the load")
@@ -39,7 +39,7 @@ _NOISE: Final = ("PythonException", "StreamingQueryException", "SparkException",
 
 
 def one_line_of(error: BaseException) -> str:
-    """Return the cause of an error of Spark, without the Python and Java tracebacks around it."""
+    """Return the cause of Spark's error as one line, without Python and Java tracebacks."""
     text = str(error)
     missing = _NO_MODULE.search(text)
     if missing is not None:
@@ -49,7 +49,7 @@ def one_line_of(error: BaseException) -> str:
             "executors (PYSPARK_PYTHON)"
         )
     found: list[str] = []
-    # The original error comes first; errors raised while handling it would hide it.
+    # The original error comes first. Later errors, raised while it was handled, are ignored.
     lines = text.partition("During handling of the above exception")[0].splitlines()
     for number, line in enumerate(lines):
         matched = _PYTHON.match(line.strip())
@@ -68,7 +68,7 @@ def one_line_of(error: BaseException) -> str:
 
 
 def _message(matched: re.Match[str], following: list[str]) -> str:
-    """Return the message with its continuation lines, up to the Java part."""
+    """Return the message with its continuation lines, up to the Java stack trace."""
     words = [matched[2]]
     for line in following:
         if not line.strip() or line.startswith(("\tat ", "Traceback", "JVM stacktrace", "==")):

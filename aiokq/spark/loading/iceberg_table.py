@@ -1,7 +1,7 @@
 """IcebergTable: an Iceberg table written by `pyiceberg`, without Java; needs the extra ``iceberg``.
 
-A batch is one snapshot, whose properties carry query id and batch number, so that a batch is not
-appended twice. A batch is held in memory while it is appended.
+A batch is one snapshot. The properties of the snapshot contain query id and batch number, so that a
+batch is not appended twice. While a batch is appended, all its rows are in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CATALOG: Final = "aiokq"
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
 """Properties that identify a catalog.
 
-The other properties, many of which are secrets, say how to access the catalog.
+The other properties are about access to the catalog, and many of them are secrets.
 """
 
 SYNCED: Final = "aiokq.spark.loading.synced_io"
@@ -78,7 +78,8 @@ class IcebergTable:
     """An Iceberg table, created together with its namespace if it does not exist.
 
     Args:
-        root: directory of the load; without properties it holds a SQLite catalog and the table.
+        root: directory of the load. If `properties` is empty, a SQLite catalog and the table are
+            created in this directory.
         name: ``namespace.name``; None for ``aiokq.load``.
         properties: properties of the catalog.
         schema: schema of the rows.
@@ -145,7 +146,7 @@ class IcebergTable:
         )
 
     def _opened(self, *, make: bool) -> pyiceberg.table.Table | None:
-        """Return the table. If it does not exist, create it if `make` is set, or else return None.
+        """Return the table. If it does not exist, create it with `make`, or else return None.
 
         Raises:
             OptionError: the catalog cannot be reached, or refuses a request.
@@ -156,7 +157,7 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            # `name` is not a property but the name by which other users know the catalog.
+            # `name` is the name of the catalog, and not one of pyiceberg's properties.
             others = {key: value for key, value in self._properties.items() if key != "name"}
             catalog = load_catalog(self._properties.get("name", CATALOG), **others)
             try:
@@ -171,8 +172,8 @@ class IcebergTable:
         from pyiceberg.transforms import DayTransform, IdentityTransform
 
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        # The table is created with its partitions in one transaction, so that a kill leaves no
-        # table without them.
+        # Table and partition columns are created in one transaction, so that a kill cannot leave a
+        # table without partition columns.
         with catalog.create_table_transaction(self._name, self._schema) as made:
             if self._partition_by:
                 with made.update_spec() as spec:
@@ -184,7 +185,7 @@ class IcebergTable:
         return catalog.load_table(self._name)
 
     def _has(self, table: pyiceberg.table.Table, manifest: Manifest) -> bool:
-        """Whether the table has this batch, according to the newest snapshot of the query."""
+        """Whether the newest snapshot of the query is of this batch or of a later one."""
         for snapshot in reversed(table.metadata.snapshots):
             summary = snapshot.summary
             if summary is not None and summary.get(QUERY) == manifest.query:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 __all__ = ["arrow_of_json_schema", "arrow_of_spark"]
 
 DEEPEST: Final = 64
-"""Maximum depth of a schema, which stops recursive definitions."""
+"""Maximum depth of a schema; recursive definitions exceed it, and are refused."""
 
 
 def arrow_of_spark(kind: object) -> pa.DataType:
     """Return the Arrow type of a Spark type as JSON: ``{"type": "struct", ...}`` or ``"long"``.
 
     Raises:
-        ValueError: `kind` is not a Spark type, or is a type that values cannot have.
+        ValueError: `kind` is not a Spark type, or is a type that is not supported for values.
     """
     import pyarrow as pa
 
@@ -157,7 +157,7 @@ class _JsonSchema:
         return pa.string()
 
     def _resolved(self, schema: object, where: str, depth: int) -> Mapping[str, object]:
-        """Return the schema with references resolved and the alternative null removed."""
+        """Return the schema with references resolved, and without a null alternative."""
         if depth > DEEPEST:
             raise ValueError(f"{where[:80]}: recursive, or deeper than {DEEPEST} levels")
         if not isinstance(schema, Mapping):

@@ -1,8 +1,8 @@
 """JSON values, checked strictly against Arrow types, with one converter per type.
 
-Nothing is guessed: a number instead of a string is an error, and so is 1.5 instead of an integer.
-Members that the schema does not have are left out; missing members become null if the schema allows
-null.
+Types are not converted: a number instead of a string is an error, and so is 1.5 instead of an
+integer. Members that the schema does not have are left out. Missing members become null if the
+schema allows null.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _timestamp(*, zoned: bool) -> Convert:
         except ValueError:
             raise ValueError(f"{where} is not a timestamp: {value!r}") from None
         if zoned:
-            # Times without a zone are UTC, as in all other places.
+            # Timestamps without a zone are in UTC, as everywhere in a load.
             return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
         if moment.tzinfo is not None:
             raise ValueError(f"{where} has a time zone, but its type has none: {value!r}")

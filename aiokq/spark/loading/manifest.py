@@ -1,9 +1,9 @@
 """Manifest of a batch: its offsets and files, as one JSON file.
 
-A manifest has two states. *Prepared* (``<batch>.json.prepared``) is the point of no return: all
-files of the batch are complete in the temporary directory, and the next load that finds the
-manifest completes the batch. *Published* (``<batch>.json``) means that the files are where readers
-find them.
+A manifest has two states. *Prepared* (``<batch>.json.prepared``): all files of the batch are
+complete in the temporary directory. From now on the batch is completed in any case; if the process
+is killed, the next load completes it. *Published* (``<batch>.json``): the rows and the dead letters
+of the batch are visible to readers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Manifest:
         partitions: offsets and counts by partition.
         files: files with records; empty if there were none.
         dead_letters: files with records that could not be decoded.
-        temporary: name of the directory that the files were written to.
+        temporary: name of the temporary directory to which the files were written.
     """
 
     batch: int
@@ -94,7 +94,7 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Size of the files with records, in bytes."""
         return sum(file.size for file in self.files)
 
     def covers(self, first: PartitionOffsets, until: PartitionOffsets) -> bool:
@@ -184,17 +184,17 @@ class Manifests:
         return self._read(self.directory / f"{batch}.json")
 
     def prepared(self) -> list[Manifest]:
-        """Return the manifests that are not published yet, in order."""
+        """Return the manifests that are not published yet, ordered by batch number."""
         names = self.directory.glob(f"*.json{PREPARED}")
         found = (self._read(path) for path in names)
         return sorted((m for m in found if m is not None), key=lambda m: m.batch)
 
     def all(self) -> Iterator[Manifest]:
-        """Return all published manifests, in order."""
+        """Return all published manifests, ordered by batch number."""
         return self._of(sorted(self._numbers()))
 
     def latest(self) -> Iterator[Manifest]:
-        """Return the published manifests, newest first."""
+        """Return the published manifests, with the highest batch number first."""
         return self._of(sorted(self._numbers(), reverse=True))
 
     def _numbers(self) -> Iterator[int]:
@@ -205,7 +205,7 @@ class Manifests:
         return (m for m in map(self.published, batches) if m is not None)
 
     def prepare(self, manifest: Manifest) -> None:
-        """Write the manifest as prepared; from here on the batch will be completed."""
+        """Write the manifest as prepared; from now on the batch is completed in any case."""
         if not self.directory.is_dir():
             self.directory.mkdir(parents=True)
             sync_directory(self.directory.parent)
@@ -216,7 +216,7 @@ class Manifests:
         return self._prepared_path(batch).exists()
 
     def publish(self, manifest: Manifest) -> None:
-        """Mark a prepared manifest as published; called after the batch's files became visible."""
+        """Mark a prepared manifest as published; called when the batch's rows are visible."""
         self._prepared_path(manifest.batch).rename(self.directory / f"{manifest.batch}.json")
         sync_directory(self.directory)
 

@@ -20,7 +20,7 @@ OPTIONS: Final = {
     "maxOffsetsPerTrigger": "records_per_batch",
     "kafka.isolation.level": "read_committed",
 }
-"""Options of the load, by the source options that are made from them."""
+"""Option of the source to the option of the load that sets it."""
 
 _REFUSED: Final = re.compile(r"option ([A-Za-z.]+): (.*)", re.DOTALL)
 _LOST: Final = re.compile(
@@ -31,7 +31,7 @@ _TOLERATED: Final = "fail_on_data_loss=False"
 
 
 def refusal_of_load(error: ConfigError) -> ConfigError:
-    """Return an error that names the load's option instead of the source's, if there is one."""
+    """Return the error with the load's option in place of the source's option, if there is one."""
     found = _REFUSED.fullmatch(str(error))
     option = None if found is None else OPTIONS.get(found[1])
     if found is None or option is None:

@@ -30,7 +30,7 @@ PartitionColumn: TypeAlias = Literal["topic", "date"]
 FORMATS: Final = get_args(LoadFormat)
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The text for null in names of partition directories."""
+"""Value that stands for null in names of partition directories."""
 
 NEEDS_SCHEMA: Final = ("json", "avro")
 
@@ -39,8 +39,8 @@ class OptionError(ConfigError):
     """An option of a load is refused.
 
     Attributes:
-        option: a field of `LoadOptions`; ``rows_per_file`` is ``--rows-per-file`` on the command
-            line.
+        option: name of a field of `LoadOptions`. On the command line, ``rows_per_file`` is the
+            option ``--rows-per-file``, for example.
         problem: the message without the option.
     """
 
@@ -100,7 +100,8 @@ class LoadOptions:
     )
     """earliest, latest, or offsets as JSON, as in ``{"orders": {"0": 23, "1": -2}}``."""
     starting_timestamp_ms: int | None = None
-    """A new load starts with the first record at or after this time; instead of `starting`."""
+    """Used instead of `starting`: a new load starts with the first record at or after this time, in
+    milliseconds since 1970."""
     headers: bool = field(
         default=False, metadata=option("--headers", help="Load headers as well.", panel=_WHAT)
     )
@@ -271,8 +272,8 @@ class LoadOptions:
                 raise OptionError("partition_by", f"{column!r} is neither topic nor date")
         in_directories = self.target_format == "parquet" and "topic" in self.partition_by
         if in_directories and NO_VALUE in self.topics:
-            # The metadata of a Delta or Iceberg table has the topic's name, whatever the name of
-            # the directory is.
+            # Readers of Delta and Iceberg take the topic's name from the table's metadata, not from
+            # the name of the directory.
             raise OptionError(
                 "partition_by",
                 f"readers interpret the directory of topic {NO_VALUE} as null; leave out topic",
@@ -334,7 +335,7 @@ class LoadOptions:
             raise OptionError("table", f"{self.table!r}: write NAMESPACE.NAME")
 
     def _check_nested(self) -> None:
-        """Check that a reader of one directory finds no files of another directory."""
+        """Check that readers of the target or of the dead letters find no files of the others."""
         given = [
             (name, _directory(directory))
             for name in ("checkpoint", "dead_letter")
@@ -396,7 +397,7 @@ class LoadOptions:
 
     @property
     def target_format(self) -> LoadFormat:
-        """The format that `format` or `to` names; else Parquet."""
+        """The format that `format` or `to` names; Parquet if neither names one."""
         scheme, _ = _split(self.to)
         for known in FORMATS:
             if known in (self.format, scheme):
@@ -440,7 +441,7 @@ class LoadOptions:
 
 
 def _anchored(pattern: str) -> str:
-    """Return a pattern that matches only whole names, unlike Spark's option; flags stay first."""
+    """Return a pattern that matches whole names only, unlike the original; flags stay first."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"
 

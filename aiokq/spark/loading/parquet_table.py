@@ -20,7 +20,7 @@ class ParquetTable:
     """A directory in which a batch becomes visible by a rename of its subdirectory.
 
     Args:
-        root: the directory that readers are given.
+        root: directory that readers read.
     """
 
     def __init__(self, root: Path) -> None:
@@ -38,7 +38,7 @@ class ParquetTable:
         move(rows, self._root / batch_directory(manifest.batch))
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; batch by batch, including directories that no manifest names."""
+        """See `Table.find`; yields one `Found` per batch, and one for unknown directories."""
         yield from find_files(self._root, {m.batch: (m, m.files) for m in manifests})
 
 

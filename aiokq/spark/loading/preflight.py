@@ -1,4 +1,4 @@
-"""Checks of the cluster before Spark starts, so that errors are reported without that delay."""
+"""Checks of the cluster before Spark starts, so that errors are reported early."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ async def _look(
 async def _begun(
     options: LoadOptions, read: ReadOptions, offset_reader: OffsetReader, ends: Ends
 ) -> PartitionOffsets:
-    """Return the start of a new load, as its query will determine it."""
+    """Return the start positions of a new load, which its query will determine in the same way."""
     found = await offset_reader.resolve(read.starting, ends.ends, ends, "starting")
     return beginning(found, ends, Losses(options.fail_on_data_loss))

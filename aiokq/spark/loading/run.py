@@ -1,4 +1,4 @@
-"""`load`: one run of a load, from its options to its summary."""
+"""`load`: runs a load once, from its options to its summary."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ LOOK_AGAIN: Final = 0.2
 """Seconds between two checks of the stop event."""
 
 START_PATIENCE: Final = 600.0
-"""Seconds for which consecutive late starts are retried, counted from the first; see `LATE`."""
+"""Seconds for which the query is restarted after consecutive late starts of Python workers.
+
+The seconds count from the first late start; see `LATE`.
+"""
 
 START_PAUSES: Final = (1.0, 30.0)
 """First and longest pause before a retry, in seconds; the pause doubles each time."""
 
 HELD: Final = 120.0
-"""Seconds after which a query counts as started, even if it has had nothing to load."""
+"""Seconds after which a query counts as started, even if it has loaded nothing."""
 
 LATE: Final = "Python worker failed to connect back"
 """Spark's message if a Python worker takes more than ten seconds to start, as on a busy machine;
@@ -55,7 +58,7 @@ Spark has no setting for this limit.
 """
 
 COMMIT_PATIENCE: Final = 5.0
-"""Seconds that a stop waits for Spark to log that the last batch is done."""
+"""Maximum seconds that a stop waits until Spark has logged that the last batch is done."""
 
 
 def load(
@@ -70,8 +73,8 @@ def load(
 ) -> LoadSummary:
     """Load topics to a directory of files, each record exactly once.
 
-    The call blocks. Whatever ends a load, even a kill of the process, the same call continues it.
-    Without ``available_now`` the load runs until `stop` is set.
+    The call blocks. After any end of a load, even a kill of the process, the same call continues
+    the load. Without ``available_now`` the load runs until `stop` is set.
 
     Args:
         spark: the session; default: the active or default session, or else a new one.
@@ -130,7 +133,7 @@ def _running_session() -> SparkSession | None:
 
 
 def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Identity:
-    """Return what has to be the same in each run of a load, so that the target is consistent."""
+    """Return the options and the cluster id, which must be the same in each run of a load."""
     return {
         "version": 1,
         "cluster": found.cluster,
@@ -151,7 +154,7 @@ def _identity(options: LoadOptions, values: ValueSchema, found: Preflight) -> Id
 
 
 class _Stopped(Exception):
-    """A batch began after the load was told to stop."""
+    """A batch began after the stop of the load was requested."""
 
 
 class _Load:
@@ -217,7 +220,8 @@ class _Load:
                 if LATE not in str(error) or self._stop.is_set():
                     raise
                 now = time.monotonic()
-                # Late starts weeks apart, with progress in between, do not add up.
+                # The count restarts if the query has made progress since the last late start, or
+                # has run longer than HELD.
                 if late == 0 or self._loaded.offsets > before or now - begun > HELD:
                     late, since = 0, now
                 late += 1
@@ -312,7 +316,7 @@ class _Load:
                 return
 
     def _end_or_break_off(self, query: StreamingQuery) -> None:
-        """End the query; after an interrupted stop (second Ctrl-C), do not wait for the batch."""
+        """End the query; if a stop was interrupted (second Ctrl-C), do not wait for the batch."""
         if self._stopping:
             query.stop()
         else:
@@ -355,7 +359,7 @@ def _is_active(query: StreamingQuery) -> bool:
 
     try:
         return query.isActive
-    except (Py4JError, OSError):  # the JVM is gone, and the query with it
+    except (Py4JError, OSError):  # the JVM has ended, and with it the query
         return False
 
 

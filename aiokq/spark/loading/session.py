@@ -1,4 +1,4 @@
-"""A Spark session for a command: small and quiet, and local by default."""
+"""Spark session for a command: without web UI and output, and local by default."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _start(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # A Python worker may take more than ten seconds to start if many start together.
+        # The default timeout is too short if many Python workers start together.
         "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.warehouse.dir": warehouse,
     }
@@ -85,7 +85,7 @@ def _start(
     for key, value in {**defaults, **conf}.items():
         builder = builder.config(key, value)
     if quiet:
-        # If the JVM ends, the calls that fail report it; py4j would log it first, at length.
+        # If the JVM ends, the failing calls report this; py4j would also log long tracebacks.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
@@ -97,7 +97,7 @@ def _start(
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise LoadFailed(f"Spark did not start: {one_line_of(error)}") from error
     finally:
-        # Spark installs its own handler of Ctrl-C.
+        # Spark has installed its own handler of SIGINT, so the previous handler is restored.
         if main and before is not None:
             signal.signal(signal.SIGINT, before)
     if quiet:
@@ -112,9 +112,9 @@ def _start(
 def _start_jvm(conf: Mapping[str, str]) -> None:
     """Start the JVM as the builder would, but in a process session of its own.
 
-    Signals to all processes of a terminal (Ctrl-C) or of a supervisor's process group are meant for
-    the driver, which ends the work; JVM and workers must not abort it. They end when the driver's
-    pipe to them closes, even if the driver is killed.
+    A terminal (Ctrl-C) or a supervisor sends a signal to all processes of a group. Only the driver
+    may act on it, because the driver ends the work in order; JVM and workers would abort the work.
+    JVM and workers end when the driver's pipe to them closes, even if the driver is killed.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -131,7 +131,7 @@ def _start_jvm(conf: Mapping[str, str]) -> None:
 def _signals_later() -> Iterator[None]:
     """Defer SIGINT and SIGTERM to the end of the block.
 
-    A JVM whose driver ends before the JVM has connected to it would run forever.
+    If the driver ended before the JVM has connected to the driver, the JVM would run forever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -175,7 +175,7 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Set the Python of the workers and, for a local master, the path to this package."""
+    """Set environment variables for Python workers; for a local master, also the package path."""
     changes = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if master.startswith("local"):
         changes["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")

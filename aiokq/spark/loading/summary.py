@@ -27,7 +27,7 @@ class LoadProgress:
         batch: number of the batch; None before the first.
         offsets: number of offsets that this run has completed.
         total: number of offsets that this run has to load, counted at its start; None if the run
-            goes on until it is stopped.
+            continues until it is stopped.
         rows: number of records that this run has loaded.
     """
 
@@ -48,11 +48,11 @@ class LoadSummary:
         rows: number of rows in the files of these batches.
         dead_letters: number of records whose value could not be decoded.
         files: number of files with rows.
-        size: bytes of these files.
-        seconds: duration of the run, without the start of Spark.
+        size: size of these files in bytes.
+        seconds: duration of the run in seconds, without the start of Spark.
         topics: counts by topic.
-        interrupted: whether the run was stopped before it had loaded all records that existed at
-            its start.
+        interrupted: whether the run was stopped; with ``available_now``, whether it was stopped
+            before it had loaded all records that existed at its start.
     """
 
     to: Path
@@ -68,7 +68,7 @@ class LoadSummary:
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """Records per second, including dead letters."""
         return (self.rows + self.dead_letters) / self.seconds if self.seconds else 0.0
 
     @classmethod

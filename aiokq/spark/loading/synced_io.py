@@ -1,7 +1,8 @@
-"""SyncedFileIO: syncs files that pyiceberg writes to a local disk before the catalog names them.
+"""SyncedFileIO: file IO for pyiceberg that syncs each file on a local disk when it is closed.
 
-Without the sync, a power failure may leave a snapshot with empty files. Other file systems, such as
-object stores, keep what they have acknowledged.
+So files are on disk before the catalog refers to them. Without the sync, a power failure may leave
+a snapshot with empty files. Other file systems, such as object stores, do not lose files after they
+have acknowledged them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["SyncedFileIO"]
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """pyiceberg's file IO with syncing, chosen by its property ``py-io-impl``."""
+    """File IO of pyiceberg with syncing, selected by the catalog property ``py-io-impl``."""
 
     def new_output(self, location: str) -> PyArrowFile:
         """Return a file to write."""

@@ -1,4 +1,4 @@
-"""Creation of a load's table, and the packages that it needs."""
+"""Creation of a load's table, and a check of the packages that the formats need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["codec_of", "require_extras", "table_of"]
 
 EXTRAS = {"delta": "deltalake", "iceberg": "pyiceberg", "avro": "fastavro"}
-"""Package that a format of the target or of values needs; its extra has the name of the format."""
+"""Format of the target or of values to the package that it needs; the format names the extra."""
 
 
 def require_extras(options: LoadOptions) -> None:

@@ -35,7 +35,7 @@ class Found:
     Attributes:
         batches: the manifests of the batches to which the rows should belong.
         positions: table with the columns `POSITION`.
-        problems: problems other than wrong rows.
+        problems: problems other than wrong rows, such as unreadable files, one line each.
     """
 
     batches: Sequence[Manifest]
@@ -46,7 +46,7 @@ class Found:
 def found_in(
     manifests: Sequence[Manifest], read: Callable[[], pa.Table], name: str | Path
 ) -> Found:
-    """Return the rows of a table, or the reason why it cannot be read."""
+    """Return the rows of a table; if it cannot be read, no rows and the reason."""
     import pyarrow as pa
 
     try:
@@ -57,7 +57,7 @@ def found_in(
 
 
 def nothing_found(manifests: Sequence[Manifest], problem: str) -> Found:
-    """Return no rows, and the reason."""
+    """Return a `Found` without rows, and with the reason as its problem."""
     import pyarrow as pa
 
     return Found(manifests, pa.table({name: [] for name in POSITION}), [problem])
@@ -80,7 +80,7 @@ class Table(Protocol):
         """Make all rows of a batch visible in one step, unless they are visible already.
 
         Args:
-            rows: directory of the manifest's files; missing if they were moved before.
+            rows: directory of the manifest's files; does not exist if it was moved before.
 
         Raises:
             LoadFailed: the table does not accept the rows.
@@ -113,7 +113,7 @@ def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def with_times_within_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with its timestamps cut to what Python can represent."""
+    """Return the batch with its timestamps limited to the years 1 to 9999."""
     index = batch.schema.get_field_index("timestamp")
     times = within_calendar(batch.column(index))
     return batch.set_column(index, batch.schema.field(index), times)

@@ -7,7 +7,7 @@
     DIR/_aiokq_checkpoint/                   Spark's checkpoint of the query
     DIR/_aiokq_temporary/                    unfinished batches
 
-Readers of directories of files skip names that begin with an underscore.
+Spark and other readers of directories skip names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Target:
         return cls(options.root, dead_letters, options.checkpoint_root)
 
     def identity(self) -> Identity | None:
-        """Return the identity of the load to this directory; None if there was no load.
+        """Return the options with which this directory was loaded; None if it was never loaded.
 
         Raises:
             ConfigError: the file is damaged.
@@ -83,18 +83,18 @@ class Target:
     def opened(self, identity: Identity) -> Iterator[None]:
         """Lock target, checkpoint and dead letters, and delete leftovers of killed loads.
 
-        See `DirectoryLock` for the loads that a lock separates.
+        See `DirectoryLock` for the loads that a lock excludes.
 
         Raises:
-            OptionError: a directory cannot be written, is in use, has other files, or is another
-                load's.
+            OptionError: a directory cannot be written, is in use, has other files, or belongs to
+                another load.
             ConfigError: a file of an earlier load is damaged.
         """
         with ExitStack() as locks:
             locks.enter_context(closing(_locked(self.root, "to")))
             with _reported(self.root):
                 self._claim(identity)
-            # Before the first batch, only this lock keeps two loads from sharing a checkpoint.
+            # Before the first batch, only this lock prevents that two loads share a checkpoint.
             locks.enter_context(closing(_locked(self.checkpoint.directory, "checkpoint")))
             if self.dead_letters is not None:
                 locks.enter_context(closing(_locked(self.dead_letters, "dead_letter")))
@@ -110,11 +110,14 @@ class Target:
         return self.root / TEMPORARY / name
 
     def temporary_dead_letters(self, name: str) -> Path | None:
-        """Return the directory of an unfinished batch's dead letters, on their final disk."""
+        """Return the directory for the dead letters of an unfinished batch.
+
+        It is on the file system of the final directory, so that a rename can move it there.
+        """
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
     def sync_temporary(self) -> None:
-        """Sync the names of the directories of unfinished batches."""
+        """Sync the entries of the directories of unfinished batches in their parents."""
         for root in (self.root, self.dead_letters):
             if root is not None and (root / TEMPORARY).is_dir():
                 sync_directory(root / TEMPORARY)
@@ -122,7 +125,7 @@ class Target:
 
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
-        # Converted to JSON types (lists instead of tuples) to be compared with the file.
+        # For the comparison with the file, tuples are converted to lists, as JSON has them.
         now: Identity = json.loads(json.dumps(identity))
         if before == now:
             return
@@ -133,8 +136,8 @@ class Target:
                 f"{self.root}: the directory has other files ({min(strange)} ...): give a new "
                 "or an empty directory",
             )
-        # A load that never began, because Spark refused the schema or did not start, does not count
-        # as a load to this directory.
+        # An earlier load does not count if it never began, for example because Spark refused the
+        # schema or did not start. Then its options are replaced.
         if before is not None and (strange or self.checkpoint.query_id() is not None):
             self._refuse_other(before, now)
         write_atomically(self.root / LOAD, json.dumps(identity, indent=1) + "\n")
@@ -155,9 +158,9 @@ class Target:
                 )
 
     def _claim_dead_letters(self) -> None:
-        """Mark the directory of dead letters as this load's; refuse that of another load.
+        """Mark the directory of dead letters as this load's; refuse the directory of another load.
 
-        The batches of two loads have the same numbers.
+        Two loads cannot share the directory, because their batches have the same numbers.
         """
         directory = self.dead_letters
         if directory is None:

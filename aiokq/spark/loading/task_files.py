@@ -1,8 +1,8 @@
-"""Task of a load: writes rows, as Arrow batches, to Parquet files in a temporary directory.
+"""Task of a load: writes the rows of Arrow batches to Parquet files in a temporary directory.
 
-In one pass values are decoded, undecodable records are set aside as dead letters, and rows are
-counted by partition and split into files. Readers ignore the temporary names; the driver makes all
-files of a batch visible in one step.
+In one pass values are decoded, undecodable records become dead letters, and rows are counted by
+partition and divided among files. Readers ignore the temporary names; the driver makes all files of
+a batch visible in one step.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ ROW_GROUP: Final = 131_072
 """Maximum number of rows in a row group."""
 
 MEMORY: Final = 64 * 2**20
-"""Bytes of rows that a task buffers to write larger row groups."""
+"""Bytes of buffered rows at which a task writes them; large buffers give large row groups."""
 
 OPEN_FILES: Final = 32
-"""Maximum number of open files of a task; the least recently used is finished to open another."""
+"""Maximum number of open files of a task; to open another, the least recently used is finished."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class WrittenFile:
 
     Attributes:
         path: final path relative to the directory of its kind, with slashes.
+        rows: number of rows.
+        size: size of the file in bytes.
     """
 
     kind: Kind
@@ -109,7 +111,7 @@ class TaskReport:
 
 
 def schema(spec: TaskSpec) -> pa.Schema:
-    """Return the schema of rows in files, without columns that are in names of directories."""
+    """Return the schema of rows in files; columns that become directories are left out."""
     import pyarrow as pa
 
     binary = pa.field("value", pa.binary())
@@ -311,7 +313,7 @@ class _File:
                 str(self._place),
                 schema,
                 compression=compression or "none",
-                # Without checksums damage within a page would be read as other values.
+                # Without checksums, readers would not notice damage within a page.
                 write_page_checksum=True,
             )
 
@@ -344,7 +346,7 @@ class _File:
             self._writer.write_table(table, row_group_size=ROW_GROUP)
 
     def finish(self) -> int:
-        """Finish and sync the file; return its bytes."""
+        """Finish and sync the file; return its size in bytes."""
         self.flush()
         self.close()
         with self._writing():

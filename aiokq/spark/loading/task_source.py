@@ -1,7 +1,7 @@
-"""Data source by which a load runs its tasks: format("aiokq_load_files"), internal to `load`.
+"""Data source with which a load runs its tasks: format("aiokq_load_files"), internal to `load`.
 
-Its writer takes Arrow batches, so pandas is not needed. The reports of the tasks are written to the
-temporary directory, where the driver reads them.
+Its writer receives Arrow batches, so pandas is not needed. The reports of the tasks are passed to
+the driver in a file in the temporary directory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Reported(WriterCommitMessage):
 
 
 class LoadFilesSource(DataSource):
-    """Data source that writes one batch to files; the option ``spec`` says where and how."""
+    """Data source that writes one batch to files; the option ``spec`` is a pickled `TaskSpec`."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,11 +76,11 @@ class _Writer(DataSourceArrowWriter):
 
 
 def write_files(frame: DataFrame, spec: TaskSpec) -> TaskReport:
-    """Write the rows of a frame by tasks; return the report over all tasks.
+    """Write the rows of a frame in Spark tasks; return the combined report of all tasks.
 
     Args:
         frame: frame with the columns of format("aiokq").
-        spec: specification whose directories exist and are empty.
+        spec: instructions for the tasks; the directories must exist and be empty.
 
     Raises:
         PySparkException: a task has failed as often as Spark allows.

@@ -1,6 +1,7 @@
 """Limits of timestamps: the years 1 to 9999, which readers can represent.
 
-A producer that writes microseconds where Kafka has milliseconds creates records of the year 50,000.
+Timestamps outside these limits occur: a producer that writes microseconds in place of milliseconds
+creates records of the year 50,000.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["within_calendar"]
 
 FIRST: Final = -62_135_596_800_000_000
-"""Start of the year 1, the first of Python's and SQL's calendars, in microseconds since 1970."""
+"""Start of the year 1, the first year in Python and in SQL, in microseconds since 1970."""
 
 LAST: Final = 253_402_300_799_999_999
 """End of the year 9999, in microseconds since 1970."""
 
 
 def within_calendar(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps in microseconds, cut to the years 1 to 9999."""
+    """Return timestamps in microseconds, limited to the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 

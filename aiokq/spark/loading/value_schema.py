@@ -44,7 +44,7 @@ class ValueSchema:
             self._kind = _checked(self._of_json)
 
     def identity(self) -> object:
-        """Return what has to be the same in each run: the schema without its formatting."""
+        """Return the schema without its formatting; it must be the same in each run of a load."""
         if self._document is not None or self._text is None:
             return self._document
         return " ".join(self._text.split())

@@ -1,4 +1,4 @@
-"""ValueDecoder: decodes values of records to a column, with an error for each undecodable value."""
+"""ValueDecoder: decodes record values into a column, and reports each undecodable value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Decoded:
 
     Attributes:
         values: null for records without a value, and for undecodable values.
-        errors: reason why a value cannot be decoded, by number of the record.
+        errors: reasons why values cannot be decoded, by number of the record in the batch.
     """
 
     values: pa.Array
@@ -93,7 +93,7 @@ class RecordDecoder:
         try:
             return Decoded(pa.array(found, self.kind), errors)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            # A value that the reader accepted is out of the range of its type.
+            # At least one value that the reader accepted is out of the range of its type.
             for number, value in enumerate(found):
                 reason = self._refusal(value)
                 if reason is not None:

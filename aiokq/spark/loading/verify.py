@@ -1,7 +1,7 @@
 """Verification of a load: compares its files with the manifests, and the manifests with the log.
 
-Nothing is written. Rows are counted by record (topic, partition, offset), so that a duplicate does
-not make up for a missing record.
+Nothing is written. Rows are identified by topic, partition and offset, so that a missing record is
+noticed even if another record is there twice.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ class Verification:
         dead_letters: number of rows in the files of dead letters.
         offsets: number of offsets of all batches.
         gaps: number of these offsets without a row, such as those of control records, of aborted
-            transactions, and of records that compaction has removed. If the log has a record there
-            that was to be loaded, `problems` says so.
+            transactions, and of records that compaction has removed. If the log has a record at
+            such an offset that should have been loaded, this is one of the `problems`.
         problems: errors, one line each.
-        notes: what could not be checked any more.
+        notes: findings that are no problems, one line each, such as offsets that cannot be compared
+            with the log, because retention has deleted the records.
     """
 
     batches: int
@@ -74,8 +75,8 @@ def verify_load(
     """Compare the rows of a target with its manifests, and the manifests with the log.
 
     Args:
-        to: the target. This and the other arguments are given as for the load; all other options
-            of the load are read from the target.
+        to: the target, as given to `load`. Options of the load that are not arguments here are read
+            from the target.
         dead_letter: directory of dead letters; default: as for the load.
         checkpoint: checkpoint of the load; default: within the target. If it does not exist, the
             loss of the newest batch together with its manifest is not noticed.
@@ -119,7 +120,7 @@ def verify_load(
 
 
 def _check_catalog(options: LoadOptions, identity: Identity) -> None:
-    """Check that the catalog is that of the load, so that the right table is counted.
+    """Check that the catalog is that of the load, so that no other table is verified.
 
     Raises:
         OptionError: the catalog is not that of the load.
@@ -188,8 +189,8 @@ def _verified(
 def _chain(manifests: Sequence[Manifest]) -> list[str]:
     """Return the problems of the sequence of batches.
 
-    A problem is a missing manifest, or a partition whose batch does not start where its previous
-    batch ended. A start at offset 0 is none, because the topic was recreated.
+    It is a problem if a manifest is missing, or if a batch of a partition does not start at the end
+    of the partition's previous batch. A start at offset 0 is no problem: the topic was recreated.
     """
     problems: list[str] = []
     ends: dict[TopicPartition, int] = {}
@@ -208,7 +209,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Return the partitions of recreated topics, with the last batch that begins at offset 0."""
+    """Return the partitions of recreated topics; for each, the last batch that starts at 0."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:
@@ -221,7 +222,7 @@ def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
 
 
 def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -> list[str]:
-    """Return the differences from the manifests; a recreated topic may have an offset twice."""
+    """Return differences between rows and manifests; a recreated topic may have an offset twice."""
     expected: Counter[TopicPartition] = Counter()
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for manifest in found.batches:
@@ -276,7 +277,7 @@ def _gaps(
     them any more.
 
     Args:
-        again: the number of the first batch of each recreated partition's present topic.
+        again: for each partition of a recreated topic, the first batch after the recreation.
     """
     return [
         (tp, loaded)
