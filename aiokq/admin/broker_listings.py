@@ -60,7 +60,7 @@ class BrokerListings(Mapping[str, L], Generic[L]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first error, with the other brokers' errors in its notes; else return self.
+        """Return self if no broker failed; else raise the first error, with the others as notes.
 
         Raises:
             KafkaError: the error of the first broker that failed.
@@ -97,7 +97,7 @@ async def from_all_brokers(
         left: Mapping[int, bool], remaining: float
     ) -> dict[int, list[L] | KafkaError]:
         nonlocal answered
-        # A broker that does not respond delays the listing by one request timeout.
+        # A broker that does not respond delays the listing by one request timeout at most.
         each = min(remaining, engine.settings.request_timeout)
         answers = await concurrently(
             engine.supervisor, (ask(node, each) for node in left), name=api

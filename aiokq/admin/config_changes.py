@@ -179,8 +179,8 @@ def _merged(
     """Return the values of all configs that are set on the resource after the changes.
 
     Raises:
-        InvalidConfiguration: a sensitive config would have to be sent, whose value the broker
-            does not return.
+        InvalidConfiguration: a sensitive config would have to be sent, but brokers do not return
+            its value.
 
     Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses such a change, too.
     """

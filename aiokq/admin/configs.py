@@ -60,7 +60,7 @@ async def by_node(
 ) -> dict[ConfigResource, Outcome | KafkaError]:
     """Send each node a request about the resources that the node serves.
 
-    If one of several nodes fails, only the resources that it serves have an error.
+    If one of several nodes fails, only the resources of this node have an error.
 
     Raises:
         KafkaError: there is only one node to ask, and it failed.
@@ -85,9 +85,9 @@ async def by_node(
 
 
 def _target(resource: ConfigResource) -> int | Target:
-    """Return the node to send requests about a resource to.
+    """Return the node to which requests about a resource are sent.
 
-    Requests about one broker go to this broker, all others to any broker.
+    Requests about a single broker go to this broker, all others to any broker.
 
     Raises:
         ConfigError: the name of a broker is not a number.
@@ -127,7 +127,7 @@ async def describe_configs(
                     )
                     for resource in group
                 ],
-                # Older versions lack these fields, and their responses the values.
+                # Older versions lack these fields; their responses omit synonyms or documentation.
                 include_synonyms=include_synonyms and version >= 1,
                 include_documentation=include_documentation and version >= 3,
             )

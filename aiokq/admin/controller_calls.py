@@ -26,7 +26,7 @@ class ControllerCalls(ABC):
         """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
 
     async def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
-        """Describe the quorum of controllers and its replicas of the metadata log (Kafka 3.3).
+        """Describe the quorum of controllers and the replicas of the metadata log (Kafka 3.3).
 
         Raises:
             UnsupportedVersion: the cluster has no quorum, as with ZooKeeper.
@@ -61,7 +61,7 @@ class ControllerCalls(ABC):
 
         Returns:
             Results by feature; errors are InvalidUpdateVersion, FeatureUpdateFailed. If Kafka 4
-            refuses one feature, all features have the same error, and its message names the refused
+            refuses one feature, all features have the same error, whose message names the refused
             feature.
         """
         engine = self._check(timeout)

@@ -31,7 +31,7 @@ R = TypeVar("R")
 MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost)
 
 LEAST: Final = 0.001
-"""A request that timed out is retried only if at least this time remains, in seconds."""
+"""Seconds that must remain for the retry of a request that timed out."""
 
 Ask = Callable[[int, Mapping[K, T], float], Coroutine[Any, Any, Mapping[K, R | KafkaError]]]
 """Coroutine function that sends a coordinator a request about groups, or items of one group.
@@ -70,7 +70,7 @@ async def per_group(
         deadline = engine.now() + remaining
         outcomes: dict[str, R | KafkaError] = {}
         nodes: dict[str, int] = {}
-        # A group without a coordinator delays the other groups for only a part of the timeout.
+        # A group without a coordinator delays the other groups by a quarter of the timeout at most.
         limit = min(remaining, engine.settings.request_timeout) / 4
         found_nodes = await find_coordinators(engine, left, timeout=limit, kind=kind)
         for group_id, found in found_nodes.items():

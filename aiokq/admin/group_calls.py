@@ -1,4 +1,4 @@
-"""GroupCalls: the methods of Admin on groups; each area has a module with its requests."""
+"""GroupCalls: the methods of Admin on groups. Other modules, such as `groups`, send requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["GroupCalls"]
 
 
 class GroupCalls(ABC):
-    """Methods of `Admin` on consumer groups of both protocols.
+    """Methods of `Admin` on groups of the classic and the consumer protocol.
 
     Requests to the coordinators of several groups are sent concurrently. The request for a group is
     retried if its coordinator moved, is loading or did not respond. Results, ``timeout`` and errors
@@ -120,7 +120,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, MemberRemoved]:
-        """Remove members from a group, which then rebalances without waiting for their sessions.
+        """Remove members from a group, so that it rebalances before their sessions expire.
 
         The call is meant for members that are gone but whose session has not expired, mainly static
         members. A live member rejoins by itself.

@@ -115,7 +115,7 @@ def _placed(
         return replace(result, offset=offset)
     if clip:
         return replace(result, offset=offset, clipped=True)
-    # A consumer would silently replace an offset outside the log by its auto.offset.reset.
+    # If a committed offset is outside the log, a consumer applies auto.offset.reset silently.
     return replace(
         result,
         error=OffsetOutOfRange(

@@ -1,4 +1,4 @@
-"""Lag of groups: members, committed offsets and log ends combined."""
+"""Lag of groups, computed from their members, committed offsets and the ends of logs."""
 
 from __future__ import annotations
 

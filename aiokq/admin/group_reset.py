@@ -90,7 +90,7 @@ class ResetTo:
 
     @classmethod
     def duration(cls, duration_ms: int) -> ResetTo:
-        """Reset like `timestamp`, to the time that was `duration_ms` ago."""
+        """Reset to the first record at or after the time `duration_ms` ago; see `timestamp`."""
         return cls("duration", duration_ms)
 
     @classmethod

@@ -44,8 +44,9 @@ __all__ = ["rewind_group"]
 logger = logging.getLogger("aiokq.admin")
 
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
-"""Errors of members that left or rejoined since they were described. The commit that follows fails
-if members have rejoined.
+"""Errors for members that left or rejoined after they were described.
+
+They are ignored, because the following commit fails if members have rejoined.
 """
 
 PATIENCE: Final = 30.0
@@ -112,7 +113,7 @@ async def _once(
         described.raise_for_errors()
     if group.members and group.type is GroupType.CLASSIC:
         if group.state is not GroupState.STABLE:
-            # Members that are removed while they join may keep their partitions.
+            # Retry later: members that are removed while they join may keep their partitions.
             return dict.fromkeys(commits, group_not_empty(group_id))
         return await _held(engine, group, commits, deadline)
     if group.members:
@@ -225,7 +226,7 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 
 
 def _check_own(group: GroupDescription) -> None:
-    """Check that all members are aiokq's, whose member ids begin with a prefix of aiokq.
+    """Check that all members are aiokq's: their member ids begin with a prefix of aiokq.
 
     A classic member of a group that is being converted is not accepted either: after its removal
     the group would be empty, and would accept commits of the removed member.

@@ -84,7 +84,7 @@ class MemberDescription:
 
     Attributes:
         group_instance_id: instance id of a static member.
-        host: client address, as the broker sees it.
+        host: client address that the broker reports.
         assignment: partitions that the member owns.
         target_assignment: partitions that the member will own; consumer protocol only.
         subscription: subscribed topics.
@@ -92,8 +92,8 @@ class MemberDescription:
         member_epoch: epoch of the member; None with the classic protocol.
         speaks: the member's protocol, which during a migration may differ from the group's. None if
             the broker does not return it.
-        metadata: raw metadata with which the member joined; `assignment_data` is its raw
-            assignment. Both are empty with the consumer protocol.
+        metadata: raw metadata with which the member joined; empty with the consumer protocol.
+        assignment_data: raw assignment of the member; empty with the consumer protocol.
     """
 
     member_id: str

@@ -85,7 +85,7 @@ async def describe_groups(
         try:
             found = await _describe_modern(engine, node, asked, with_operations, remaining)
         except UnsupportedVersion:
-            pass  # the broker supports neither version 0 nor 1 of the request (before 3.8: none)
+            pass  # the broker is older than 3.8, or lacks versions 0 and 1 of this request
         left = [g for g in asked if isinstance(found.get(g, GroupIdNotFound()), GroupIdNotFound)]
         if left:
             classic = _describe_classic(engine, node, left, with_operations, deadline)

@@ -21,7 +21,7 @@ class KafkaName(StrEnum):
 
     @classmethod
     def wanted(cls, text: str) -> Self:
-        """Return the member named `text`, by which a caller filters a listing.
+        """Return the member named `text`, for use as a filter of a listing.
 
         Raises:
             ConfigError: no member other than UNKNOWN has this name.

@@ -88,7 +88,7 @@ class PlaceholderMember:
     Args:
         group: the description of a stable group of the classic protocol, with members.
         topics: topics with committed offsets. The placeholder subscribes to them, because the
-            coordinator expires old offsets of other topics (KIP-211) and lets clients delete them.
+            coordinator expires old offsets of other topics (KIP-211) and allows their deletion.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ async def describe_producers(
         outcomes = await _ask(engine, node_id, left, remaining)
         for outcome in outcomes.values():
             if isinstance(outcome, NotLeaderOrFollower):
-                outcome.retriable = False  # the caller named the broker: it has no replica
+                outcome.retriable = False  # the named broker has no replica; a retry cannot help
         return outcomes
 
     if node_id is None:

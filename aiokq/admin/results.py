@@ -11,7 +11,7 @@ __all__ = ["ItemResult", "Results", "results_of"]
 
 
 class ItemResult(Protocol):
-    """Protocol of a result of one item, which has an ``error``."""
+    """Protocol of the result of one item: it has an ``error``."""
 
     @property
     def error(self) -> KafkaError | None:
@@ -60,7 +60,7 @@ class Results(Mapping[K, R], Generic[K, R]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Raise the first error, with the other errors in its notes; else return self.
+        """Return self if no item failed; else raise the first error, with the others as notes.
 
         Raises:
             KafkaError: the error of the first item that failed.

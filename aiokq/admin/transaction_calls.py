@@ -53,8 +53,8 @@ class TransactionCalls(ABC):
             longer_than_ms: only transactional ids whose last transaction, open or ended, began more
                 than this many milliseconds ago, or that never had a transaction (Kafka 3.8). Add
                 ``states="Ongoing"`` for transactions that are still open.
-            pattern: only transactional ids that match this regular expression as a whole (Kafka
-                4.1). The syntax is the broker's: Java's in Apache Kafka, RE2 in aiokq's.
+            pattern: only transactional ids that this regular expression matches as a whole (Kafka
+                4.1). Apache Kafka's brokers use Java's syntax, aiokq's broker that of RE2.
             raise_errors: raise the error of the first broker that failed. If False, errors are in
                 ``.errors``, and the transactional ids of the failed brokers are missing.
         """
@@ -95,7 +95,7 @@ class TransactionCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, PartitionProducers]:
-        """Describe the producers whose state partitions hold, with open transactions (Kafka 3.0).
+        """Describe the producer states of partitions, including open transactions (Kafka 3.0).
 
         Args:
             node_id: the broker to ask about its replicas; None to ask the leaders.

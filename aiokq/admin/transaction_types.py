@@ -156,7 +156,7 @@ class AbortTransactionSpec:
         """Return the spec of a producer's open transaction.
 
         If the partition has no marker of the producer, the coordinator epoch is 0: the partition
-        accepts this marker, and later markers of any coordinator.
+        accepts a marker with this epoch, and later markers of any coordinator.
         """
         return cls(
             topic_partition,

@@ -247,7 +247,7 @@ def _usage(error: typer.BadParameter) -> int:
         message = f"No such option: {option}{_meant(context, option)}"
     if message:
         complain(f"{message.rstrip('.')} (see {command} --help)", command=command)
-    elif context is not None:  # a group without a command shows its help
+    elif context is not None:  # a command group without a command: show its help
         typer.echo(context.get_help(), err=True)
     return WRONG_USAGE
 

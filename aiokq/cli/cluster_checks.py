@@ -142,7 +142,7 @@ class ClusterChecks:
                 )
         except TimeoutError as error:
             cause = f"no answer within {limit:g} s"
-            if isinstance(error, RequestTimeout):  # its message names its own timeout
+            if isinstance(error, RequestTimeout):  # its message names the timeout that expired
                 cause = error.message
             raise ConnectionLost(
                 f"{cause}: a firewall, not Kafka, or a listener of another security_protocol"

@@ -64,10 +64,10 @@ _SAID = {
 
 
 async def _state(admin: Admin, broker: int) -> str | None:
-    """Return the state of a broker; None if it is not in service and its state is unknown.
+    """Return the state of a broker: "in service", "fenced", or None if it is one of two.
 
-    A cluster that does not list fenced brokers does not show whether a broker is fenced or not
-    registered.
+    If the cluster does not list fenced brokers, a broker that is not in service is either fenced or
+    not registered.
 
     Raises:
         BrokerIdNotRegistered: the broker is not registered.

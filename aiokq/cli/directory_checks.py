@@ -135,7 +135,7 @@ def _contents(state: MetadataState) -> str:
 
 
 def _partitions(files: Files, state: MetadataState, node_id: int, paths: Sequence[str]) -> Check:
-    """Compare the partitions in the metadata with the names in the directories."""
+    """Compare the partitions in the metadata with the partition directories that exist."""
     present = {_ids(files, path).directory_uuid for path in paths}
     there = {one for path in paths for one in PartitionDirectories(files, path).names()}
     missing = missing_partitions(

@@ -70,7 +70,7 @@ def _advice(error: KafkaError) -> str | None:
 
 
 def _is_of_a_directory(error: KafkaError) -> bool:
-    """Whether the error is about files that this process read; such an error contains advice."""
+    """Return whether the error is about files that this process read: its text contains advice."""
     return (
         isinstance(error, KafkaStorage)
         and error.api is None

@@ -155,7 +155,7 @@ def delete(
     yes: Yes = False,
     if_exists: IfExists = False,
 ) -> None:
-    """Delete groups that have no members; with --topic only their offsets of these topics."""
+    """Delete groups that have no members; with --topic, only their offsets of these topics."""
     wanted = once(group_ids)
     partitions = named_partitions(topics or [])
     if not yes and sys.stdin.isatty():

@@ -18,7 +18,7 @@ __all__ = ["alter", "configs"]
 
 @admin_command
 def configs(call: AdminCall, group_ids: GroupIds) -> None:
-    """Show the settings of groups, and which of them were set for the group itself."""
+    """Show the settings of groups, and whether each is set for the group or for the broker."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted))
 

@@ -1,4 +1,4 @@
-"""`aiokq groups import-zookeeper`: import offsets from a dump of ZooKeeper or a running one."""
+"""`aiokq groups import-zookeeper`: import offsets from ZooKeeper, or from a dump of it."""
 
 from __future__ import annotations
 

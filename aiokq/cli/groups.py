@@ -104,7 +104,7 @@ def describe(
     ] = False,
     committed: ReadCommitted = False,
 ) -> None:
-    """Show the state of groups, the owner of each partition, and its lag."""
+    """Show the state of groups, and the owner and the lag of each partition."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted, members=members, committed=committed))
 

@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags to name in errors of a load, for options of the load that are not exactly one flag."""
+"""Flags to name in errors of a load, for options whose flag has another name."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -226,7 +226,7 @@ def _second_stderr() -> Iterator[IO[str]]:
     """Yield a copy of stderr that ignores later redirections; stderr itself if it is not a file."""
     try:
         second = os.fdopen(os.dup(sys.stderr.fileno()), "w")
-    except (OSError, ValueError):  # io.UnsupportedOperation is both
+    except (OSError, ValueError):  # io.UnsupportedOperation is a subclass of both
         yield sys.stderr
         return
     with second:

@@ -83,7 +83,7 @@ class Node:
     """A node: its settings, id and log directories.
 
     Attributes:
-        node_id: None if neither an option nor a setting has it.
+        node_id: id of the node; None if neither an option nor a setting gives it.
         directories: paths of the log directories.
         metadata_directory: `metadata.log.dir`; None if it is not set.
     """

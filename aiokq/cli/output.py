@@ -99,7 +99,7 @@ class Output:
         self.exit_code = FAILED
 
     def note(self, text: str) -> None:
-        """Print one line on stderr that is not part of the result."""
+        """Print a note, which is not part of the result, as one line on stderr."""
         self.flush()
         print(one_line(text), file=sys.stderr)
 

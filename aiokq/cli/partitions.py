@@ -53,7 +53,7 @@ def elect(
         ),
     ] = False,
 ) -> None:
-    """Make the preferred replica of partitions their leader."""
+    """Elect the preferred replica of each partition as its leader."""
     kind: ElectionType = "unclean" if unclean else "preferred"
 
     async def run(admin: Admin) -> None:
@@ -189,7 +189,7 @@ def _ids(brokers: Sequence[int]) -> str | None:
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
-    """Return the partitions that `named` names, directly or by topic; None if it is empty."""
+    """Return the partitions in `named`, and all partitions of its topics; None if it is empty."""
     from aiokq.core.types import TopicPartition
 
     if not named:

@@ -25,8 +25,8 @@ def produce(
     """Send each line of standard input as a record, and wait for its acknowledgement.
 
     At the end of the input, or at Ctrl-C, the command first delivers the lines that it has read.
-    Numbers of lines that could not be delivered are printed with the cause and advice, and the exit
-    code is 1.
+    If lines could not be delivered, their numbers are printed with the cause and advice, and the
+    exit code is 1.
     """
     from aiokq.cli.input_lines import LineFormat
     from aiokq.cli.line_results import LineResults

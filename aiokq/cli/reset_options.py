@@ -148,7 +148,7 @@ def check_given(options: ResetOptions, where: ResetTo | None) -> None:
     """Check that the options give exactly one target of the reset, and the partitions to reset.
 
     Args:
-        where: what `target` returned.
+        where: the result of `target`.
 
     Raises:
         typer.BadParameter: an option is missing, or contradicts another.

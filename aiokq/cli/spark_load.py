@@ -58,8 +58,9 @@ def load(
     """Load topics to a directory of Parquet files (or a Delta or Iceberg table), exactly once.
 
     The load runs until Ctrl-C, which ends it after the current batch, or with --available-now until
-    the records that existed at the start are loaded. However it ends, the same command continues
-    it, and every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files once.
+    the records that existed at the start are loaded. The same command continues a load that ended
+    in any way, and every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files
+    once.
 
     Each batch is a directory DIR/batch_id=N, which appears when it is complete. The batch has a
     manifest of its offsets, counts and files in DIR/_aiokq_manifest.
@@ -112,7 +113,7 @@ def load(
 
 
 def _starting(text: str, now_ms: int) -> tuple[str, int | None]:
-    """Return the starting offsets, in Spark's syntax, and the starting timestamp in ms, or None."""
+    """Convert `--from` to starting offsets in Spark's syntax, and a timestamp in ms or None."""
     if text.lstrip().startswith("{"):
         return text, None
     start = parse_start(text, now_ms)

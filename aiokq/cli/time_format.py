@@ -1,4 +1,4 @@
-"""Times on the command line: ISO 8601, @MILLISECONDS, or a duration ago."""
+"""Times on the command line: ISO 8601, @MILLISECONDS, or a duration before now."""
 
 from __future__ import annotations
 

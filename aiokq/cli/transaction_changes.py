@@ -59,7 +59,7 @@ def abort(
 ) -> None:
     """Abort a hanging transaction in one partition, by writing an abort marker.
 
-    If the coordinator has the transaction, use `aiokq transactions terminate` instead.
+    If a coordinator still manages the transaction, use `aiokq transactions terminate` instead.
     """
     if start_offset is None and producer_id is None:
         raise typer.BadParameter(

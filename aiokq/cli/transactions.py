@@ -187,7 +187,7 @@ def _description_json(found: TransactionDescription, now_ms: int) -> Json:
 def describe_producers(
     call: AdminCall, topic: Topic, partition: Partition, node_id: NodeId = None
 ) -> None:
-    """Show the producers whose state a partition holds, and their open transactions."""
+    """Show the producer states of a partition, including open transactions."""
 
     async def run(admin: Admin) -> None:
         results = await admin.describe_producers(
