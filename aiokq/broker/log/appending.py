@@ -62,8 +62,8 @@ class PlacedAppend(NamedTuple):
         size: bytes in total.
         next_offset: the log end offset after the write.
         max_timestamp_ms: the largest timestamp of all batches; -1 if they have no timestamps.
-        produced: an entry per batch that changes the producer state: the header with its offsets in
-            the log, and the transaction marker, which is None for a data batch.
+        produced: for each batch that changes the producer state, its header with the offsets in the
+            log, and its transaction marker (None for a data batch).
     """
 
     buffers: list[Buffer]
@@ -108,7 +108,7 @@ class Appendable(Protocol):
 
 
 class OrdinaryAppend:
-    """One batch of a client, already checked, that is stored unchanged.
+    """One checked batch from a client, stored unchanged.
 
     Args:
         batch: the bytes of the batch.

@@ -140,7 +140,7 @@ def first_record_since(
 
 
 def batch_records(data: bytes, header: BatchHeader) -> Iterator[RawRecord]:
-    """Yield the records of one batch of any magic."""
+    """Yield the records of one batch of magic 0, 1 or 2."""
     if header.magic >= 2:
         yield from iter_records(data, header)
         return

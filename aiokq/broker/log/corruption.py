@@ -140,7 +140,7 @@ def unused_name(files: Files, path: str) -> str:
 
 
 class Damage:
-    """The damaged end of one log. Backs up and logs what a recovery removes."""
+    """The damaged end of one log. Backs up and logs the bytes that a recovery removes."""
 
     def __init__(
         self, files: Files, directory: str, name: TopicPartition, crc32c: Checksum

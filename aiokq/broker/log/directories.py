@@ -257,7 +257,7 @@ class LogDirectories:
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
-        """Prevent the clean shutdown marker in the log directory of an unrecovered partition."""
+        """Let the directory of an unrecovered partition close without a clean shutdown marker."""
         directory = self._places.get(partition)
         if directory is not None:
             directory.leave_unclean()

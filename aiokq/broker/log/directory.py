@@ -173,7 +173,7 @@ class LogDirectory:
         return self._clean_shutdown.broker_epoch
 
     def set_broker_epoch(self, broker_epoch: int) -> None:
-        """Set the epoch that the next clean shutdown marker gets: that of the registration."""
+        """Set the broker epoch of the registration, for the next clean shutdown marker."""
         self._clean_shutdown.broker_epoch = broker_epoch
 
     def attach(self, flusher: Flusher) -> None:
@@ -328,8 +328,8 @@ class LogDirectory:
     def _gaps_before(self, partition: TopicPartition, config: LogConfig, *, is_kafkas: bool) -> int:
         """Return the offset up to which compaction may have left gaps between segments.
 
-        A gap before this offset does not mean that records were lost: the cleaner syncs records
-        before it compacts them, so a power cut cannot remove them.
+        A gap before this offset does not mean that records were lost: the cleaner syncs a segment
+        before it compacts the segment, so a power cut cannot remove records from it.
         """
         cleaned = self.checkpoints.cleaned_offsets.get(partition)
         # A topic that was found on disk has an empty cleanup.policy. Its log may be compacted.
@@ -348,7 +348,7 @@ class LogDirectory:
             return 0  # the error is logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Prevent the clean shutdown marker, because a log was not recovered or not closed."""
+        """Let ``close`` omit the clean shutdown marker: a log was not recovered or not closed."""
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:

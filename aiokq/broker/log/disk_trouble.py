@@ -1,8 +1,8 @@
 """Errors of a log directory's disk: the error that is raised, the log line, and the offline state.
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
-restarts: after a failed sync it is unknown what was written. A lack of file descriptors is not an
-error of the disk: the operation fails and the directory stays online. Unlike in Kafka, the
+restarts: after a failed sync it is unknown which bytes were written. A lack of file descriptors is
+not an error of the disk: the operation fails and the directory stays online. Unlike in Kafka, the
 directory also stays online if a new log cannot be created on a full disk, because no record is
 affected.
 
@@ -70,7 +70,7 @@ class DiskTrouble:
         """Log an error; take the directory offline if its disk failed; return the error to raise.
 
         Args:
-            what: what failed, for the log line and the error, such as "append failed".
+            what: the failed operation, for the log line and the error, such as "append failed".
             path: path of the file or its directory, used if the error does not contain a path.
             may_be_full: whether a full disk leaves the directory online, because the operation
                 only creates a new log.
@@ -108,7 +108,7 @@ class DiskTrouble:
         Used for files that are unusable after any error, even after a lack of file descriptors.
 
         Args:
-            what: what failed, as in ``refused``.
+            what: the failed operation, as in ``refused``.
         """
         self._fail(partition, what, error, _file(error))
         return KafkaStorage(f"{what}: {_reason(error)}; {remedy(error)}", topic_partition=partition)
@@ -145,7 +145,7 @@ def is_full(error: OSError) -> bool:
 
 
 def remedy(error: OSError | KafkaError) -> str:
-    """Return what the operator can do about an error."""
+    """Return advice for the operator on an error."""
     if not isinstance(error, OSError):
         return "start the broker again"
     if is_full(error):

@@ -107,7 +107,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the offsets to the new log end offset, and request the syncs again.
+        """Lower the recovery point to the new log end offset, and request the syncs again.
 
         The log ignores the results of syncs that began before the truncation.
 

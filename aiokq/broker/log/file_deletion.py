@@ -40,7 +40,7 @@ class _Removal(NamedTuple):
 
 
 class FileDeletion:
-    """Scheduled removals. Used from the node's loop only."""
+    """The scheduled removals of one node. Used on the node's loop only."""
 
     def __init__(
         self, offload: Offload, supervisor: Supervisor, background: BackgroundWork

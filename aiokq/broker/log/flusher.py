@@ -35,7 +35,8 @@ AGAIN_SECONDS: Final = 1.0
 SHARES: Final = 2
 """The number of threads that sync logs in a pass.
 
-Concurrent syncs share a commit of the file system, but the executor has other work as well.
+Concurrent syncs share a commit of the file system, but more threads would delay the other work of
+the executor.
 """
 
 
@@ -111,7 +112,8 @@ class Flusher:
         self._offload = offload
         self._disk = disk
         self._task = background.task("flush logs")
-        # The offset up to which each log is to be synced; None means its end when the sync begins.
+        # The offset up to which each log has to be synced; None means the log end offset when the
+        # sync begins.
         self._wanted: dict[FlushableLog, int | None] = {}
         self._timers: dict[FlushableLog, asyncio.TimerHandle] = {}
         self._due = asyncio.Event()
@@ -207,8 +209,8 @@ class Flusher:
         """Sync in several threads; return when all of them have ended.
 
         Returns:
-            The first error, after which it is unknown what was written; None if all syncs
-            succeeded.
+            The first error; None if all syncs succeeded. After an error it is unknown which bytes
+            are durable.
         """
         async with Supervisor("sync logs") as supervisor:
             shares = [

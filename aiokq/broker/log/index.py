@@ -251,7 +251,7 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """Largest timestamp so far at some offsets: 12-byte entries, int64 time, int32 offset.
+    """The largest timestamps up to some offsets: 12-byte entries, int64 time, int32 offset.
 
     The offset is the last offset of the batch that holds the timestamp, relative to the segment's
     base offset. Timestamps and offsets rise strictly.
@@ -373,7 +373,7 @@ def _position_of(entry: int) -> int:
 
 
 # The next two functions convert columns of words in C. A `struct` format for all entries would be
-# as long as the index, and would stay in the cache of formats: 17 MB for a full index.
+# as long as the index, and would stay in the cache of `struct`, with 17 MB for a full index.
 
 
 def _columns(data: bytes) -> tuple[array[int], array[int]]:

@@ -138,9 +138,9 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the newest known epoch up to ``epoch``, and the offset at which that epoch ended.
 
-        The newest known epoch of all ends at ``log_end_offset``. Returns (-1, -1) if ``epoch`` is
-        -1 or newer than all known epochs, or if there are no entries. If ``epoch`` is older than
-        all known epochs, returns ``epoch`` and the start offset of the oldest known epoch.
+        The newest of all known epochs ends at ``log_end_offset``. Returns (-1, -1) if ``epoch`` is
+        -1 or newer than all known epochs, or if no epochs are known. If ``epoch`` is older than all
+        known epochs, returns ``epoch`` and the start offset of the oldest known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

@@ -380,7 +380,7 @@ class LocalLog(ABC):
         self.notify_replica()
 
     def close(self, clean: bool = True) -> None:
-        """Close the files; with ``clean``, first write what a start without recovery needs.
+        """Close the files; with ``clean``, first write them as a start without recovery needs them.
 
         Raises:
             KafkaStorage: the disk failed, or a truncation is not finished; the directory must not

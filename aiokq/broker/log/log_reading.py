@@ -45,8 +45,8 @@ class ReadableLog(LocalLog):
 
     Attributes:
         high_watermark: the offset before which all records are committed. The replica advances it.
-            The log uses it as the limit of reads, deletion and compaction, and changes it only when
-            the log is opened, truncated or restarted, so that it lies inside the log (ADR 9).
+            The log uses it as the limit of reads, deletion and compaction. The log itself changes
+            it only when it is opened, truncated or restarted, to keep it inside the log (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:

@@ -53,9 +53,9 @@ class PartitionDirectories:
         return found
 
     def names(self) -> list[TopicPartition]:
-        """Return each partition whose directory name occurs in this log directory, even as a file.
+        """Return each partition whose directory name occurs in this log directory.
 
-        The names are not compared with the metadata.
+        The entry with this name may be a file.
         """
         parsed = map(file_names.parse_partition_directory, self._files.listdir(self._path))
         return [partition for partition in parsed if partition is not None]

@@ -56,7 +56,7 @@ class PartitionLog(ReadableLog):
         self._crc32c = opened.crc32c
         self._forget_behind = opened.forget_behind
         self._lower_log_start = opened.lower_log_start
-        self._unfinished: Cut | None = None  # a truncation whose files are still to be cut
+        self._unfinished: Cut | None = None  # a truncation that failed while it cut the files
 
     # --- append
 

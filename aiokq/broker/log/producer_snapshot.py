@@ -122,7 +122,7 @@ class UnsyncedSnapshots:
         self._files = files
         self._directory = directory
         self._offsets: set[int] = set()
-        self._taken: set[int] = set()  # the offsets that the last ``begin_sync`` removed
+        self._taken: set[int] = set()  # the offsets of the files that ``begin_sync`` returned last
 
     def _path(self, offset: int) -> str:
         return file_names.segment_file(self._directory, offset, file_names.SNAPSHOT)

@@ -132,7 +132,8 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # first offset of each open transaction, by producer id: every fetch needs these offsets
+        # first offset of each open transaction, by producer id; a dict of its own, because every
+        # fetch needs the lowest of these offsets
         self._open: dict[int, int] = {}
         # completed transactions as (first offset, offset of the marker), kept until the high
         # watermark has passed the marker
@@ -397,7 +398,7 @@ class ProducerState:
     # --- entries
 
     def put(self, entry: ProducerEntry) -> None:
-        """Add an entry, such as one from a snapshot."""
+        """Add an entry, for example from a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset is None:
             if entry.coordinator_epoch >= 0:  # a transactional producer: its last batch is a marker

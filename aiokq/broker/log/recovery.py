@@ -5,8 +5,8 @@ steps:
 
 1. Leftovers of an interrupted cleaning are finished or removed.
 2. After an unclean shutdown each batch that is not known to be durable is checked (CRC, offsets).
-   The log is cut at the first bad batch, or where a segment ends before the next one begins. The
-   removed bytes are kept in ``.corrupt-`` files if any of them may have been acknowledged.
+   The log is cut at the first bad batch, or at a gap between two segments. The removed bytes are
+   kept in ``.corrupt-`` files if some of their records may have been acknowledged.
 3. Indexes that do not match their segment are rebuilt.
 4. Leader epochs, producer state and aborted transactions are restored: from their files, as far as
    these are valid, and from the batches of the log.
@@ -102,15 +102,15 @@ def open_log(
     """Open the log in ``directory``; create it with an empty segment if it does not exist.
 
     Args:
-        disk, open_files: those of the log directory.
+        disk: the handler of disk errors of the log directory.
+        open_files: the open files of the log directory.
         clean: whether the last shutdown was clean, so that no batch has to be checked.
         log_start_offset: the log start offset in the checkpoint.
         high_watermark: the high watermark in the checkpoint; the replica advances it.
         recovery_point: records before this offset are durable; segments that end at or before it
             are not checked.
-        gaps_before: a segment that begins at or before this offset may begin after the end of the
-            previous one. A gap before any other segment means that records were lost; the log is
-            cut there.
+        gaps_before: a gap before a segment that begins at or before this offset is accepted. A gap
+            before any other segment means that records were lost; the log is cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off; can be called in any thread.
         lower_log_start: passed on to the log; see ``OpenedLog``. A recovery keeps the log start
@@ -268,7 +268,7 @@ class _Loader:
         return restore_producers(self._files, self._directory, segments, self._crc32c, self._now_ms)
 
     def _start_empty(self, segments: Sequence[Segment]) -> tuple[list[Segment], ProducerState]:
-        """Replace segments that all end before the log start offset by an empty segment.
+        """Replace segments that all end before the log start offset with an empty segment.
 
         The new segment begins at the log start offset. A power cut removed the records between the
         last segment and that offset, or segment files were deleted by hand. If the log continued
@@ -292,10 +292,10 @@ class _Loader:
     def _empty_log(self) -> tuple[list[Segment], ProducerState]:
         """Create an empty segment at the log start offset; remove all producer snapshots.
 
-        A snapshot of a log whose segments are lost does not include the last batches of its
-        producers, nor the ends of their transactions. With such a state, the next batch of a
-        producer would be refused as out of order, and the last stable offset would stop at a
-        transaction that never ends.
+        The segments are lost, so the snapshots lack the last batches of the producers and the ends
+        of their transactions. With the state of a snapshot, the next batch of a producer would be
+        refused as out of order, and the last stable offset would stop at a transaction that never
+        ends.
 
         Source: Kafka ``ProducerStateManager.truncateFullyAndStartAt``.
         """

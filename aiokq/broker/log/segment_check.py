@@ -28,7 +28,7 @@ class BadBatch(Exception):
     Attributes:
         position: position in the file at which the batch begins.
         expected: the lowest base offset that the batch could have.
-        reason: what is wrong with the batch.
+        reason: description of the error in the batch.
     """
 
     def __init__(self, position: int, expected: int, reason: str) -> None:
@@ -114,7 +114,7 @@ def _read(file: File, position: int, size: int, end: int) -> memoryview:
 
 
 def offset_error(header: BatchHeader | None, expected: int, base_offset: int) -> str:
-    """Return what is wrong with the offsets of a batch; "" if they are possible.
+    """Return a description of the error in a batch's offsets; "" if there is no error.
 
     Args:
         expected: the lowest offset that the batch may have.

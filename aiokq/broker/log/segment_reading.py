@@ -264,7 +264,7 @@ class ReadableSegment(SegmentFiles):
     # --- loads from the disk
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
-        """Take over what ``look`` has loaded into a copy of this segment.
+        """Take over the data that ``look`` has loaded into a copy of this segment.
 
         Raises:
             ColdRead: ``look`` was not called yet; it has to be called on a copy off the loop first.
@@ -290,7 +290,7 @@ class ReadableSegment(SegmentFiles):
         return outcome
 
     def copy(self) -> Self:
-        """Return a segment of the same files without loaded indexes, for reads that may block.
+        """Return another object for this segment, without loaded indexes, for reads that may block.
 
         The copy loads its indexes from the files; the active segment may have no index files yet.
         """

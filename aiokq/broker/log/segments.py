@@ -109,7 +109,7 @@ class Segments:
                 )
             except ColdRead:
                 if known is not None:
-                    self._ends[offset] = known  # the repeated read uses it again
+                    self._ends[offset] = known  # for the repeated read
                 raise
             if stop > start:
                 fragments.append(FileRange(segment.file, start, stop - start))

@@ -1,7 +1,7 @@
-"""Temporary files that a crash leaves, and what the next start does with them.
+"""Temporary files that a crash leaves: the next start finishes or undoes the interrupted change.
 
-The crash interrupted a cleaning, a deletion, the replacement of a file, or the split of a segment,
-which only Apache Kafka does. Files of a split are handled like those of a cleaning.
+The change is a cleaning, a deletion, the replacement of a file, or the split of a segment, which
+only Apache Kafka does. Files of a split are handled like the files of a cleaning.
 
 A cleaning writes its result as ``.cleaned`` and renames it to ``.swap`` file by file, beginning
 with the segment of the largest base offset. It then renames the originals to ``.deleted`` and
@@ -38,7 +38,7 @@ _SUFFIXES: Final = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
 
 
 class _Found(NamedTuple):
-    """A file name of a segment with a temporary suffix."""
+    """The name of a segment's file that has a temporary suffix."""
 
     name: str
     base_offset: int

@@ -134,7 +134,7 @@ def cut_files(
     file = files.open(segment.path(file_names.LOG))
     try:
         file.truncate(segment.size)
-        file.sync()  # otherwise a power cut could bring the old end back after newer records
+        file.sync()  # otherwise a power cut could bring removed records back, after newer ones
     finally:
         file.close()
 

@@ -59,7 +59,7 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose uncompacted log and index files fit into one segment."""
+    """Group adjacent segments whose log and index files fit one segment even before compaction."""
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0

@@ -60,8 +60,8 @@ class LogView(NamedTuple):
         first_dirty_offset: records before this offset were cleaned by earlier runs.
         upper_offset: records from this offset on are not cleaned.
         aborted: aborted transactions with records before ``upper_offset``.
-        last_offsets: the last offset of each active producer with batches, by producer id.
-        marker_epochs: the epoch of each active producer without batches, by producer id.
+        last_offsets: by producer id, the last offset of each known producer that has batches.
+        marker_epochs: by producer id, the epoch of each known producer that has only markers.
         now_ms: the time at which the cleaning began, in milliseconds since the Unix epoch.
         buffer_bytes: size of the read buffer; the write buffer has the same size.
     """
