@@ -64,10 +64,10 @@ _SAID = {
 
 
 async def _state(admin: Admin, broker: int) -> str | None:
-    """Return the state of a broker: "in service", "fenced", or None if it is one of two.
+    """Return the state of a broker, "in service" or "fenced"; None if the state is unknown.
 
-    If the cluster does not list fenced brokers, a broker that is not in service is either fenced or
-    not registered.
+    The state is unknown if the broker is not in service and the cluster cannot list fenced brokers:
+    it may be fenced or not registered.
 
     Raises:
         BrokerIdNotRegistered: the broker is not registered.

@@ -85,7 +85,7 @@ class LineSender:
                     self._settle()
 
     async def _check_partition(self, producer: Producer) -> None:
-        """Check topic and partition before the first line, so that an error is reported only once."""
+        """Check topic and partition before the first line, so that an error is reported once."""
         from aiokq.core.errors import UnknownTopicOrPartition
 
         topic, partition = self._options.topic, self._options.partition
