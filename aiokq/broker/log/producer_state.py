@@ -33,7 +33,7 @@ from aiokq.records.header import (
 )
 
 BATCHES_REMEMBERED: Final = 5
-"""Batches remembered per producer, to recognize retries: as many as a producer has in flight."""
+"""Batches remembered per producer, to recognize retries: as many as may be in flight."""
 
 COMPLETED_KEPT: Final = 64
 """The smallest number of completed transactions that ``limit_completed`` reduces."""
@@ -384,8 +384,8 @@ class ProducerState:
     def limit_completed(self, high_watermark: int) -> None:
         """Forget completed transactions if there are many; takes amortized constant time.
 
-        Called for each marker. ``first_unstable_offset`` forgets them too, but only a read calls
-        it, and the partition may never be read.
+        Called for each marker. ``first_unstable_offset`` forgets them too, but it may never be
+        called in a partition that is not read.
         """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)
