@@ -1,7 +1,7 @@
 """AdaptivePartitioning: chooses the next partition for records without a key.
 
-The `Accumulator` calls `choose` for the first record without a key, and whenever it has appended
-batch_size bytes of such records to one partition.
+The `Accumulator` calls `choose` for a topic's first record without a key, and again whenever it has
+appended batch_size bytes of records without a key to one partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["AdaptivePartitioning"]
 
 UNIFORM = -1
-"""Result of `choose` that leaves the choice, with equal weights, to the `Accumulator`."""
+"""Result of `choose`: the `Accumulator` chooses a partition at random, with equal weights."""
 
 
 class AdaptivePartitioning:
     """Chooses partitions at random; the longer a partition's queue, the lower its weight.
 
-    `choose` is called once per batch_size bytes of records without a key, not once per record. It
-    looks at all partitions of the topic.
+    `choose` looks at all partitions of the topic. This is affordable, because it is called once per
+    batch_size bytes of records without a key, not once per record.
 
     Args:
         queues_of: returns the queues of a topic by partition.
-        stalled: returns for how many seconds nothing was sent to a broker although batches wait for
-            it.
-        availability_timeout: seconds after which the partitions of a stalled broker are not
-            chosen; 0 means that they may always be chosen.
+        stalled: given a node id, returns the seconds for which batches have waited without a
+            request to this broker; 0 if no batch waits.
+        availability_timeout: the partitions of a broker are not chosen while `stalled` returns more
+            than this number of seconds; with 0, they may always be chosen.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AdaptivePartitioning:
         self._availability_timeout = availability_timeout
 
     def choose(self, topic: str) -> int:
-        """Return the partition for the next records; -1 leaves the choice to the `Accumulator`."""
+        """Return the partition for the next records without a key, or UNIFORM."""
         timeout = self._availability_timeout
         queues = self._queues_of(topic)
         partitions: list[int] = []

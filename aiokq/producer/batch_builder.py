@@ -14,7 +14,7 @@ __all__ = ["BatchBuilder", "BuiltRecord", "record_size"]
 BuiltRecord: TypeAlias = (
     "tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]"
 )
-"""(key, value, headers, timestamp_ms); timestamp_ms is None for the time of `send_batch`."""
+"""(key, value, headers, timestamp_ms); None as timestamp_ms means the time of `send_batch`."""
 
 HEADER_SIZE = 61
 RECORD_OVERHEAD = 36

@@ -26,11 +26,15 @@ __all__ = ["BatchCompletion"]
 logger = logging.getLogger("aiokq.producer")
 
 _REPORTED: Final = (InternalError, TransactionAborted)
-"""Errors that are logged or raised elsewhere: of a bug, and of all records of a transaction."""
+"""Errors that `failed` logs at DEBUG only.
+
+An InternalError is logged where the bug occurs. A TransactionAborted is raised by the calls of the
+transaction.
+"""
 
 RETRYING: Final = "records are sent again"
 EXPIRED: Final = "records are given up"
-"""RETRYING and EXPIRED are the two kinds of outage in the log."""
+"""RETRYING and EXPIRED name the two kinds of outage that the producer logs."""
 
 
 class BatchCompletion:
@@ -39,9 +43,9 @@ class BatchCompletion:
     Attributes:
         delivered_records: records acknowledged since the start.
         failed_records: records failed since the start.
-        on_failed: called with the error of each failed batch, before its callers get it.
-        failures: the batches that failed since the last report; `flush()` and the end of
-            `async with` raise the failures that no caller has observed.
+        on_failed: called with the error of each failed batch, before its Deliveries raise it.
+        failures: the batches that failed since `failures.take` was last called. `flush()` and the
+            end of `async with` call it, and raise the failures that no caller has observed.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class BatchCompletion:
             self._interceptors.error(batch_info(queued), error)
 
     def failed_unqueued(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch whose queue does not report the failure, or that is in no queue."""
+        """Fail a batch that is in no queue, or whose queue does not report the failure."""
         self._fail(batch, error)
         if self._interceptors:
             info = BatchInfo(batch.topic, batch.partition, batch.count, batch.size, attempt=0)

@@ -28,7 +28,7 @@ class BatchSealer:
     batches of other partitions do not.
 
     Args:
-        spawn: starts the task that waits for the offload.
+        spawn: starts a task that awaits the compression in the executor.
     """
 
     def __init__(

@@ -1,4 +1,8 @@
-"""Splits a refused batch: selects the records, numbers the halves and creates the new batches."""
+"""Splits a batch that a broker refused into new batches.
+
+The functions select the records of each new batch, create the batches, and divide the sequence
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def regroup(
     The Deliveries of `batch` get their outcomes from the new batches.
 
     Args:
-        batch: a batch that was sent and is not done; the call completes it.
+        batch: a batch that was sent and is not done; the call ends it.
         codec: the codec that `batch` is compressed with.
         groups: the record indexes of each new batch; every index is in exactly one group.
     """
@@ -55,7 +59,7 @@ def halves(count: int) -> list[Sequence[int]]:
 
 
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-    """Divide the sequence numbers between both halves, so that no later batch is renumbered."""
+    """Divide the sequence numbers of `whole` between its halves; later batches keep theirs."""
     stamp = whole.stamp
     if stamp is None:
         return

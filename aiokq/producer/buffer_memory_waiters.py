@@ -1,4 +1,4 @@
-"""BufferMemoryWaiters: the calls that wait for buffer memory, which the `Accumulator` counts."""
+"""BufferMemoryWaiters: the calls that wait for free buffer memory of the `Accumulator`."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class BufferMemoryWaiters:
         self.freed()
 
     def _put_back(self, waiter: _Waiter) -> None:
-        """Put `waiter` back at its position by number; granted waiters may resume in any order."""
+        """Put `waiter` back in the order of the numbers; granted waiters resume in any order."""
         place = 0
         while place < len(self._line) and self._line[place].number < waiter.number:
             place += 1

@@ -18,15 +18,16 @@ class CloseReport:
     Each record counts as `delivered`, `failed` or `unsent`.
 
     Attributes:
-        delivered: number of acknowledged records; with acks=0, of records written to a connection.
+        delivered: number of acknowledged records; with acks=0, the number of records that were
+            written to a connection.
         failed: number of records that failed before close() ran out of time. They were, for
             example, refused by a broker, not acknowledged within delivery_timeout_ms, or sent to a
             topic that does not exist.
         unsent: number of records that failed because close() ran out of time or was cancelled, or
             because of a bug in aiokq. Their Deliveries raise `Closed`, and
             `Closed.may_have_been_written` tells whether a broker may have appended the record.
-        unsent_by_partition: `unsent` per partition; partition -1 has the records of a topic whose
-            partitions were unknown.
+        unsent_by_partition: `unsent` per partition; partition -1 counts the records of a topic
+            whose partitions were unknown.
     """
 
     delivered: int = 0

@@ -1,4 +1,4 @@
-"""Deliveries: the protocol of the results of `send_many`, `send_columns` and `send_batch`."""
+"""Deliveries: the type that `send_many`, `send_columns` and `send_batch` return, as a protocol."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
     """The outcomes of one call of `send_many`, `send_columns` or `send_batch`, in input order.
 
     Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata. If a
-    record failed, awaiting it raises DeliveryFailed, whose `errors` has one entry per record: None
-    for each delivered record. It is a protocol because several classes implement it; isinstance()
-    works.
+    record failed, awaiting it raises DeliveryFailed, whose `errors` has one entry per record, with
+    None for each delivered record. Deliveries is a protocol because several classes implement it;
+    isinstance() works.
     """
 
     __slots__ = ()

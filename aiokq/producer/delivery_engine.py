@@ -54,7 +54,7 @@ class DeliveryEngine:
     Attributes:
         accumulator: has the open batches, the buffer memory and the Deliveries.
         appender: appends records to `accumulator`.
-        transactions: the transactions; None without a transactional id.
+        transactions: the transactions of the producer; None if it has no transactional id.
         completion: counts delivered and failed records, and has the unobserved failures.
         supervisor: owns all tasks of the producer.
     """
@@ -136,7 +136,7 @@ class DeliveryEngine:
         self._unsent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the tasks on the running loop; the supervisor and the cluster already run."""
+        """Start the tasks on the running loop; the supervisor and the cluster must already run."""
         self.appender.metadata.start()
         self._spawn(self._queues.timers.run(), "timers")
         if self._settings.linger and not self._settings.lingers_when_awaited:
@@ -235,7 +235,10 @@ class DeliveryEngine:
     # -- RecordDelivery, for transactions
 
     def accept(self, refusal: KafkaError | None) -> None:
-        """Accept records, or refuse them with this error, also those whose calls wait."""
+        """Accept records if `refusal` is None; otherwise refuse them with `refusal`.
+
+        A refusal also fails the calls that wait to append a record.
+        """
         self.appender.refuse(refusal)
 
     def hurry(self) -> None:
@@ -247,7 +250,10 @@ class DeliveryEngine:
         self._queues.relax()
 
     async def settle(self) -> None:
-        """Wait until each accepted record is delivered or has failed, without lingering."""
+        """Send without lingering, and wait until no accepted record is without an outcome.
+
+        Unlike `flush`, this includes records that are accepted during the call.
+        """
         self._queues.hurry()
         try:
             while self._incomplete or self.appender.metadata.pending():
@@ -257,12 +263,12 @@ class DeliveryEngine:
             self._queues.relax()
 
     def fail_unsent(self, error: KafkaError) -> None:
-        """Fail the records that are not in flight."""
+        """Fail, with `error`, the records that are not in flight."""
         self.appender.metadata.fail_pending(error)
         self._queues.fail_unsent(error)
 
     async def answered(self) -> None:
-        """Wait until each record that was in a batch is delivered or has failed."""
+        """Wait until each batch that exists now is delivered or has failed."""
         await self._incomplete.wait()
 
     def offer_all(self) -> None:
@@ -270,7 +276,7 @@ class DeliveryEngine:
         self._queues.offer_all()
 
     def restart_sequences(self) -> None:
-        """Number all batches from 0 again, because the epoch has changed."""
+        """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""
         self._queues.restart_sequences()
 
     def forget_failures(self) -> None:
@@ -312,7 +318,7 @@ class DeliveryEngine:
         self._fail_unsent()
 
     def _on_cancelled(self) -> None:
-        """Fail all records and the end of a transaction, because all tasks were cancelled."""
+        """Fail all records, and calls that end a transaction, because all tasks were cancelled."""
         self.appender.close(_cancelled())
         if self.transactions is not None:
             self.transactions.abandon()

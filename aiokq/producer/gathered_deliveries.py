@@ -16,7 +16,7 @@ __all__ = ["GatheredDeliveries"]
 
 
 class GatheredDeliveries(Deliveries):
-    """Deliveries that are awaited one after the other."""
+    """A list of Deliveries; awaiting the list awaits each Delivery, one after the other."""
 
     __slots__ = ("_each",)
 

@@ -129,7 +129,7 @@ class ProducerIdentity:
             self._move(IdState.ABSENT)
 
     def replace(self, producer_id: int, epoch: int) -> None:
-        """Use this id and epoch from now on, which a transaction coordinator gave the producer.
+        """Use the id and epoch that a transaction coordinator returned, from now on.
 
         Source: KIP-360, KIP-890.
         """
@@ -230,7 +230,7 @@ class Sequences:
         return stamp[:2] == self._id and stamp.base_sequence == self._expected
 
     def is_current(self, stamp: Stamp) -> bool:
-        """Return whether a stamp has the id and epoch with which batches are numbered now."""
+        """Return whether a stamp has the id and epoch that new stamps of this partition get."""
         return stamp[:2] == self._id
 
     def break_off(self, *, fenced: bool = False) -> None:
@@ -277,7 +277,7 @@ class Sequences:
         self._move(Numbering.FRESH)
 
     def resume(self) -> None:
-        """Continue with the numbers as they are, in a transaction; one batch is in flight first."""
+        """Continue with the next number, in a transaction; at first with one batch in flight."""
         self._move(Numbering.FRESH)
 
     def restart(self) -> None:

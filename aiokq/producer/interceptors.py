@@ -40,7 +40,7 @@ class ProducerRecord:
 
 @frozen
 class BatchInfo:
-    """One batch, as interceptors see it.
+    """The description of a batch that interceptors receive.
 
     Attributes:
         count: number of records.
@@ -139,7 +139,7 @@ class Interceptors:
             self._log(stage, interceptor, error)
 
     def _log(self, stage: str, interceptor: Interceptor, error: BaseException) -> None:
-        """Log an error: at ERROR the first time, then at DEBUG, because records may repeat it."""
+        """Log an exception: first at ERROR, later at DEBUG, because each record may raise it."""
         kind = stage, id(interceptor), type(error)
         level = logging.DEBUG if kind in self._logged else logging.ERROR
         self._logged.add(kind)

@@ -35,7 +35,8 @@ class InternalErrors:
         """Log an exception, and return the error for the records that the exception concerns.
 
         Args:
-            where: the place where the exception was raised; begins the error's message.
+            where: name of the place where the exception was raised; the message of the returned
+                error begins with it.
             topic: topic to name in the message; the same exception with another topic is logged at
                 DEBUG.
 
@@ -57,11 +58,11 @@ class InternalErrors:
         return failure
 
     def fail_batch(self, queued: QueuedBatch, where: str, error: BaseException) -> None:
-        """Fail the batch that was being worked on when `error` was raised."""
+        """Log `error`, and fail the batch that was being processed when it was raised."""
         queued.queue.give_up(queued, self.report(where, error))
 
     def fail_queue(self, queue: PartitionQueue, where: str, error: BaseException) -> None:
-        """Fail all batches of the queue that was being worked on when `error` was raised."""
+        """Log `error`, and fail all batches of the queue that was being processed."""
         queue.give_up_all(self.report(where, error))
 
     def call_each(

@@ -22,7 +22,7 @@ __all__ = ["MissingTopics"]
 logger = logging.getLogger("aiokq.producer")
 
 WARN_AFTER: Final = 1.0
-"""Seconds until the warning. Creating a topic normally takes less time."""
+"""Seconds that records wait before the warning. Creating a topic normally takes less time."""
 
 CONFIRMED_AFTER: Final = 1.0
 """Minimum seconds between the two "unknown topic" responses that close() requires.
@@ -58,7 +58,7 @@ class MissingTopics:
     """Watches topics while records or callers wait for them, and warns of topics that do not exist.
 
     Args:
-        timeout: seconds that records wait for a topic, for the text of the warning.
+        timeout: seconds that records wait for a topic at most; only named in the warning.
         spawn: starts a task that belongs to the producer.
     """
 

@@ -124,9 +124,9 @@ class PartitionQueue:
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the oldest batch is not delivered yet; None if no error is known.
+        """The error because of which the oldest batch is not delivered yet; None if there is none.
 
-        The reason is `blocked_by`, or else the last error of the oldest batch.
+        This is `blocked_by`, or else the last error of the oldest batch.
         """
         if self.blocked_by is not None:
             return self.blocked_by
@@ -211,7 +211,7 @@ class PartitionQueue:
         return queued
 
     def launch(self, queued: QueuedBatch, node_id: int) -> int:
-        """Number the batch from `peek` if it has no sequence numbers, and mark it as in flight.
+        """Mark the batch from `peek` as in flight; give it sequence numbers if it has none.
 
         Returns:
             The number of this attempt, from 1.
@@ -509,9 +509,10 @@ class PartitionQueue:
         self._outcomes.failed(queued, own)
 
     def _break_off(self, queued: QueuedBatch) -> None:
-        """Break the sequences if `queued`, which was not acknowledged, has one of their numbers.
+        """Break the sequences if `queued` has sequence numbers of the current epoch.
 
-        A batch that expired in flight may have the epoch of an earlier transaction.
+        Called for a batch that will not be acknowledged. A batch that expired in flight may have
+        the epoch of an earlier transaction.
         """
         sequences = self.sequences
         if (
@@ -542,8 +543,9 @@ class PartitionQueue:
                     return queued
                 numbered = True
         if self._gate is not None:
-            # Only the coordinator gives a transactional producer another epoch. A batch that failed
-            # ends the transaction; after a topic was created again, the numbers continue.
+            # Only the coordinator gives a transactional producer another epoch, so the numbers
+            # continue. If a batch failed, the transaction can only be aborted. If the topic was
+            # recreated, its new log accepts any first sequence number.
             sequences.resume()
         elif numbered or not sequences.mend():
             sequences.renumber()

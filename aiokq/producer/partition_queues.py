@@ -122,7 +122,7 @@ class PartitionQueues:
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Set the leader of a partition according to metadata; -1 for none."""
+        """Set the leader of a partition to the one in the metadata; -1 if it has none."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:
@@ -199,7 +199,7 @@ class PartitionQueues:
             queue.fail_unsent(error)
 
     def restart_sequences(self) -> None:
-        """Number the batches of all partitions from 0 again, because the epoch has changed."""
+        """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""
         for queue in self._all():
             if queue.sequences is not None:
                 queue.sequences.restart()
@@ -209,7 +209,7 @@ class PartitionQueues:
         return [queued for queue in self._all() for queued in queue.take_all()]
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
-        """Fail a batch that the accumulator refused; if it is in a queue, remove it from there."""
+        """Report a batch that failed in the accumulator; if it is in a queue, remove it there."""
         queue = self._queues.get(batch.topic, {}).get(batch.partition)
         if queue is not None:
             queue.forget(batch)

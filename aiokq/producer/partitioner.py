@@ -54,7 +54,7 @@ class Partitioner(Protocol):
 
 
 def choose_with(partitioner: Partitioner | PartitionFunction) -> Choose:
-    """Return a `Choose` function that calls the partitioner, whichever kind it is."""
+    """Return a `Choose` function that calls a Partitioner or a PartitionFunction."""
     if isinstance(partitioner, Partitioner):
         return partitioner.partition
     plain = partitioner

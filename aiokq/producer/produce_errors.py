@@ -55,7 +55,9 @@ OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
         103: Outcome.MOVED,  # INCONSISTENT_TOPIC_ID
     }
 )
-"""Codes with a meaning of their own; `outcome_of_code` maps all other codes by codes.py.
+"""The outcomes of the codes that need special treatment.
+
+`outcome_of_code` derives the outcome of each other code from its row in codes.py.
 
 Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry), KIP-360, KIP-467.
 """
@@ -75,8 +77,8 @@ def outcome_of_code(code: int) -> Outcome:
 def outcome_of(error: KafkaError) -> Outcome:
     """Return the outcome of a batch for an error of the batch or of its whole request."""
     if isinstance(error, BrokerError):
-        # A timeout of the client is a RequestTimeout, too, and is treated like a timeout of the
-        # broker: closing the connection has already requested new metadata.
+        # A RequestTimeout may also be a timeout of the client. RETRY is right for both: after its
+        # own timeout, the client has closed the connection, which requests new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
         return Outcome.FAILED

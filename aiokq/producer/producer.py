@@ -128,7 +128,7 @@ class Producer:
                 await self._engine.start()
             await self._delivery.supervisor.start()
         except BaseException:
-            await self.close()  # no __aexit__ follows, and the cluster may be open
+            await self.close()  # __aexit__ is not called now, and the cluster may be open
             raise
         if self._loop is not None:
             return  # another task called start() earlier
@@ -191,7 +191,8 @@ class Producer:
             closed = True
         finally:
             undelivered, self._undelivered = self._undelivered, None
-            # An exception of the body, or the cancellation of this call, must not be hidden.
+            # Log the failures instead of raising them if that would hide an exception of the body,
+            # or the cancellation of this call.
             if undelivered is not None and (error is not None or not closed):
                 self._announce(undelivered)
         if undelivered is not None and error is None:
@@ -277,9 +278,9 @@ class Producer:
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.
             ConfigError: the partitioner chose a partition that the topic does not have.
-            KafkaError: a broker refused the record, or it was not delivered within
-                delivery_timeout_ms; `may_have_been_written` tells whether it may be in the log
-                nevertheless.
+            KafkaError: a broker refused the record, or the record was not delivered within
+                delivery_timeout_ms. The error's `may_have_been_written` is True if the record may
+                be in the log nevertheless.
             others: whatever a serializer or the partitioner raises.
         """
         # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
@@ -449,9 +450,9 @@ class Producer:
                 await producer.send("totals", value)
                 await txn.send_offsets(consumer)
 
-        The regular end of the block commits; an exception in the block, or its cancellation,
-        aborts. See `begin_transaction` for the errors of the begin, `commit_transaction` for those
-        of the end.
+        The transaction is committed when the block ends normally, and aborted when the block raises
+        an exception or is cancelled. Entering the block raises the errors of `begin_transaction`;
+        its normal end raises those of `commit_transaction`.
 
         Raises:
             ConfigError: the producer has no `transactional_id`.
@@ -463,12 +464,12 @@ class Producer:
 
         Raises:
             ConfigError: the producer has no `transactional_id`, or a transaction is open.
-            CommitOutcomeUnknown: the outcome of the last transaction is unknown: commit it again.
+            CommitOutcomeUnknown: the commit of the last transaction was not answered: commit again.
             ProducerFenced: another producer with the transactional id was started.
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.
-            RequestTimeout: the abort of the last transaction, or a new epoch that was needed, was
-                not answered within max_block_ms.
+            RequestTimeout: the coordinator did not answer the abort of the last transaction, or the
+                request for a new epoch, within max_block_ms.
             BrokerError: the permissions or the configuration are wrong, see `commit_transaction`.
         """
         transactions = self._transactions("begin_transaction()")
@@ -480,18 +481,21 @@ class Producer:
     async def commit_transaction(self) -> None:
         """Deliver the records of the transaction, then commit it; both within max_block_ms.
 
-        If the call is cancelled, the commit goes on; `Transaction.outcome` tells how it ended.
+        If the call is cancelled, the commit continues; `Transaction.outcome` returns its result.
 
         Raises:
-            TransactionAborted: a record or the offsets failed, or could not be delivered in time,
-                or the coordinator was not found in time. The transaction is aborted, and the cause
-                says why. If the abort takes longer, the next begin waits for it.
+            TransactionAborted: a record or the offsets failed or were not acknowledged in time, or
+                the coordinator was not found in time. The transaction is aborted, and the cause of
+                the error is the reason. If the abort is not finished yet, the next
+                `begin_transaction` waits for it.
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
                 again, or close.
             ProducerFenced: another producer with the transactional id was started, or the
-                transaction lasted longer than transaction_timeout_ms, or the id has expired.
+                transaction lasted longer than transaction_timeout_ms, or the transactional id has
+                expired.
             BrokerError: the permissions or the configuration are wrong, for example
-                TransactionalIdAuthorization or ClusterAuthorization; this producer cannot go on.
+                TransactionalIdAuthorization or ClusterAuthorization; the producer can only be
+                closed.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
         transactions = self._transactions("commit_transaction()")
@@ -501,11 +505,11 @@ class Producer:
     async def abort_transaction(self) -> None:
         """Abort the transaction; its records that were not sent fail with TransactionAborted.
 
-        If the call is cancelled, the abort goes on.
+        If the call is cancelled, the abort continues.
 
         Raises:
-            RequestTimeout: nobody answered within max_block_ms: abort again, or close.
-            ProducerFenced, BrokerError: this producer cannot go on, see `commit_transaction`.
+            RequestTimeout: the abort was not answered within max_block_ms: abort again, or close.
+            ProducerFenced, BrokerError: the producer can only be closed, see `commit_transaction`.
             ConfigError: the producer has no `transactional_id`, or no transaction is open.
         """
         transactions = self._transactions("abort_transaction()")
@@ -521,13 +525,13 @@ class Producer:
         return transactions
 
     async def _start_transactions(self, transactions: Transactions) -> None:
-        """Get the producer id; records are accepted inside of transactions from then on."""
+        """Request the producer id; after that, records are accepted inside of transactions."""
         try:
             self._engine.claim_transactional_id(transactions.transactional_id)
             self._claimed = True
             await transactions.initialize()
         except BaseException:
-            await self.close()  # no __aexit__ follows
+            await self.close()  # __aexit__ is not called now
             raise
 
     # -- closing
@@ -570,7 +574,7 @@ class Producer:
             raise Closed("this producer is closed: create a new one")
 
     def _check_accepts(self) -> None:
-        """Check that records are accepted now; `Accumulator.append` does so itself."""
+        """Raise an error if records are refused now; `Accumulator.append` checks this by itself."""
         self._check_open()
         self._delivery.accumulator.check_accepts()
 
@@ -583,7 +587,7 @@ class Producer:
 
 
 def handler_results(producer: Producer) -> HandlerResults[Any]:
-    """Return an empty HandlerResults, which appends to the records of a started producer."""
+    """Return an empty HandlerResults for a started producer, which sends the results as records."""
     return producer._appender.handler_results()
 
 

@@ -30,7 +30,7 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch; if this raises a KafkaError, its first record is refused."""
+        """Register a new open batch. If this raises a KafkaError, the batch's record is refused."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
@@ -51,31 +51,32 @@ class QueueOwner(Protocol):
 
 
 class SendGate(Protocol):
-    """The transactions of a producer, as its queues see them."""
+    """The methods of a producer's transactions that its queues call."""
 
     @property
     def refusal(self) -> KafkaError | None:
-        """The error with which batches that are not sent yet fail; None if they may be sent."""
+        """The error that unsent batches fail with; None if batches may be sent."""
 
     def sequence_lost(self) -> None:
-        """Note that a batch with sequence numbers of this epoch failed, so that they have a gap."""
+        """Note that a batch with sequence numbers of this epoch failed, which leaves a gap."""
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
 
-        If not, the queue is offered again when it may be sent, or its batches fail soon.
+        After False, the queue is offered again when the batch may be sent; or, if the batch must
+        not be sent at all, the unsent batches of the queue fail soon.
         """
         ...
 
 
 class QueueSenders(Protocol):
-    """The senders, as a queue sees them."""
+    """The methods of the senders that a queue calls."""
 
     def ready(self, queue: PartitionQueue) -> None:
         """Offer the queue to the sender of its leader, because a batch may be ready."""
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """Request new metadata: the leader has changed, or the partition is gone."""
+        """Request new metadata, because the leader has changed or the partition does not exist."""
 
 
 class QueueOutcomes(Protocol):

@@ -134,16 +134,16 @@ class RecordAppender:
             engine, accumulator, queues, completion, internal_errors, patience, max_idle, spawn
         )
         self._refusal: KafkaError | None = None
-        """The last error of `refuse`, which ended the calls that waited then."""
+        """The last error that was passed to `refuse`; None before the first one."""
 
     @property
     def send_nowait(self) -> SendNowait:
-        """The function that accepts a record without waiting; without hooks, `append`."""
+        """`RecordHooks.append` if there are hooks, else `Accumulator.append`; neither waits."""
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
     def handler_results(self) -> HandlerResults[Any]:
-        """Return an empty HandlerResults, which leaves records with hooks to its caller."""
+        """Return an empty HandlerResults; with hooks, the caller has to send the results itself."""
         return HandlerResults(self._accumulator, self._hooks is None)
 
     def memory_freed(self) -> None:
@@ -151,10 +151,10 @@ class RecordAppender:
         self._memory_waiters.freed()
 
     def refuse(self, error: KafkaError | None) -> None:
-        """Refuse records with copies of `error`; accept them again if it is None.
+        """Refuse records with copies of `error`; accept records again if `error` is None.
 
-        A call that waits when records are refused fails, even if they are accepted again before it
-        continues: its record would get into another transaction.
+        A call that waits when records are refused fails, even if records are accepted again before
+        the call continues. Otherwise its record would become part of another transaction.
         """
         self._accumulator.refuse(error)
         if error is not None:
@@ -300,7 +300,7 @@ class RecordAppender:
     # -- internals
 
     def _check_turn(self, turn: KafkaError | None) -> None:
-        """Raise the error of `refuse` if it was called since `_refusal` was `turn`."""
+        """Raise the last error of `refuse`, unless this still is `turn`."""
         if self._refusal is not turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)
@@ -368,7 +368,7 @@ class RecordAppender:
             self._check_turn(turn)
             return append()
 
-        self._queues.hurry()  # lingering batches hold the memory
+        self._queues.hurry()  # batches that linger occupy the memory
         try:
             return await self._memory_waiters.take(size, append_in_turn)
         finally:
@@ -379,7 +379,7 @@ class RecordAppender:
 
 
 def _parts(record: ManyRecord, n: int) -> tuple[object, object, Headers | None, int | None]:
-    """Return record `n` of send_many with None for the parts that it omits."""
+    """Return record `n` of send_many with four parts, None for each omitted part."""
     if not isinstance(record, tuple) or not 2 <= len(record) <= 4:
         raise bad_record(n)
     padded = (*record, None, None)[:4]

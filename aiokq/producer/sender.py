@@ -1,4 +1,4 @@
-"""Sender: sends the Produce requests of one broker, several of which may be in flight.
+"""Sender: sends Produce requests to one broker; several requests may be in flight.
 
 There is one Sender per broker, and no Sender waits for another. A request has at most one batch per
 partition, and at most max_request_size bytes of batches. A batch above this limit is sent alone.
@@ -54,7 +54,7 @@ FIRST_WITH_TOPIC_IDS = 13
 
 
 class SenderOwner(Protocol):
-    """The pool that a sender belongs to, as the sender sees it."""
+    """The methods of the SenderPool that its senders call."""
 
     def now(self) -> float:
         """Return the monotonic time in seconds."""
@@ -95,7 +95,7 @@ class SenderOwner(Protocol):
 
 
 class SenderTransactions(Protocol):
-    """The transactions of a producer, as its senders see them."""
+    """The properties of a producer's transactions that its senders read."""
 
     @property
     def transactional_id(self) -> str:
@@ -131,8 +131,9 @@ class Sender:
         max_request_size: largest size of all batches in a request, in bytes.
         timeout: seconds within which the broker has to answer a request.
         spawn: starts a task that belongs to the producer.
-        transactions: the transactions of the producer, which has a connection of its own then,
-            because a broker may hold a request back while it asks its coordinator; None without.
+        transactions: the transactions of the producer; None if it has no transactional id. With
+            transactions, the sender has a connection of its own, because a broker may delay a
+            Produce request until it has verified the transaction with the coordinator.
     """
 
     def __init__(
@@ -321,8 +322,8 @@ class Sender:
             size += queued.size
             if size > self._max_request_size and launched:
                 break
-            # Launch the batch before `peek` is called for the next queue: that call may discard the
-            # producer id with which this batch is numbered.
+            # Launch the batch before `peek` is called for the next queue, because that call may
+            # discard the producer id, and then this batch could not be numbered.
             try:
                 attempt = queue.launch(queued, node_id)
             except Exception as error:  # noqa: BLE001  logged by fail_batch()
@@ -517,7 +518,7 @@ class Sender:
             self._internal_errors.fail_batch(queued, where, error)
 
     def _fail_ready(self, error: KafkaError) -> None:
-        """Fail the unsent batches of all offered queues, because the broker is too old for them."""
+        """Fail the unsent batches of all offered queues, because the broker is too old."""
         while self._ready:
             queue, _ = self._ready.popitem(last=False)
             if queue.leader == self.node.node_id:

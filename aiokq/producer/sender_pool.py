@@ -34,7 +34,7 @@ class SenderPool:
 
     Args:
         spawn: starts a task that belongs to the producer.
-        transactions: the transactions of the producer; None without.
+        transactions: the transactions of the producer; None if it has no transactional id.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SenderPool:
         self._senders: dict[int, Sender] = {}
 
     def stalled(self, node_id: int) -> float:
-        """Return for how many seconds batches have waited without a request to the broker."""
+        """Return the seconds for which batches have waited without a request to a broker, or 0."""
         sender = self._senders.get(node_id)
         return 0.0 if sender is None else sender.stalled(self.now())
 

@@ -32,7 +32,7 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 class ProducerSettings(ProducerRules, ClusterSettings):
-    """How records are batched, kept and delivered. Names, units and defaults are mostly Kafka's.
+    """Settings of a producer. Names, units and defaults are mostly Kafka's.
 
     `batch_size` is 128 KiB instead of Kafka's 16 KiB: it is an upper limit, and the memory of a
     batch grows with its records. `linger_ms` is 5, as in Kafka since 4.0, but if it is not set,

@@ -26,10 +26,10 @@ The DeliveryFailed of `send_many` has the outcomes of all records.
 
 
 class UnobservedFailures:
-    """The batches that failed since the last report.
+    """The batches that failed since the last call of `take`.
 
-    Whether a failure was observed is checked when it is reported, not when the batch fails: the
-    task that awaits a Delivery runs, and sees the error, after the batch has failed.
+    `take` checks which failures were observed. This cannot be checked when a batch fails, because a
+    task that awaits a Delivery gets the error only after that.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class UnobservedFailures:
                 self._older_partitions.add(TopicPartition(oldest.topic, oldest.partition))
 
     def take(self) -> DeliveryFailed | None:
-        """Return one error for all unobserved failures and forget them; None if there are none."""
+        """Return one error for all unobserved failures, or None; forget all failures."""
         count = self._older
         partitions = dict.fromkeys(sorted(self._older_partitions))
         errors: list[KafkaError] = []

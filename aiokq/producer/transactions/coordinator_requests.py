@@ -1,4 +1,4 @@
-"""CoordinatorRequests: a transactional producer's requests to coordinators, with their retries."""
+"""CoordinatorRequests: sends and retries a transactional producer's requests to coordinators."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["CoordinatorRequests"]
 R = TypeVar("R", bound=Response)
 
 CONCURRENT_PAUSE: Final = 0.02
-"""Seconds after which a request is repeated that the end of the last transaction holds up.
+"""Longest pause, in seconds, before a retry after CONCURRENT_TRANSACTIONS.
 
-The markers of a transaction are usually written within milliseconds.
+The error means that the markers of the last transaction are not written yet. They are usually
+written within milliseconds.
 """
 
 
 class CoordinatorRequests:
-    """Sends requests until they are answered without a retriable error."""
+    """Sends requests to coordinators, and repeats a request after each retriable error."""
 
     def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:
         self._settings = settings
@@ -48,16 +49,16 @@ class CoordinatorRequests:
         """Send a request to a coordinator; repeat it after retriable errors.
 
         Args:
-            make: returns the request for a version.
-            check: returns the error of a response, whose `may_have_been_written` says whether the
-                request may have been carried out nevertheless; None if it has none.
-            timeout: seconds, for all attempts.
-            newest: the newest version to use.
-            on_lost: called for each attempt that the broker may have carried out although nothing
-                was answered, or an error.
+            make: returns the request for a version of the API.
+            check: returns the error of a response, or None. If the coordinator may have carried out
+                the request nevertheless, the error's `may_have_been_written` is True.
+            timeout: seconds for all attempts together.
+            newest: newest version of the API to use; None if each version may be used.
+            on_lost: called after each failed attempt that the coordinator may have carried out
+                nevertheless, for example because the connection was lost.
 
         Raises:
-            RequestTimeout: no attempt succeeded in time; the cause is the last error.
+            RequestTimeout: no attempt succeeded within `timeout`; the cause is the last error.
             KafkaError: an error that is not retried, see `kind_of`.
         """
         api = request_class.NAME

@@ -1,4 +1,4 @@
-"""Epochs: the producer id and epoch of a transactional producer, and when it needs others.
+"""Epochs: the producer id and epoch of a transactional producer; requests new ones.
 
 Source: KIP-360, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -26,12 +26,12 @@ class Epochs:
     """The producer id and epoch of one producer.
 
     Args:
-        max_block: seconds within which the epoch of the next transaction has to be given.
+        max_block: seconds that `prepare` may take.
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.
-        addition_lost: whether the coordinator may know of the transaction, because a request that
-            failed may be carried out.
+        addition_lost: whether a request to add partitions or offsets to the transaction failed
+            although the coordinator may have carried it out, or may still do so.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Epochs:
         self.identity = ProducerIdentity()
         self.addition_lost = False
         self._bump = False
-        """Whether the producer needs a new epoch before the next transaction (version below 2)."""
+        """Whether the producer has to request a new epoch before the next transaction."""
         self._ended_by: int | None = None
-        """The version by which the last transaction ended; None before the first one."""
+        """The `transaction.version` of the last ended transaction; None before the first one."""
 
     @property
     def producer(self) -> ProducerId:
@@ -55,7 +55,7 @@ class Epochs:
         return producer
 
     async def initialize(self) -> None:
-        """Get the producer's id and epoch, which fences earlier producers of the transactional id.
+        """Request the producer id and epoch; this fences earlier producers of the transactional id.
 
         Raises:
             KafkaError: see `TransactionRequests.initialize`.
@@ -63,23 +63,36 @@ class Epochs:
         self._take(await self._requests.initialize(None))
 
     def need(self) -> None:
-        """Note that the next transaction needs another epoch; from version 2 on it has one."""
+        """Note that a new epoch has to be requested before the next transaction.
+
+        From `transaction.version` 2 on, the call does nothing: each end of a transaction bumps the
+        epoch.
+        """
         self._bump = self._bump or not self._state.bumps_epochs
 
     def lose_addition(self) -> None:
-        """Note that a request may begin a transaction after this one has ended."""
+        """Note that a request failed that may still add partitions or offsets to the transaction.
+
+        If the coordinator carries it out after the end of the transaction, it begins another one.
+        From `transaction.version` 2 on, the call does nothing, because late requests have an older
+        epoch.
+        """
         if not self._state.bumps_epochs:
             self.addition_lost = self._bump = True
 
     async def prepare(self, version: int) -> None:
-        """Get the epoch of the next transaction, which begins by `version`, if it needs one.
+        """Request the epoch of the next transaction, if it needs a new one.
+
+        Args:
+            version: the `transaction.version` of the next transaction.
 
         Raises:
-            KafkaError: it was refused, or not given within max_block_ms.
+            Closed: the producer was closed.
+            KafkaError: the request was refused, or not answered within max_block_ms.
         """
         if version >= EPOCH_BUMP_VERSION and self._ended_by is not None:
-            # A request of the last transaction may still be on its way, and would count for this
-            # one: from version 2 on, it has an older epoch.
+            # A late request of the last transaction must not count for the next one. If the last
+            # one ended below version 2, its end did not bump the epoch.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if not self._bump:
             return
@@ -97,7 +110,7 @@ class Epochs:
         state.check_not_closed()
 
     async def bump(self, timeout: float) -> None:
-        """Get the next epoch, by which the broker ignores requests with the current one.
+        """Request the next epoch; after that, brokers refuse requests with the current epoch.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
@@ -105,14 +118,14 @@ class Epochs:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         if self.addition_lost:
-            # If the addition has begun a transaction, InitProducerId would abort it with an epoch
-            # that nobody gets, and so fence this producer.
+            # The lost request may have begun a transaction. InitProducerId would abort it with a
+            # bumped epoch, which is not returned, and thus fence this producer.
             try:
                 await self._requests.end(
                     self.producer, committed=False, bumps=False, timeout=timeout
                 )
             except InvalidTxnState:
-                pass  # there is none
+                pass  # no transaction has begun
         left = deadline - loop.time()
         self._take(await self._requests.initialize(self.identity.current, timeout=left))
         self._bump = self.addition_lost = False
@@ -121,15 +134,15 @@ class Epochs:
         """Note that the coordinator ended the transaction.
 
         Args:
-            after: the producer id and epoch that it returned; None if it returned none.
+            after: the producer id and epoch in the response of EndTxn; None if it has none.
         """
         self._ended_by = self._state.version
         if after is not None:
             self._take(after)
-        elif self._state.bumps_epochs:  # the coordinator answered an older version of EndTxn
+        elif self._state.bumps_epochs:  # the coordinator used an older version of EndTxn
             self._bump = True
 
     def _take(self, producer: tuple[int, int]) -> None:
-        """Number batches with this producer id and epoch from now on."""
+        """Use this producer id and epoch from now on, with sequence numbers from 0."""
         self.identity.replace(*producer)
         self._state.delivery.restart_sequences()

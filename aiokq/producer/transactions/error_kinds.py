@@ -1,4 +1,4 @@
-"""What an error means for a transactional producer: one table of API and error code.
+"""ErrorKind: the next step of a transactional producer, by API and error code.
 
 The kinds are those of KIP-1050.
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class ErrorKind(Enum):
-    """What a producer does after an error."""
+    """The next step of a transactional producer after an error."""
 
     RETRY = "send the request again after a pause"
     FIND = "find the coordinator again, then send the request again"
@@ -54,10 +54,10 @@ FENCED_CODES: Final = frozenset(
         errors.ProducerFenced.code,
     }
 )
-"""The codes by which a coordinator says that the producer may not go on.
+"""Codes of a coordinator after which a fenced producer can only be closed.
 
-Another producer has its transactional id, or the transaction was aborted after its timeout and is
-not open any more (48), or the transactional id has expired.
+Another producer with the transactional id was started, or the coordinator has aborted the
+transaction after its timeout (INVALID_TXN_STATE), or the transactional id has expired.
 """
 
 _FENCED: Final = dict.fromkeys(FENCED_CODES, _K.FINISHED)
@@ -125,22 +125,22 @@ ERROR_KINDS: Final[Mapping[str, Mapping[int, ErrorKind]]] = MappingProxyType(
         },
     }
 )
-"""The kind of each error code, by API. See `kind_of_code` for the codes that are missing here.
+"""The kind of each error code, by API. `kind_of_code` has the rules for the codes that are missing.
 
-ABORT is what Java's handlers call an abortable error; FINISHED and INVALID are its fatal errors.
-Java has one more rule, which is not in the table: an abort that is refused with an abortable error
-is fatal, because it would be aborted again and again.
+ABORT stands for the abortable errors of Java, FINISHED and INVALID for its fatal errors. Java has
+one more rule, which is not in this table: an abortable error of an abort is fatal, because the next
+abort would fail with it again.
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
-"""The kind of codes that are not in the table; FINISHED for the other APIs."""
+"""The kind of the codes that are neither in the table nor retried; for other APIs, FINISHED."""
 
 
 def kind_of_code(api: str, code: int) -> ErrorKind:
     """Return the kind of an error code in the response of an API.
 
-    Codes that are not in the table are retried if they are retriable. A retriable error of a
-    Produce request ends the transaction, because its batch was given up after all retries.
+    A code that is not in the table is RETRY if it is retriable, or else the kind in `_OTHERWISE`.
+    For Produce, it is always ABORT, because the batch has failed after all its retries.
     """
     kind = ERROR_KINDS[api].get(code)
     if kind is not None:
@@ -152,10 +152,11 @@ def kind_of_code(api: str, code: int) -> ErrorKind:
 
 
 def may_be_carried_out(code: int) -> bool:
-    """Return whether a coordinator that answered a code may have carried out the request.
+    """Return whether a coordinator may have carried out a request although it returned this code.
 
-    Its record may be in the log although the coordinator could not wait for its replicas (15), has
-    lost or changed its office since the append (14, 16), or failed in another way.
+    The coordinator may have appended a record to its log before the error: before the replication
+    timed out (15), before it lost the partition (16) or loaded it again (14), or before another
+    failure.
 
     Source: Kafka ``TransactionStateManager.appendTransactionToLog``,
     ``CoordinatorOperationExceptionHelper``.
@@ -168,8 +169,8 @@ def kind_of(api: str, error: KafkaError) -> ErrorKind:
     """Return the kind of an error, which may also be a lost connection or a timeout.
 
     Args:
-        api: the API that was called; `error` may come from another one, as the lookup of its
-            coordinator.
+        api: the API that was called. If `error` names another API of the table, such as
+            FindCoordinator, the rules of that API apply.
     """
     if error.api is not None and error.api in ERROR_KINDS:
         api = error.api

@@ -1,7 +1,7 @@
-"""PartitionAdditions: the partitions of a transaction that its coordinator must be told.
+"""PartitionAdditions: adds partitions to a transaction, by AddPartitionsToTxn requests.
 
-Only below version 2 of transactions: from version 2 on, the brokers tell the coordinator. It sends
-AddPartitionsToTxn, for all partitions that wait, and decides nothing about the transaction itself.
+It is only used below `transaction.version` 2: from version 2 on, the partition leaders add the
+partitions. A request has all partitions that wait to be added.
 
 Source: Kafka `TransactionManager.java`, AddPartitionsToTxnHandler.
 """
@@ -23,7 +23,7 @@ __all__ = ["AdditionsOwner", "PartitionAdditions"]
 
 
 class AdditionsOwner(Protocol):
-    """The transactions of a producer, as this module sees them."""
+    """The methods of `Transactions` that PartitionAdditions calls."""
 
     @property
     def producer(self) -> ProducerId:
@@ -34,20 +34,20 @@ class AdditionsOwner(Protocol):
         """Whether partitions may be added to the transaction."""
 
     def partitions_added(self) -> None:
-        """Offer the queues of the partitions that were added, or were refused."""
+        """Offer the queues to their senders, because partitions were added or refused."""
 
     def addition_refused(self, error: KafkaError) -> None:
-        """Note that the transaction cannot be committed."""
+        """Process the refusal of partitions: the transaction cannot be committed."""
 
     def addition_lost(self) -> None:
-        """Note that a request was not answered, and may be carried out at any time."""
+        """Note that a request failed that the coordinator may still carry out."""
 
     def started(self) -> None:
-        """Note that the coordinator knows of the transaction."""
+        """Note that the transaction has begun at the coordinator."""
 
 
 class PartitionAdditions:
-    """The partitions that were added to the current transaction, or wait for that.
+    """The partitions that were added to the current transaction, or wait to be added.
 
     Args:
         spawn: starts a task that belongs to the producer.
@@ -72,13 +72,13 @@ class PartitionAdditions:
         self._wanted.clear()
 
     def has(self, partition: TopicPartition) -> bool:
-        """Return whether a partition was added; if not, add it."""
+        """Return whether a partition was added; if not, request to add it."""
         if partition in self._added:
             return True
         self._wanted[partition] = None
         if self._adding is None:
             self._adding = self._spawn(self._add(), "add partitions to transaction")
-            # Also if it is cancelled before its first step.
+            # A callback also runs if the task is cancelled before its first step.
             self._adding.add_done_callback(self._ended)
         return False
 
@@ -88,7 +88,7 @@ class PartitionAdditions:
             await asyncio.wait([self._adding])
 
     async def _add(self) -> None:
-        """Add the partitions that have batches, until there are no more."""
+        """Add the partitions that wait, until none waits or the transaction takes no more."""
         owner = self._owner
         while self._wanted and owner.takes_partitions:
             wanted = list(self._wanted)

@@ -1,4 +1,4 @@
-"""The phases of a transactional producer, and the moves between them."""
+"""The phases of a transactional producer, and the allowed changes of phase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MOVES", "Phase"]
 
 
 class Phase(Enum):
-    """What a transactional producer does."""
+    """The phases of a transactional producer."""
 
     NEW = "the producer has no id yet"
     READY = "no transaction is open"

@@ -1,4 +1,4 @@
-"""RecordDelivery: the delivery of a producer's records, as its transactions control it."""
+"""RecordDelivery: the methods of a DeliveryEngine that the producer's transactions call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ __all__ = ["RecordDelivery"]
 
 
 class RecordDelivery(Protocol):
-    """The delivery of the producer's records."""
+    """Accepts, sends and fails the records of a producer."""
 
     def accept(self, refusal: KafkaError | None) -> None:
-        """Accept records, or refuse them with this error, also those whose calls wait."""
+        """Accept records if `refusal` is None; otherwise refuse them with `refusal`.
+
+        A refusal also fails the calls that wait to append a record.
+        """
 
     def hurry(self) -> None:
         """Send batches without lingering, until `relax` is called."""
@@ -23,19 +26,19 @@ class RecordDelivery(Protocol):
         """Undo one `hurry`."""
 
     async def settle(self) -> None:
-        """Wait until each accepted record is delivered or has failed, without lingering."""
+        """Send without lingering, and wait until no accepted record is without an outcome."""
 
     def fail_unsent(self, error: KafkaError) -> None:
-        """Fail the records that are not in flight."""
+        """Fail, with `error`, the records that are not in flight."""
 
     async def answered(self) -> None:
-        """Wait until each record that was in a batch is delivered or has failed."""
+        """Wait until each batch that exists now is delivered or has failed."""
 
     def offer_all(self) -> None:
         """Offer the queues that have batches to their senders."""
 
     def restart_sequences(self) -> None:
-        """Number all batches from 0 again, because the epoch has changed."""
+        """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""
 
     def forget_failures(self) -> None:
         """Forget the failures that nobody observed, because the transaction reports them."""

@@ -1,6 +1,6 @@
-"""The errors that a transactional producer raises, in words that name the next step.
+"""Creates the errors that a transactional producer raises; each message names the next step.
 
-It has no state: transactions.py decides which error applies.
+The functions have no state: their callers decide which error applies.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
 
 
 def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
-    """Return the error of a commit that nobody answered."""
+    """Return the error of a commit that was not answered."""
     error = CommitOutcomeUnknown(
         "nobody answered whether the transaction was committed: commit it again, or close this "
         f"producer, {NEXT_STEPS}"
@@ -81,7 +81,7 @@ def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
 
 
 def not_aborted_yet(cause: KafkaError) -> TransactionAborted:
-    """Return the error of a record that is sent after an abort that nobody answered."""
+    """Return the error of a record that is sent after an abort that was not answered."""
     error = TransactionAborted("the last transaction is not aborted yet: abort it again")
     error.__cause__ = cause
     return error

@@ -1,4 +1,4 @@
-"""SentOffsets: the requests that make offsets of a group part of the current transaction.
+"""SentOffsets: commits offsets of a group as part of the current transaction.
 
 Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
 """
@@ -21,11 +21,12 @@ __all__ = ["SentOffsets"]
 
 
 class SentOffsets:
-    """The offsets of one producer that are on their way.
+    """Sends offsets as part of transactions; `len()` is the number of unfinished calls of `begin`.
 
     Args:
-        max_block: seconds within which offsets have to be accepted.
-        refused: enters the phase that follows an error; returns the error for the caller.
+        max_block: seconds that the requests of one call of `begin` may take together.
+        refused: called with an API and its error; enters the phase that follows the error, and
+            returns the error for the caller of `begin`.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -52,7 +53,10 @@ class SentOffsets:
     def begin(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
     ) -> asyncio.Future[KafkaError | None]:
-        """Send offsets; return a future for the error with which they were refused, if any.
+        """Start to send offsets.
+
+        Returns:
+            A future whose result is None if the offsets were accepted, or else an error.
 
         Raises:
             Closed: the producer was closed.
@@ -76,7 +80,7 @@ class SentOffsets:
         return sent
 
     async def answered(self) -> None:
-        """Wait until all offsets are answered."""
+        """Wait until each call of `begin` so far has a result."""
         if self._on_their_way:
             await asyncio.wait(self._on_their_way)
 

@@ -25,12 +25,12 @@ __all__ = [
 
 
 class TransactionOutcome(Enum):
-    """How a transaction ended."""
+    """The outcomes of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Nobody answered whether the transaction was committed: see `CommitOutcomeUnknown`."""
+    """A commit was sent, but not answered: see `CommitOutcomeUnknown`."""
 
 
 class OffsetSource(Protocol):
@@ -44,7 +44,7 @@ class OffsetSource(Protocol):
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several
                 streams without ``ack_mode="explicit"``.
-            CommitFailed: partitions with records that were handed over are lost, or the consumer is
+            CommitFailed: the consumer has lost partitions whose records it has returned, or is
                 outside its group.
         """
         ...
@@ -59,8 +59,9 @@ class Transaction:
             await producer.send("totals", value)
             await txn.send_offsets(consumer)
 
-    The regular end of the block commits. An exception in the block, or its cancellation, aborts. A
-    block that calls `commit_transaction()` or `abort_transaction()` itself ends with that.
+    The transaction is committed when the block ends normally, and aborted when the block raises an
+    exception or is cancelled. If the block calls `commit_transaction()` or `abort_transaction()`
+    itself, the end of the block does nothing more.
     """
 
     __slots__ = ("_check_open", "_transactions", "ended_by_call", "has_begun", "outcome_now")
@@ -70,7 +71,7 @@ class Transaction:
         self._check_open = check_open
         self.has_begun = False
         self.ended_by_call = False
-        """Whether the program ended it by `commit_transaction` or `abort_transaction`."""
+        """Whether `commit_transaction` or `abort_transaction` was called for the transaction."""
         self.outcome_now: TransactionOutcome | None = None
 
     async def __aenter__(self) -> Self:
@@ -110,44 +111,46 @@ class Transaction:
     ) -> None:
         """Commit the offsets of a group as part of the transaction.
 
+        If the call is cancelled, the transaction can only be aborted.
+
         Args:
-            offsets: a consumer, whose offsets are those that its `commit()` would commit: after the
-                record that was handed over last, or with explicit acknowledgement up to the first
-                record that is not acknowledged. Or offsets by partition, as `Consumer.commit`
-                takes them.
-            group_metadata: `Consumer.group_metadata`, or the id of a group without members; only
-                with offsets by partition.
+            offsets: a consumer, or offsets by partition as `Consumer.commit` takes them. A consumer
+                stands for the offsets that its `commit()` would commit: those after the last
+                returned record, or with explicit acknowledgement, those of the first record that is
+                not acknowledged.
+            group_metadata: the result of `Consumer.group_metadata()`, or the id of a group without
+                members. Required with offsets by partition; not allowed with a consumer.
 
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several
                 streams without ``ack_mode="explicit"``.
-            CommitFailed: the consumer has lost partitions whose records it handed over, or is
+            CommitFailed: the consumer has lost partitions whose records it has returned, or is
                 outside its group: abort the transaction.
-            TransactionAborted: the transaction can only be aborted; the cause says why, for example
-                RequestTimeout if the offsets were not accepted within max_block_ms. It also can
-                only be aborted if this call is cancelled.
-            ProducerFenced, BrokerError: the producer cannot go on, see
+            TransactionAborted: the transaction can only be aborted. The cause of the error is the
+                reason, for example RequestTimeout if the offsets were not accepted within
+                max_block_ms.
+            ProducerFenced, BrokerError: the producer can only be closed, see
                 `Producer.commit_transaction`.
-            CommitOutcomeUnknown: the transaction was committed before, and nobody answered.
+            CommitOutcomeUnknown: a commit of the transaction was sent before, and not answered.
             Closed: the producer was closed.
         """
         self._check_open()
         await self._transactions.send_offsets(self, offsets, group_metadata)
 
     async def outcome(self) -> TransactionOutcome:
-        """Return how the transaction ended; wait while it is being ended.
+        """Return the outcome of the transaction; wait while it is being ended.
 
         Raises:
             ConfigError: the transaction is still open, or has not begun.
-            WrongLoop: another event loop than the producer's, or a forked process.
+            WrongLoop: the call was made outside of the producer's event loop, or after a fork.
         """
         return await self._transactions.outcome(self)
 
 
 def forbid_commit(transaction: Transaction, cause: KafkaError) -> None:
-    """Let a transaction only be aborted from now on, also if its commit was called.
+    """Make a commit of the transaction fail from now on, even if the commit has begun.
 
-    A commit that the coordinator may have carried out already goes on.
+    If the coordinator may have carried out the commit already, the commit continues.
     """
     transaction._transactions.forbid_commit(transaction, cause)
 
@@ -157,9 +160,10 @@ async def commit_with_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     member: GroupMetadata,
 ) -> None:
-    """Commit a transaction together with offsets, which travel while its records are delivered.
+    """Send offsets as part of a transaction, and commit it.
 
-    If the call is cancelled, the commit goes on.
+    The offsets are sent while the records of the transaction are being delivered. If the call is
+    cancelled, the commit continues.
 
     Raises:
         TransactionAborted: the records or the offsets were refused; nothing was committed.

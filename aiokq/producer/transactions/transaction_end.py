@@ -1,8 +1,8 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
-An end that has begun goes on although its caller is cancelled. A commit has one deadline; if it is
-over before EndTxn was sent, the transaction is aborted, and the abort goes on behind the answer.
-epochs.py has what follows for the next transaction.
+The end of a transaction continues if its caller is cancelled. A commit has one deadline. If EndTxn
+was not sent until then, the transaction is aborted: the caller gets an error at the deadline, and
+the abort continues. epochs.py gets the epoch for the next transaction.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -31,10 +31,10 @@ __all__ = ["Ending", "TransactionEnd"]
 
 
 class Ending:
-    """The end of one transaction, for those who wait for it.
+    """The end of one transaction, which several calls may await.
 
-    An event, because a waiter continues in the next turn of the loop; behind `asyncio.shield` it
-    takes two.
+    It uses an Event instead of a future behind `asyncio.shield`, because a waiter of an Event
+    continues one turn of the event loop earlier.
     """
 
     __slots__ = ("_done", "_error")
@@ -44,7 +44,7 @@ class Ending:
         self._error: KafkaError | None = None
 
     def set(self, error: KafkaError | None) -> None:
-        """Wake those who wait."""
+        """Wake all waiters; `result` raises `error` if it is not None."""
         self._error = error
         self._done.set()
 
@@ -53,21 +53,21 @@ class Ending:
         await self._done.wait()
 
     async def result(self) -> None:
-        """Wait until the transaction has ended; raise the error for those who wanted to end it."""
+        """Wait until the transaction has ended; raise the error of the end, if there is one."""
         await self._done.wait()
         if self._error is not None:
             raise copy_error(self._error) from self._error.__cause__
 
 
 class TransactionEnd:
-    """The ends of the transactions of one producer, one after the other.
+    """Commits and aborts the transactions of one producer, one after the other.
 
     Args:
-        max_block: seconds within which a commit, or an abort, has to be answered.
+        max_block: seconds that a commit, or an abort, may take.
         spawn: starts a task that belongs to the producer.
 
     Attributes:
-        now: the end that is being carried out; None if there is none.
+        now: the end in progress; None if no transaction is being ended.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ class TransactionEnd:
         self._spawn = spawn
         self.now: Ending | None = None
         self._commit_lost = False
-        """Whether a request to commit the current transaction was not answered."""
+        """Whether a commit request failed that may have committed the current transaction."""
         self._commit_sent = False
-        """Whether a request to commit it was made."""
+        """Whether a commit request for the current transaction was created."""
         self._deadline = 0.0
-        """When whoever wanted to commit it is told."""
+        """Loop time in seconds at which a call of commit gets an error, if it has no result yet."""
         self._hurried = False
-        """Whether the delivery hurries because of a commit."""
+        """Whether a commit has called `hurry`, so that `relax` must be called."""
 
     def reset(self) -> None:
-        """Forget the end of the last transaction."""
+        """Forget the commit requests of the last transaction."""
         self._commit_lost = self._commit_sent = False
 
     def begin(self, committed: bool) -> Ending:
@@ -111,10 +111,10 @@ class TransactionEnd:
         state.commits = committed
         self._deadline = asyncio.get_running_loop().time() + self._max_block
         commit = False
-        if not state.is_finished:  # else only the batches in flight are waited for
+        if not state.is_finished:  # if it is, only the batches in flight are awaited
             if state.phase is Phase.UNKNOWN and committed:
-                state.cause = None  # it was that nobody answered
-            # A transaction that failed is aborted, and whoever wanted to commit it gets the reason.
+                state.cause = None  # the cause was that the last commit was not answered
+            # A failed transaction is aborted instead of committed, and the caller gets the cause.
             commit = committed and state.phase is not Phase.FAILED
             state.move(Phase.COMMITTING if commit else Phase.ABORTING)
             state.delivery.accept(refusals.being_ended(commits=committed))
@@ -125,13 +125,13 @@ class TransactionEnd:
             self.now = None
             raise
         if commit:
-            # At once: the batches are on their way when the task takes its first step.
+            # Here, and not in the task, so that the batches are sent before its first step.
             state.delivery.hurry()
             self._hurried = True
         return ending
 
     def abandon(self) -> None:
-        """Fail everybody who waits, because the producer is closed."""
+        """Complete the end in progress with an error, because the producer is closed."""
         state = self._state
         if self.now is not None:
             self._interrupt(Closed("the producer was closed"))
@@ -139,7 +139,7 @@ class TransactionEnd:
             state.current.outcome_now = TransactionOutcome.ABORTED
 
     async def _run(self) -> None:
-        """End the transaction, and tell whoever waits."""
+        """End the transaction, and complete the `Ending`."""
         try:
             outcome, error = await self._end()
         except BaseException as bug:
@@ -156,7 +156,7 @@ class TransactionEnd:
             self._settle_end(outcome, error)
 
     def _interrupt(self, cause: KafkaError) -> None:
-        """Tell whoever waits that this producer does not end the transaction."""
+        """Complete the end in progress with an error: this producer does not finish it."""
         commits = self._state.phase is Phase.COMMITTING
         if self._commit_lost or (commits and self._commit_sent):
             self._settle_end(TransactionOutcome.UNKNOWN, refusals.unknown(cause))
@@ -177,7 +177,7 @@ class TransactionEnd:
         ending.set(error)
 
     async def _end(self) -> tuple[TransactionOutcome, KafkaError | None]:
-        """Return how the transaction ended, and the error for whoever wanted to end it."""
+        """End the transaction; return its outcome, and the error for the caller or None."""
         state = self._state
         if state.phase is Phase.COMMITTING:
             try:
@@ -218,7 +218,7 @@ class TransactionEnd:
         try:
             await self._request(committed=True, timeout=timeout)
         except KafkaError as error:
-            if state.cause is not None and not self._commit_lost:  # `forbid_commit`
+            if state.cause is not None and not self._commit_lost:  # by `forbid_commit`
                 state.move(Phase.ABORTING)
                 return await self._abort()
             kind = kind_of("EndTxn", error)
@@ -230,7 +230,7 @@ class TransactionEnd:
                 state.move(Phase.UNKNOWN)
                 return TransactionOutcome.UNKNOWN, refusals.unknown(error)
             finished = state.finish(error)
-            if self._commit_lost:  # the request that was not answered may have committed
+            if self._commit_lost:  # an earlier request may have committed
                 return TransactionOutcome.UNKNOWN, refusals.unknown(error)
             return TransactionOutcome.ABORTED, finished
         state.move(Phase.READY)
@@ -247,7 +247,7 @@ class TransactionEnd:
             late.cancel()
 
     def _tell_aborted(self) -> None:
-        """Tell whoever wanted to commit that the transaction is aborted; the abort goes on."""
+        """Complete a commit with an error at its deadline; the abort continues."""
         state, told = self._state, self.now
         if told is None:  # the producer was closed
             return
@@ -261,7 +261,7 @@ class TransactionEnd:
         told.set(self._refusal_of_commit())
 
     def _refusal_of_commit(self) -> KafkaError:
-        """Return the error for whoever wanted to commit a transaction that is aborted."""
+        """Return the error of a commit whose transaction is aborted instead."""
         state = self._state
         assert state.cause is not None
         if self._commit_lost:
@@ -276,7 +276,7 @@ class TransactionEnd:
         deadline = loop.time() + self._max_block
         refusal = refusals.aborted(state.cause)
         try:
-            # A batch in flight must not reach the broker behind the abort.
+            # A batch in flight must not reach the broker after the abort.
             async with asyncio.timeout_at(deadline):
                 if not state.is_finished:
                     state.delivery.fail_unsent(refusal)
@@ -289,7 +289,7 @@ class TransactionEnd:
             error = failure
             if not isinstance(error, KafkaError):
                 error = RequestTimeout("records in flight were not answered within max_block_ms")
-            # Java: an abort that is refused with an abortable error is fatal.
+            # As in Java, an abortable error of an abort is fatal.
             if kind_of("EndTxn", error) in (*DEAD_ENDS, ErrorKind.ABORT):
                 state.finish(error)
             elif not state.is_finished:
@@ -308,11 +308,11 @@ class TransactionEnd:
         return TransactionOutcome.ABORTED, refusals.not_committed(state.cause)
 
     def _outcome_without_commit(self) -> TransactionOutcome:
-        """Return the outcome of a transaction that will not be committed from now on."""
+        """Return the outcome of a transaction for which no further commit is requested."""
         return TransactionOutcome.UNKNOWN if self._commit_lost else TransactionOutcome.ABORTED
 
     async def _request(self, *, committed: bool, timeout: float) -> None:
-        """End the transaction at the coordinator, if it may know of it; take over its epoch.
+        """Send EndTxn if the coordinator may know of the transaction, and use the returned epoch.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.
@@ -333,10 +333,10 @@ class TransactionEnd:
             await epochs.bump(timeout)
 
     def _check_attempt(self) -> None:
-        """Check that EndTxn may be sent now.
+        """Check, before each attempt of EndTxn, that the request may be sent.
 
         Raises:
-            TransactionAborted: the commit was forbidden before the coordinator could know of it.
+            TransactionAborted: the commit was forbidden before it could have been carried out.
         """
         state = self._state
         if state.phase is Phase.COMMITTING and state.cause is not None and not self._commit_lost:
@@ -344,7 +344,7 @@ class TransactionEnd:
         self._commit_sent = self._commit_sent or state.phase is Phase.COMMITTING
 
     def _end_lost(self) -> None:
-        """Note that EndTxn may have been carried out although that was not answered."""
+        """Note that an EndTxn request failed that the coordinator may have carried out."""
         self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
-        # Below version 2, the request may arrive late and end the next transaction.
+        # Below version 2, the request could arrive late and end the next transaction.
         self._epochs.need()

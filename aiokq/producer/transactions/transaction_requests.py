@@ -1,4 +1,4 @@
-"""TransactionRequests: the requests of a transactional producer, without its state."""
+"""TransactionRequests: creates and sends the requests of a transactional producer."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ GRAVITY: Final = (
 class TransactionRequests:
     """Sends the requests of one transactional id.
 
-    Each method repeats its request until `max_block_ms` is over, unless it takes another timeout,
-    and raises what `CoordinatorRequests.send` raises.
+    Each method repeats its request after retriable errors until its `timeout` is over; without this
+    argument, until `max_block_ms` is over. It raises the errors of `CoordinatorRequests.send`.
     """
 
     def __init__(self, settings: ProducerValues, engine: ClusterEngine) -> None:
@@ -67,16 +67,16 @@ class TransactionRequests:
     async def initialize(
         self, producer: ProducerId | None, *, timeout: float | None = None
     ) -> tuple[int, int]:
-        """Return the producer id and epoch from now on.
+        """Send InitProducerId; return the new producer id and epoch.
 
         Args:
             producer: the current id and epoch, which become invalid; None at the start.
-            timeout: seconds; `max_block_ms` by default.
+            timeout: seconds for all attempts together; None for `max_block_ms`.
         """
 
         def make(version: int) -> InitProducerIdRequest:
             if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
-                # Without its id and epoch, a producer that was fenced would fence its successor.
+                # The request cannot have id and epoch, so a fenced producer would fence others.
                 raise UnsupportedVersion(
                     "the broker is older than 2.5 and cannot give this producer another epoch, "
                     "which it needs after a request that failed or was not answered",
@@ -207,7 +207,8 @@ class TransactionRequests:
             )
             if version < FIRST_OFFSETS_WITH_MEMBER:
                 if member.member_id:
-                    # Without them, a member that was expelled would overwrite its successor.
+                    # The request cannot name the member, so a removed member could overwrite the
+                    # offsets of its successor.
                     raise UnsupportedVersion(
                         "the broker is older than 2.5 and does not check the member of a group "
                         "whose offsets are part of a transaction: send_offsets(offsets, group_id)",
@@ -239,13 +240,13 @@ class TransactionRequests:
         on_lost: Callable[[], None] | None = None,
         attempting: Callable[[], None] | None = None,
     ) -> tuple[int, int] | None:
-        """Commit or abort; return the producer id and epoch of the next transaction.
+        """Send EndTxn; return the producer id and epoch of the next transaction, or None.
 
         Args:
-            bumps: whether the end of the transaction bumps the epoch; if not, None is returned.
+            bumps: whether the coordinator is to bump the epoch; if not, None is returned.
             timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
-            attempting: called before each attempt; what it raises is raised.
+            attempting: called before each attempt; its exceptions propagate.
         """
 
         def make(version: int) -> EndTxnRequest:
@@ -281,7 +282,11 @@ def _error(code: int, api: str) -> KafkaError | None:
 
 
 def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
-    """Return the error that refused the partitions, rather than its consequence for the others."""
+    """Return the gravest error of the partitions, or None.
+
+    Of equally grave errors, it is not OPERATION_NOT_ATTEMPTED, which only says that the broker
+    refused another partition.
+    """
     return _gravest(
         "AddPartitionsToTxn",
         [
@@ -304,7 +309,7 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
 
 
 def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
-    """Return the error of the partitions that ends most: a retry must not hide a refusal."""
+    """Return the gravest of the errors by `GRAVITY`, because a retry must not hide a refusal."""
     failed = [answer for answer in answers if answer[0]]
     if not failed:
         return None

@@ -1,7 +1,7 @@
-"""TransactionState: what a transactional producer does, and why it cannot go on.
+"""TransactionState: the phase of a transactional producer, and the error that limits it.
 
-Each move between phases is made here, and each reason to abort a transaction, or to close the
-producer, is kept here. It sends nothing; refusals.py has the errors.
+The error is the reason why the transaction can only be aborted, or the producer only be closed.
+The module sends no requests; refusals.py creates the errors that callers get.
 
 Source: Kafka ``TransactionManager.java``.
 """
@@ -27,22 +27,25 @@ __all__ = ["DEAD_ENDS", "TransactionState"]
 logger = logging.getLogger("aiokq.producer")
 
 DEAD_ENDS: Final = (ErrorKind.FINISHED, ErrorKind.INVALID)
-"""Errors after which the producer can only be closed."""
+"""The kinds of errors after which the producer can only be closed."""
 
 
 class TransactionState:
     """The state of one transactional producer.
 
     Attributes:
-        phase: what the producer does.
-        current: the transaction that is open or being ended, else the last one.
-        delivery: the delivery of the producer's records.
-        cause: why the transaction can only be aborted, or the producer only be closed.
-        version: the level of `transaction.version` by which the current transaction began and ends.
-        started: whether the coordinator knows of the transaction.
+        phase: the phase of the producer.
+        current: the transaction that is open or being ended, else the last transaction; None before
+            the first.
+        delivery: accepts, sends and fails the records of the producer.
+        cause: the error because of which the transaction can only be aborted, the producer can only
+            be closed, or the outcome is unknown; None if there is none.
+        version: the level of `transaction.version` that the current transaction uses.
+        started: whether the coordinator may know of the current transaction.
         commits: whether the last call to end the transaction was a commit.
         closed: whether the producer is being closed.
-        settling: the wait for the records of a transaction that is being committed.
+        settling: timeout of the wait for the records of a transaction that is being committed; None
+            if nothing waits.
     """
 
     def __init__(self, transactional_id: str, delivery: RecordDelivery) -> None:
@@ -69,7 +72,7 @@ class TransactionState:
 
     @property
     def refusal(self) -> KafkaError | None:
-        """The error with which batches that are not sent yet fail; None if they may be sent."""
+        """The error that unsent batches fail with; None if batches may be sent."""
         # hot: once per batch, benchmarks/micro/producer.py
         if self.cause is None and (self.phase is Phase.OPEN or self.phase is Phase.COMMITTING):
             return None
@@ -86,14 +89,14 @@ class TransactionState:
     # -- errors
 
     def refused(self, api: str, error: KafkaError) -> KafkaError:
-        """Enter the phase that follows an error; return the error for the caller."""
+        """Enter the phase that follows an error of an API; return the error for the caller."""
         if kind_of(api, error) in DEAD_ENDS:
             return self.finish(error)
         self.fail(error)
         return refusals.aborted(self.cause)
 
     def fail(self, cause: KafkaError) -> None:
-        """Note why the transaction can only be aborted."""
+        """Store the reason why the current transaction can only be aborted, if it has not ended."""
         if self.phase not in (Phase.OPEN, Phase.FAILED, Phase.COMMITTING, Phase.ABORTING):
             return
         if self.cause is None:
@@ -104,7 +107,7 @@ class TransactionState:
         self._fail_unsent_soon()
 
     def finish(self, cause: KafkaError) -> KafkaError:
-        """Note why the producer can only be closed; return the error for whoever calls it."""
+        """Store the reason why the producer can only be closed; return the error for callers."""
         if not self.is_finished:
             self.cause = cause
             self.move(Phase.FINISHED)
@@ -119,9 +122,9 @@ class TransactionState:
         return refusals.finished(self.cause, self.transactional_id)
 
     def _fail_unsent_soon(self) -> None:
-        """Fail the records that will not be sent, and end the wait for them.
+        """In the next turn of the event loop, fail the unsent records and end the wait for records.
 
-        Not at once, because a queue may be reporting the failure of a batch.
+        They do not fail at once, because the caller may be a queue that is failing a batch.
         """
         transaction = self.current
         loop = asyncio.get_running_loop()
@@ -142,7 +145,7 @@ class TransactionState:
             raise Closed("this producer is closed: create a new one")
 
     def check_usable(self) -> None:
-        """Raise the error after which the producer cannot begin a transaction, if there is one."""
+        """Raise an error if the producer is closed or finished, or the last end has no answer."""
         self.check_not_closed()
         if self.phase is Phase.FINISHED:
             assert self.cause is not None
@@ -151,7 +154,7 @@ class TransactionState:
             raise self.not_ended()
 
     def check_open(self, transaction: Transaction) -> None:
-        """Raise the error with which `send_offsets` is refused, if it is."""
+        """Raise an error if offsets cannot be added to this transaction."""
         self.check_usable()
         if transaction is not self.current:
             raise ConfigError("the transaction is not open")
@@ -161,13 +164,13 @@ class TransactionState:
             raise ConfigError("the transaction is not open")
 
     def not_ended(self) -> KafkaError:
-        """Return the error that says that nobody answered how the transaction ended."""
+        """Return the error for the phase UNKNOWN: the end of the transaction was not answered."""
         assert self.cause is not None
         refused = refusals.unknown if self.commits else refusals.not_aborted_yet
         return refused(self.cause)
 
     def is_over(self, committed: bool) -> bool:
-        """Whether the current transaction cannot be ended in this way any more."""
+        """Return whether a commit (if `committed`), or else an abort, is no longer possible."""
         if self.phase is Phase.FINISHED:
             return self.current is None or self.current.outcome_now is not None
         if self.phase is Phase.UNKNOWN:

@@ -1,14 +1,14 @@
 """Transactions: the transactions of one producer, one after the other.
 
-It decides when records are accepted and sent, and when transactions begin. Batches travel as those
-of an idempotent producer do; `admits` lets them out.
+It decides when records are accepted and sent, and begins transactions. Batches are sent as by an
+idempotent producer without transactions, once `admits` returns True.
 
-    transaction_state.py        the phase of the producer, and why it cannot go on
-    epochs.py                   its producer id and epoch
+    transaction_state.py        the phase of the producer, and the error that limits it
+    epochs.py                   the producer id and epoch
     sent_offsets.py             offsets that are part of a transaction
-    partition_additions.py      partitions that the coordinator must be told, below version 2
+    partition_additions.py      AddPartitionsToTxn, below version 2 of transactions
     transaction_end.py          commit and abort
-    transaction_requests.py     the requests
+    transaction_requests.py     creates and sends the requests
 
 Source: KIP-98, KIP-360, KIP-447, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -55,7 +55,7 @@ class Transactions:
     """The transactions of one producer.
 
     Args:
-        delivery: the delivery of the producer's records.
+        delivery: accepts, sends and fails the records of the producer.
         spawn: starts a task that belongs to the producer.
     """
 
@@ -88,11 +88,12 @@ class Transactions:
     # -- the producer's life
 
     async def initialize(self) -> None:
-        """Get the producer's id and epoch, which fences earlier producers of the transactional id.
+        """Request the producer id and epoch; this fences earlier producers of the transactional id.
 
         Raises:
             RequestTimeout: no coordinator answered within max_block_ms.
-            KafkaError: the transactional id cannot be used.
+            Closed: the producer was closed during the call.
+            KafkaError: the coordinator refused the request.
         """
         state = self._state
         await self._epochs.initialize()
@@ -116,10 +117,10 @@ class Transactions:
         return None if self._state.bumps_epochs else PRODUCE_WITHOUT_ADDITION
 
     def need(self) -> None:
-        """Do nothing: the producer has an id from its start to its end."""
+        """Do nothing, because the producer has an id from its start until it is closed."""
 
     async def close(self) -> None:
-        """Abort an open transaction, or wait for the end of one that is being ended."""
+        """Abort the open transaction, or wait until a commit or abort in progress has ended."""
         state = self._state
         state.closed = True
         current = state.current
@@ -141,22 +142,24 @@ class Transactions:
             await self._not_ending()
 
     def abandon(self) -> None:
-        """Fail everybody who waits for the end of a transaction, because the producer is closed."""
+        """Fail the calls that wait for the end of a transaction, because the producer is closed."""
         self._state.closed = True
         self._end.abandon()
 
     # -- transactions
 
     def new_transaction(self, check_open: Callable[[], None]) -> Transaction:
-        """Return a transaction that has not begun; `check_open` raises if it cannot be used."""
+        """Return a new transaction; `check_open` is called when it begins or sends offsets."""
         return Transaction(self, check_open)
 
     async def begin(self, transaction: Transaction) -> None:
-        """Open a transaction; wait for the end of the one before.
+        """Begin a transaction after the end of the last one.
 
         Raises:
-            ConfigError: a transaction is open, or this object was used before.
-            CommitOutcomeUnknown, ProducerFenced, KafkaError: the producer cannot begin another one.
+            ConfigError: a transaction is open, or `transaction` has begun before.
+            CommitOutcomeUnknown: the commit of the last transaction was not answered.
+            ProducerFenced: the producer can only be closed.
+            KafkaError: the last transaction was not aborted, or a new epoch was not returned.
         """
         if transaction.has_begun:
             raise ConfigError("a transaction begins once: call producer.transaction() again")
@@ -180,18 +183,19 @@ class Transactions:
         state.delivery.accept(None)
 
     async def end(self, transaction: Transaction | None, *, committed: bool) -> None:
-        """Commit or abort; if the call is cancelled, the end goes on.
+        """Commit or abort a transaction; if the call is cancelled, the commit or abort continues.
 
         Args:
             transaction: the transaction; None for the current one.
 
         Raises:
-            TransactionAborted: the transaction was to be committed, and was or is being aborted.
-            CommitOutcomeUnknown: nobody answered within max_block_ms whether it is committed.
-            ProducerFenced, BrokerError: the producer cannot go on.
-            ConfigError: there is no open transaction, or it is being ended in the other way.
+            TransactionAborted: the commit failed; the transaction was or is being aborted.
+            CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms.
+            ProducerFenced, BrokerError: the producer can only be closed.
+            ConfigError: no transaction is open, or a commit is called during an abort or an abort
+                during a commit.
             RequestTimeout: the abort was not answered within max_block_ms.
-            WrongLoop: another event loop than the producer's, or a forked process.
+            WrongLoop: the call was made outside of the producer's event loop, or after a fork.
         """
         self._engine.check_loop()
         state = self._state
@@ -264,7 +268,7 @@ class Transactions:
         await self.end(transaction, committed=True)
 
     async def _last_ended(self) -> None:
-        """Wait for the end of the last transaction; abort it again if that was not answered."""
+        """Wait for the end of the last transaction; repeat its abort if that was not answered."""
         await self._not_ending()
         state = self._state
         if state.phase is Phase.UNKNOWN and not state.commits:
@@ -280,14 +284,15 @@ class Transactions:
 
     @property
     def refusal(self) -> KafkaError | None:
-        """The error with which batches that are not sent yet fail; None if they may be sent."""
+        """The error that unsent batches fail with; None if batches may be sent."""
         return self._state.refusal
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
 
-        A batch that may never be sent fails soon. A partition that the coordinator does not know
-        yet is added to the transaction, and its queue is offered again.
+        If batches must not be sent at all, the unsent batches of the queue fail soon. Below version
+        2, a partition that is not in the transaction yet is added, and then its queue is offered
+        again.
         """
         # hot: once per batch, benchmarks/micro/producer.py
         state = self._state
@@ -301,7 +306,7 @@ class Transactions:
         return self._additions.has(queue.topic_partition)
 
     def sequence_lost(self) -> None:
-        """Note that a batch with sequence numbers of this epoch failed, so that they have a gap."""
+        """Note that a batch with sequence numbers of this epoch failed, which leaves a gap."""
         self._epochs.need()
 
     def record_failed(self, error: KafkaError) -> None:
@@ -313,7 +318,7 @@ class Transactions:
             self._refused("Produce", error)
 
     def _refused(self, api: str, error: KafkaError) -> KafkaError:
-        """Enter the phase that follows an error; return the error for the caller."""
+        """Enter the phase that follows an error of an API; return the error for the caller."""
         if isinstance(error, UnknownProducerId):
             self._epochs.need()
         return self._state.refused(api, error)
