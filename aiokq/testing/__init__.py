@@ -1,11 +1,11 @@
-"""Checks what clients of a Kafka cluster saw: `check(history)`. Apart from that it owns no logic.
+"""Checks histories of Kafka clients for anomalies: `check(history)`.
 
 ::
 
     report = aiokq.testing.check("history.jsonl")
     assert report.ok, report
 
-The guide is docs/guides/checking.md, the format of histories docs/reference/histories.md.
+docs/guides/checking.md is the guide; docs/reference/histories.md has the format of histories.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapters: output of Apache Kafka's tools, and calls of confluent-kafka, as operations."""
+"""Adapters: convert output of Apache Kafka's tools and calls of confluent-kafka to operations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def _events(lines: Iterable[str]) -> Iterator[Mapping[str, object]]:
-    """Yield the JSON objects of a tool's output; log lines between them are left out."""
+    """Yield the JSON objects in a tool's output; skip the log lines between them."""
     for line in lines:
         if line.startswith("{"):
             try:
                 event = json.loads(line)
-            except ValueError:  # cut off when the tool was killed
+            except ValueError:  # the tool was killed while it wrote the line
                 continue
             if isinstance(event, dict):
                 yield event
@@ -50,9 +50,9 @@ def _nanoseconds(event: Mapping[str, object]) -> int:
 def verifiable_producer(lines: Iterable[str], process: str) -> Iterator[Operation]:
     """Yield the sends in the output of kafka-verifiable-producer.
 
-    Its failures are unknown outcomes: the exception may be a timeout. The tool does not say when
-    a record was sent, so only the time of the outcome is known. Give `--value-prefix`, so that the
-    values of several producers differ.
+    A failed send has an unknown outcome, because the exception may be a timeout. The tool does not
+    report when a record was sent; `start` and `end` are both the time of the outcome. Run the tool
+    with `--value-prefix`, so that the values of several producers differ.
     """
     for event in _events(lines):
         time = _nanoseconds(event)
@@ -85,13 +85,13 @@ def verifiable_consumer(
     group: str,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> Iterator[Operation]:
-    """Yield the polls, assignments and commits of kafka-verifiable-consumer with `--verbose`.
+    """Yield the polls, assignments and commits in the output of kafka-verifiable-consumer.
 
     Args:
-        lines: its output.
-        process: the name of the consumer.
-        group: its `--group-id`.
-        isolation: its `isolation.level`; the tool's default is read_uncommitted.
+        lines: the output of the tool, which was run with `--verbose`.
+        process: name of the consumer.
+        group: the tool's `--group-id`.
+        isolation: the consumer's `isolation.level`; the tool's default is read_uncommitted.
     """
     for event in _events(lines):
         time = _nanoseconds(event)
@@ -126,17 +126,17 @@ def _offsets(event: Mapping[str, object]) -> Iterator[Offset]:
 def transactional_message_copier(
     lines: Iterable[str], input_topic: str, output_topic: str
 ) -> Iterator[Operation]:
-    """Yield the duty of Java's TransactionalMessageCopier, from its output.
+    """Yield a `Copy` for Java's TransactionalMessageCopier, if its output reports progress.
 
-    The tool reports counts and no records, so what it did is checked by reading both topics: each
-    record of the input must have one copy. A tool that reported nothing has no duty.
+    The tool reports numbers of records, but not the records. Its work is therefore checked by what
+    consumers read from both topics: each record of the input must have one copy.
     """
     if any("totalProcessed" in event for event in _events(lines)):
         yield Copy(input_topic, output_topic)
 
 
 class ConfluentMessage(Protocol):
-    """What is used of confluent_kafka.Message."""
+    """The methods of confluent_kafka.Message that the adapters call."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -155,14 +155,15 @@ def confluent_delivery(
 ) -> Send:
     """Return the send that a delivery callback of confluent-kafka reports.
 
-    An error is an unknown outcome: librdkafka also reports records that were in flight so. A record
-    that `produce()` refused never gets a callback; it need not be recorded.
+    With an error, the outcome is unknown, because the record may have been in flight. A record that
+    `produce()` refused gets no callback, and need not be recorded.
 
     Args:
         error, message: the arguments of the callback.
-        process: the name of the producer.
-        txn: the transaction the record was sent in.
-        start: when `produce()` was called. end: when the callback was.
+        process: name of the producer.
+        txn: name of the transaction that the record was sent in; None if it was in none.
+        start: time at which `produce()` was called.
+        end: time at which the callback was called.
     """
     value = _text(message.value())
     if error is not None:
@@ -192,7 +193,7 @@ def confluent_poll(
     start: float = 0,
     end: float = 0,
 ) -> Poll:
-    """Return the poll of messages without errors that `Consumer.consume` returned."""
+    """Return the poll for messages that `Consumer.consume` returned; none may be an error."""
     records = tuple(
         Polled(
             message.topic() or "",
@@ -214,10 +215,10 @@ def confluent_end(
     start: float = 0,
     end: float = 0,
 ) -> EndTransaction:
-    """Return the end of a transaction by `commit_transaction` or `abort_transaction`.
+    """Return the operation for a call of `commit_transaction` or `abort_transaction`.
 
-    An exception of a commit whose error says `txn_requires_abort()` is a failed commit; any other
-    is an unknown outcome.
+    Without an exception, the outcome is OK. If a commit raised a KafkaException whose error has
+    `txn_requires_abort()`, the outcome is FAILED. After any other exception, it is UNKNOWN.
     """
     outcome = Outcome.OK
     if error is not None:

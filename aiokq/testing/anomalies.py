@@ -18,7 +18,7 @@ class _Definition(NamedTuple):
 
 
 class AnomalyKind(Enum):
-    """A class of anomalies; `definition` says what it is, `why` on what the verdict rests."""
+    """The kinds of anomalies, each with a definition, a verdict and the reason of the verdict."""
 
     LOST_WRITE = _Definition(
         "lost-write",
@@ -175,17 +175,17 @@ class AnomalyKind(Enum):
 
     @property
     def condemned(self) -> bool:
-        """Whether Kafka promises that it does not happen."""
+        """Whether Kafka guarantees that the anomaly does not happen."""
         return self.value.condemned
 
     @property
     def definition(self) -> str:
-        """What it is."""
+        """The definition of the anomaly, as one or more sentences."""
         return self.value.definition
 
     @property
     def why(self) -> str:
-        """The promise of Kafka that it breaks, or why there is none."""
+        """The guarantee of Kafka that the anomaly breaks, or the reason why there is none."""
         return self.value.why
 
 

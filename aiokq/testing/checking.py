@@ -1,4 +1,4 @@
-"""`check`: reads a history and returns a report. The rules are in the modules `*_checks`."""
+"""`check`: checks a history and returns a report. The rules are in the modules `*_checks`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHECKS = (
 
 
 def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
-    """Check what clients saw of a Kafka cluster; time and memory are linear in the history.
+    """Check a history for anomalies, in time and memory that grow about linearly with its length.
 
     ::
 
@@ -51,16 +51,17 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
         assert report.ok, report
 
     Args:
-        history: the path of a file in the JSON-lines format, or operations. Operations of one
-            consumer are in the order of its calls; apart from that, their order does not matter.
+        history: operations, or the path of a file with operations as JSON lines. The operations of
+            one consumer must be in the order of its calls; otherwise the order does not matter.
 
     Raises:
-        HistoryError: the file has a line that is not an operation, or a value does not identify a
-            record because it was sent to a topic twice.
+        HistoryError: the file has a line that is not an operation, or two committed records of a
+            topic have one value, so that the value does not identify a record.
     """
     if isinstance(history, str | PathLike):
         history = read_history(history)
-    # Millions of tuples without cycles: the garbage collector would visit them again and again.
+    # A history may have millions of tuples, which form no reference cycles. The garbage collector
+    # would visit them again and again.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -74,7 +75,10 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
 
 
 def _refuse_repeated_values(index: HistoryIndex) -> None:
-    """Values identify records. Only a faulty copier commits two records with one value."""
+    """Raise HistoryError if two committed records of a topic have one value.
+
+    Topics that copiers write to are left out: there, `check_copies` reports such records.
+    """
     outputs = {copy.output for copy in index.copies}
     for topic, values in index.attempts.items():
         if topic in outputs:

@@ -1,4 +1,4 @@
-"""Circles in a directed graph: Tarjan's strongly connected components, in linear time."""
+"""Finds circles in a directed graph: strongly connected components, by Tarjan's algorithm."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ __all__ = ["circles"]
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """Yield the names of each strongly connected component of two or more.
+    """Yield the nodes of each strongly connected component that has at least two nodes.
 
-    Without recursion, because a chain of transactions may be longer than Python's stack.
+    The function is not recursive, because a chain of transactions may exceed Python's stack.
+
+    Args:
+        edges: by node, the nodes to which its edges lead.
     """
     number: dict[str, int] = {}
     low: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Checks of copiers: each committed input has one copy, and each copy a committed input.
+"""Checks of copiers: each committed input record has one copy, each copy a committed input record.
 
 Each function takes the index of a history.
 """
@@ -15,7 +15,7 @@ __all__ = ["check_copies", "input_of"]
 
 
 def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find inputs of copiers with two outputs or none, and outputs without an input."""
+    """Find input records with several copies or none, and copies without an input record."""
     for names in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         copy = Copy(*names)
         yield from _check_inputs(index, copy)
@@ -23,7 +23,7 @@ def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def input_of(index: HistoryIndex, topic: str, value: str) -> Operation | None:
-    """Return an operation that shows that a copier has to copy a value, if it has to."""
+    """Return a poll or send that proves that `topic` has a committed record of `value`, or None."""
     for partition, offset in index.values[topic].get(value, ()) if topic in index.values else ():
         read = index.committed[topic, partition].reads.get(offset)
         if read is not None:
@@ -42,7 +42,7 @@ def _check_inputs(index: HistoryIndex, copy: Copy) -> Iterator[Anomaly]:
             yield _copies(index, copy, value, places, "has copies", (source,))
         elif not places and finished:
             sends = _sends(index, copy.output, value)
-            # A copy that was acknowledged and committed is missing as a record.
+            # If a copy was acknowledged and committed, `check_missing` reports it as lost.
             if not any(index.was_committed(send) for send in sends):
                 message = f"{value!r} of {copy.input} has no copy in {copy.output}"
                 yield Anomaly(AnomalyKind.COPY, message, (source,))
@@ -78,7 +78,7 @@ def _copies(
 
 
 def _is_whole(index: HistoryIndex, topic: str) -> bool:
-    """Tell whether each partition that the history knows was read from offset 0 to its end."""
+    """Return whether each partition of `topic` in the history was read from offset 0 to its end."""
     known = {
         partition
         for (name, partition) in (*index.committed, *index.uncommitted, *index.finals)
@@ -95,7 +95,7 @@ def _is_whole(index: HistoryIndex, topic: str) -> bool:
 
 
 def _visible_copies(index: HistoryIndex, topic: str, value: str) -> list[tuple[int, int]]:
-    """Return where a value was read at read_committed."""
+    """Return the (partition, offset) pairs at which read_committed consumers read a value."""
     places = index.values[topic].get(value, ()) if topic in index.values else ()
     return [place for place in places if place[1] in index.committed[topic, place[0]].reads]
 

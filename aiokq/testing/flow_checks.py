@@ -1,4 +1,4 @@
-"""Checks across transactions: circles of reads and writes, offsets of groups.
+"""Checks across transactions: circles of reads and writes, and committed offsets of groups.
 
 Each function takes the index of a history and yields anomalies.
 """
@@ -29,7 +29,7 @@ Edges = dict[str, dict[str, tuple[Operation, ...]]]
 
 
 def check_circles(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find circular flow of reads; report circles that need the order of writes."""
+    """Find circles of transactions by their reads, by the order of their writes, or by both."""
     reads = _read_edges(index, (Isolation.READ_COMMITTED,))
     writes = _write_edges(index)
     every = _read_edges(index, tuple(Isolation))
@@ -61,7 +61,7 @@ def _named(
 
 
 def _one_circle(edges: Edges, members: frozenset[str]) -> list[str]:
-    """Return one circle inside a strongly connected set; its last name is its first."""
+    """Return one circle of strongly connected transactions; the first name is also the last."""
     path = [min(members)]
     places = {path[0]: 0}
     while True:
@@ -106,7 +106,7 @@ def _write_edges(index: HistoryIndex) -> Edges:
 
 
 def check_group_offsets(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find committed offsets that do not go with the transactions that set them."""
+    """Find observed group offsets that contradict the recorded commits, or that no commit set."""
     proposed: dict[tuple[str, str, int], dict[int, list[Offsets]]] = defaultdict(dict)
     settled: dict[tuple[str, str, int], list[tuple[float, int, Offsets]]] = defaultdict(list)
     for commit in index.offsets:
@@ -166,7 +166,7 @@ def _ends(index: HistoryIndex, commit: Offsets) -> Sequence[EndTransaction]:
 
 
 def _settled_at(index: HistoryIndex, commit: Offsets) -> float | None:
-    """Return when a commit of offsets was known to be in effect, or None if it never was."""
+    """Return the time at which a commit of offsets was known to have succeeded, or None."""
     if commit.outcome is not Outcome.OK:
         return None
     if commit.txn is None:
@@ -175,7 +175,7 @@ def _settled_at(index: HistoryIndex, commit: Offsets) -> float | None:
 
 
 def _ended_before(index: HistoryIndex, commit: Offsets, other: Offsets) -> bool:
-    """Tell whether a commit of offsets took effect, if at all, before another was begun."""
+    """Return whether `commit` failed, or took effect before `other` was called."""
     if _is_void(index, commit):
         return True
     done = _settled_at(index, commit)

@@ -1,9 +1,9 @@
-"""The operations of a history, as values. It does not read files and judges nothing.
+"""The operations of a history, as named tuples.
 
-A history says what clients saw: what they sent, polled and committed, with the outcome. Values
-identify records, so each value is sent to a topic once, and again only after an attempt that was
-aborted, failed or has an unknown outcome. `start` and `end` are times on one clock, in any unit:
-the call was made at `start` and its outcome was known at `end`.
+A history contains what clients sent, polled and committed, with the outcomes. Values identify
+records: a value may be sent to a topic again only after an attempt that was aborted, failed or has
+an unknown outcome. `start` is the time of a call, `end` the time at which its outcome was known.
+Both are on one clock for all processes, in any unit.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class Outcome(StrEnum):
-    """What a client knows of its operation."""
+    """The outcome of an operation, as far as its client knows it."""
 
     OK = "ok"
-    """Acknowledged."""
+    """The operation was acknowledged."""
     FAILED = "failed"
-    """It certainly had no effect and will have none."""
+    """The operation certainly had no effect, and will have none."""
     UNKNOWN = "unknown"
-    """Nobody answered; it may have an effect, now or later."""
+    """The operation was not answered; it may have an effect, now or later."""
 
 
 class Isolation(StrEnum):
@@ -67,7 +67,10 @@ class Offset(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A record that was sent; `partition` and `offset` where they are known."""
+    """A record that was sent.
+
+    `partition` and `offset` are None if they are not known, `txn` outside of a transaction.
+    """
 
     process: str
     topic: str
@@ -81,10 +84,11 @@ class Send(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """A commit or an abort; OK means that the transaction ended as `commit` says.
+    """A call that commits a transaction (`commit`), or aborts it.
 
-    FAILED means that a commit was refused and the transaction is aborted. A transaction without
-    this operation has an unknown outcome.
+    OK means that the transaction was committed or aborted, as requested. FAILED means that a commit
+    was refused, and that the transaction is aborted. A transaction without this operation has an
+    unknown outcome.
     """
 
     process: str
@@ -96,7 +100,7 @@ class EndTransaction(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Records that a consumer got, in their order; `txn` if it is the input of a transaction."""
+    """Records that a consumer got, in order; `txn` names the transaction that they are input of."""
 
     process: str
     records: Sequence[Polled]
@@ -108,9 +112,10 @@ class Poll(NamedTuple):
 
 
 class Assign(NamedTuple):
-    """A consumer got partitions, and may continue there at other positions.
+    """A consumer got partitions, and may read them from other positions than before.
 
-    Partitions that are not listed continue as before; without a list, all begin anew.
+    Partitions that are not listed are unaffected. An empty list stands for all partitions of the
+    consumer.
     """
 
     process: str
@@ -122,7 +127,8 @@ class Assign(NamedTuple):
 class Seek(NamedTuple):
     """A consumer changed its position in one partition, to `offset` if that is known.
 
-    With an offset it also tells where a consumer begins, so that what it then passes over counts.
+    If `offset` is known, records from this offset on that the consumer then passes over count as
+    skipped.
     """
 
     process: str
@@ -134,7 +140,7 @@ class Seek(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """A commit of a group's offsets, as part of `txn` if there is one."""
+    """A commit of a group's offsets; `txn` names the transaction that they are part of, if any."""
 
     process: str
     group: str
@@ -148,8 +154,8 @@ class Offsets(NamedTuple):
 class ObservedOffsets(NamedTuple):
     """The committed offsets of a group, as OffsetFetch with `require_stable` returned them.
 
-    With `all_commits` the history has each commit of the group: nobody else commits for it, and no
-    recorder was killed.
+    `all_commits` is True if the history has each commit of the group: no other client commits for
+    it, and no recorder was killed.
     """
 
     group: str
@@ -170,7 +176,7 @@ class LastStable(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Each record of `input` is to have exactly one copy in `output`, with the same value."""
+    """A requirement: each record of topic `input` has exactly one copy, by value, in `output`."""
 
     input: str
     output: str
@@ -179,7 +185,7 @@ class Copy(NamedTuple):
 
 
 class Final(NamedTuple):
-    """The state of a partition at the end, after a consumer had read it to `end_offset`."""
+    """The final offsets of a partition, after a read_committed consumer has read it to its end."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""The JSON-lines format of histories: one operation a line. docs/reference/histories.md has it."""
+"""Reads and writes histories as JSON lines, in the format of docs/reference/histories.md."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ NAMES: Mapping[type[Operation], str] = {
 
 
 class HistoryError(ValueError):
-    """A line is not an operation of a history."""
+    """A line is not an operation of a history, or a value does not identify a record."""
 
 
 def to_json(operation: Operation) -> str:
-    """Return the line of an operation, without a line feed."""
+    """Return an operation as a line of JSON, without the line feed."""
     fields: dict[str, object] = {"op": NAMES[type(operation)]}
     fields.update((name, value) for name, value in operation._asdict().items() if value is not None)
     return json.dumps(fields, separators=(",", ":"))
 
 
 def from_json(line: str | bytes) -> Operation:
-    """Return the operation of a line.
+    """Return the operation in a line of JSON.
 
     Raises:
         HistoryError: the line has no operation, or a field is missing or has a wrong type.
@@ -68,11 +68,12 @@ def from_json(line: str | bytes) -> Operation:
 
 
 def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operation]:
-    """Yield the operations of a file (by its path) or of lines; empty lines are left out.
+    """Yield the operations of a file, given its path, or of lines.
+
+    Empty lines are skipped, and so is an unfinished last line, which a killed recorder leaves.
 
     Raises:
-        HistoryError: a line is not an operation; the error has its number. An unfinished last line,
-            which a killed recorder leaves behind, is left out.
+        HistoryError: a line is not an operation; the message has the number of the line.
     """
     if isinstance(source, str | PathLike):
         with open(source, encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""What a history says about each partition, value and transaction. It judges nothing."""
+"""HistoryIndex: the operations of a history by partition, value, process and transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TopicPartition: TypeAlias = "tuple[str, int]"
 
 
 class TransactionState(Enum):
-    """How a transaction ended, as far as the history says."""
+    """The outcome of a transaction, as far as the history has it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -55,7 +55,7 @@ class Gap:
 
 
 class _Run:
-    """One consumer in one partition, from an assignment or a seek on."""
+    """The offsets that a consumer read in a partition since its last assignment or seek."""
 
     __slots__ = ("first", "last", "poll")
 
@@ -66,7 +66,7 @@ class _Run:
 
 
 class _Placed:
-    """The attempts to send one value, by the place that was acknowledged."""
+    """The attempts to send one value, by the partition and offset that were acknowledged."""
 
     __slots__ = ("anywhere", "at")
 
@@ -79,11 +79,11 @@ class _Placed:
 
 
 class PartitionIndex:
-    """What was read of a partition at one isolation level.
+    """The records that consumers read from a partition at one isolation level.
 
     Attributes:
         reads: by offset, the value and the poll that returned it first.
-        offsets: the offsets in `reads`, in order; made by `finish`.
+        offsets: the offsets in `reads`, ascending; empty until `finish` is called.
     """
 
     __slots__ = ("_ends", "_ranges", "_starts", "offsets", "reads")
@@ -96,11 +96,11 @@ class PartitionIndex:
         self._ends: list[int] = []
 
     def cover(self, first: int, last: int) -> None:
-        """Note that a consumer read from one offset to another."""
+        """Add the range of offsets that a consumer read; both ends are included."""
         self._ranges.append((first, last))
 
     def finish(self) -> None:
-        """Sort offsets and ranges."""
+        """Sort the offsets, and merge the ranges; called after the last record was added."""
         self.offsets = sorted(self.reads)
         for first, last in sorted(self._ranges):
             if self._ends and first <= self._ends[-1] + 1:
@@ -110,36 +110,41 @@ class PartitionIndex:
                 self._ends.append(last)
 
     def covers(self, offset: int) -> bool:
-        """Tell whether a consumer read offsets before and after this one, or this one."""
+        """Return whether an offset lies in a range that a consumer read."""
         place = bisect_right(self._starts, offset) - 1
         return place >= 0 and offset <= self._ends[place]
 
     def following(self, offset: int) -> Poll | None:
-        """Return the poll that returned the next offset that was read."""
+        """Return the poll of the lowest offset above `offset` that was read, or None."""
         place = bisect_right(self.offsets, offset)
         return self.reads[self.offsets[place]][1] if place < len(self.offsets) else None
 
     def between(self, after: int, before: int) -> Sequence[int]:
-        """Return the offsets read by anyone between two offsets, both excluded."""
+        """Return the offsets that were read between two offsets, both excluded."""
         start = bisect_right(self.offsets, after)
         return self.offsets[start : bisect_left(self.offsets, before, start)]
 
 
 class HistoryIndex:
-    """The operations of a history, by what they are about.
+    """The operations of a history, by partition, value, process and transaction.
 
     Attributes:
         attempts: by topic and value, the sends of the value.
-        sends: by process, its sends.
+        sends: by process, the sends of the process.
         ends: by transaction, the commits and aborts that were called.
-        committed, uncommitted: by partition, what was read at read_committed and read_uncommitted.
-        logs: by partition, the records that were acknowledged with an offset, in its order.
-        values: by topic and value, the distinct (partition, offset) where it was read.
-        conflicts: polls that returned another value than an earlier one at the same offset.
-        backward: polls that returned an offset at or below the one before.
-        gaps, rebalance_gaps: see `Gap`.
+        committed, uncommitted: by partition, the records that were read at read_committed, and at
+            read_uncommitted.
+        logs: by partition, the (offset, send) pairs of the records that were acknowledged with an
+            offset, by ascending offset.
+        values: by topic and value, the distinct (partition, offset) pairs at which it was read.
+        conflicts: (record, poll, earlier poll), where the earlier poll returned another value at
+            the offset of the record.
+        backward: (record, poll, earlier poll), where the earlier poll of the same consumer returned
+            the offset of the record, or a higher one.
+        gaps: the gaps within one assignment.
+        rebalance_gaps: the gaps between two assignments of a consumer.
         aborted: the transactions that were certainly aborted.
-        commit_called: by transaction, when its commit was first called.
+        commit_called: by transaction, the time at which its commit was first called.
     """
 
     def __init__(self, history: Iterable[Operation]) -> None:
@@ -186,23 +191,23 @@ class HistoryIndex:
         }
 
     def read_at(self, isolation: Isolation) -> dict[TopicPartition, PartitionIndex]:
-        """Return what was read at an isolation level."""
+        """Return `committed` or `uncommitted`, depending on the isolation level."""
         return self.committed if isolation is Isolation.READ_COMMITTED else self.uncommitted
 
     def state(self, txn: str) -> TransactionState:
-        """Return how a transaction ended."""
+        """Return the outcome of a transaction."""
         return self._states.get(txn, TransactionState.UNKNOWN)
 
     def is_committed(self, txn: str) -> bool:
-        """Tell whether a transaction was certainly committed."""
+        """Return whether a transaction was certainly committed."""
         return self.state(txn) is TransactionState.COMMITTED
 
     def is_void(self, send: Send) -> bool:
-        """Tell whether no read_committed consumer may read the record."""
+        """Return whether a send failed or was aborted: no read_committed consumer may read it."""
         return send.outcome is Outcome.FAILED or send.txn in self.aborted
 
     def writers(self, topic: str, value: str, partition: int, offset: int) -> Sequence[Send]:
-        """Return the sends that can have written the record at an offset."""
+        """Return the sends of `value` that may have written the record at an offset."""
         attempts = self.attempts[topic].get(value, ())
         if len(attempts) < 2:
             return attempts
@@ -212,7 +217,7 @@ class HistoryIndex:
         return placed.at.get((partition, offset)) or placed.anywhere or attempts
 
     def was_committed(self, send: Send) -> bool:
-        """Tell whether a record was acknowledged and is certainly visible to read_committed."""
+        """Return whether a record was acknowledged and is certainly visible at read_committed."""
         return send.outcome is Outcome.OK and (send.txn is None or self.is_committed(send.txn))
 
     def all_sends(self) -> Iterator[Send]:
@@ -221,7 +226,7 @@ class HistoryIndex:
             yield from sends
 
     def is_retained(self, partition: TopicPartition, offset: int) -> bool:
-        """Tell whether retention has not removed an offset by the end."""
+        """Return whether an offset is not below the final log start offset, if that is known."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
 
@@ -324,7 +329,7 @@ class HistoryIndex:
 
     def _add_conflict(self, record: Polled, poll: Poll, earlier: tuple[str, Poll]) -> None:
         self.conflicts.append((record, poll, earlier[1]))
-        # The earlier value has this place already; this one too if it was in conflict before.
+        # `values` has this place for the earlier value, and for a value of an earlier conflict.
         self._conflicting.add(record._replace(value=earlier[0]))
         if record not in self._conflicting:
             self._conflicting.add(record)
@@ -344,7 +349,10 @@ class HistoryIndex:
 
 
 def _state(ends: Sequence[EndTransaction]) -> TransactionState:
-    """A transaction that nobody asked to commit is aborted, whether or not the abort succeeded."""
+    """Return the outcome of a transaction from its commits and aborts.
+
+    If commit was never called, the outcome is ABORTED, whether or not an abort succeeded.
+    """
     for end in ends:
         if end.outcome is Outcome.OK:
             return TransactionState.COMMITTED if end.commit else TransactionState.ABORTED

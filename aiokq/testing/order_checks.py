@@ -17,7 +17,7 @@ __all__ = ["check_last_stable", "check_polls", "check_rebalances", "check_send_o
 
 
 def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find polls that go back or skip, inside one assignment."""
+    """Find polls that repeat or go back to an offset, or skip records, within an assignment."""
     for record, poll, before in index.backward:
         yield Anomaly(
             AnomalyKind.NONMONOTONIC_POLL,
@@ -39,7 +39,7 @@ def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
-    """Return offsets in a gap that others read, with one poll of each."""
+    """Return the offsets in a gap that other consumers read, each with its poll."""
     isolation = gap.poll.isolation
     reads = [index.read_at(isolation)[gap.partition]]
     if isolation is Isolation.READ_UNCOMMITTED:
@@ -53,7 +53,7 @@ def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
 
 
 def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Report what consumers skipped between two assignments."""
+    """Find records that a consumer skipped between two assignments, and its group did not read."""
     found = [(gap, skipped) for gap in index.rebalance_gaps if (skipped := _skipped(index, gap))]
     if not found:
         return
@@ -83,7 +83,7 @@ def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_send_order(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find sends that went back; report transactions whose records others' records separate."""
+    """Find sends with a lower offset than the send before, and interleaved transactions."""
     for sends in index.sends.values():
         last: dict[tuple[str, int], Send] = {}
         for send in sorted(sends, key=lambda send: send.start):
@@ -121,14 +121,14 @@ def _send_skips(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_last_stable(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find reads past the last stable offset, and transactions that hang at the end."""
+    """Find reads past the last stable offset, and hanging transactions at the end."""
     asked: dict[tuple[str, int], list[LastStable]] = defaultdict(list)
     for stable in index.stable:
         asked[stable.topic, stable.partition].append(stable)
     for (topic, partition), answers in asked.items():
         answers.sort(key=lambda answer: answer.start)
         starts = [answer.start for answer in answers]
-        least = answers[:]  # from each answer on, the one with the lowest offset
+        least = answers[:]  # least[i]: of answers[i:], the one with the lowest offset
         for place in range(len(answers) - 2, -1, -1):
             least[place] = min(least[place], least[place + 1], key=lambda answer: answer.offset)
         reads = index.committed.get((topic, partition))

@@ -1,6 +1,6 @@
-"""A picture of a few operations in text: a line per process, time from left to right.
+"""Draws a few operations as text: a line per process, time from left to right.
 
-`Layout` places the operations; `svg.py` draws with it, too.
+`Layout` computes the places of the operations; svg.py uses it, too.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ SHOWN_RECORDS = 3
 
 
 class Layout:
-    """Where operations are in a picture, in characters.
+    """The places of operations in a picture, in characters.
 
-    Columns are the distinct times of the operations in order; they show order, not length. They
-    are as wide as the labels need.
+    Each distinct start or end time has a column, in ascending order. A column is as wide as the
+    labels need; its width does not show a duration.
 
     Attributes:
         lines: for each line, the name of its process and its operations, which do not overlap.
-        times: the distinct times.
-        columns: where each time begins, and the end of the last.
+        times: the distinct times, ascending.
+        columns: the position of the column of each time, and the end of the last column.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -57,13 +57,13 @@ class Layout:
                     columns[number + 1] = max(columns[number + 1], columns[first] + width)
 
     def span(self, operation: Operation) -> tuple[int, int]:
-        """Return where an operation begins and ends."""
+        """Return the positions at which an operation begins and ends."""
         first, last = self._place[operation.start], self._place[operation.end]
         return self.columns[first], self.columns[last + 1] - 1
 
 
 def picture(operations: Sequence[Operation]) -> list[str]:
-    """Return the lines of the picture. An operation lasts from `[` to `]`."""
+    """Return the lines of the picture. Each operation is drawn from `[` to `]`."""
     layout = Layout(operations)
     width = max(len(name) for name, _ in layout.lines)
     return [f"{name:<{width}} {_draw(line, layout)}" for name, line in layout.lines]

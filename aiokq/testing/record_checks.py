@@ -1,4 +1,4 @@
-"""Checks of single records and of the records of one transaction: lost, doubled, visible too soon.
+"""Checks of records and of the records of a transaction: lost, duplicated, visible too early.
 
 Each function takes the index of a history and yields anomalies.
 """
@@ -17,7 +17,7 @@ __all__ = ["check_duplicates", "check_missing", "check_offsets_of_records", "che
 
 
 def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find aborted reads, precommitted reads, and values that nobody sent."""
+    """Find aborted reads, precommitted reads, and values that were read but not sent."""
     for isolation in Isolation:
         for (topic, partition), read in index.read_at(isolation).items():
             if topic not in index.attempts:
@@ -34,7 +34,7 @@ def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _is_fine(index: HistoryIndex, isolation: Isolation, send: Send, poll: Poll) -> bool:
-    """Tell quickly that a read is none of these anomalies, as most are."""
+    """Return True if a read is no such anomaly; this fast check suffices for most reads."""
     if send.outcome is Outcome.FAILED:
         return False
     if isolation is Isolation.READ_UNCOMMITTED or send.txn is None:
@@ -73,7 +73,7 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values at more offsets than they were sent. Copies of inputs are checked as such."""
+    """Find values at more offsets than they were sent; leave copies to `check_copies`."""
     inputs: dict[str, list[str]] = defaultdict(list)
     for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         inputs[copy[1]].append(copy[0])
@@ -84,7 +84,7 @@ def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
                 continue
             attempts = index.attempts[topic].get(value, ()) if topic in index.attempts else ()
             if len(attempts) > 1 or copied:
-                # Other attempts may be of aborted transactions, which read_uncommitted shows.
+                # Records read at read_uncommitted do not count: they may have been aborted.
                 places = [p for p in places if p[1] in index.committed[topic, p[0]].reads]
             sent = 1 if copied else sum(not index.is_void(attempt) for attempt in attempts)
             if len(places) <= max(sent, 1):
@@ -101,7 +101,7 @@ def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find offsets with two values, and values acknowledged with another offset."""
+    """Find offsets with two values, and values read only at another than the acknowledged one."""
     for record, poll, earlier in index.conflicts:
         yield Anomaly(
             AnomalyKind.INCONSISTENT_OFFSETS,
@@ -125,7 +125,7 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
-    """Find another value at the acknowledged offset, or the value at another offset only."""
+    """Find another value at the offset of `send`, or its value only at other offsets."""
     place = f"{send.topic}-{send.partition}@{send.offset}"
     if (found := _other_value(index, send)) is not None:
         message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"
@@ -175,7 +175,7 @@ def check_missing(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _was_read(index: HistoryIndex, send: Send) -> bool:
-    """Tell quickly whether a record was read where it was acknowledged, as most are."""
+    """Return whether a record was read at its acknowledged offset; true for most records."""
     if send.partition is None or send.offset is None:
         return False
     found = index.committed[send.topic, send.partition].reads.get(send.offset)
@@ -183,7 +183,7 @@ def _was_read(index: HistoryIndex, send: Send) -> bool:
 
 
 def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
-    """Return how an acknowledged and committed record is missing, or None if it is not."""
+    """Return LOST_WRITE or UNSEEN if a committed record is missing, else None."""
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):
         return None
@@ -201,13 +201,13 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
         return AnomalyKind.LOST_WRITE
     if partition not in index.finals:
         return None
-    # The partition was read from its start to its end; whoever read a later record read past it.
+    # The partition was read to its end, so a consumer that read a later record read past this one.
     passed = index.committed[partition].following(send.offset) is not None
     return AnomalyKind.LOST_WRITE if passed else AnomalyKind.UNSEEN
 
 
 def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
-    """Return the transactions of which a read_committed consumer read a record, with the first."""
+    """Return each transaction of which read_committed returned a record, with its first record."""
     visible: dict[str, tuple[Send, Poll]] = {}
     for (topic, partition), read in index.committed.items():
         if topic not in index.attempts:
@@ -222,7 +222,7 @@ def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
 
 
 def _other_value(index: HistoryIndex, send: Send) -> tuple[str, Poll] | None:
-    """Return what was read at the acknowledged offset, if it is another value."""
+    """Return the value and poll that were read at the offset of `send`, if the value differs."""
     if send.partition is None or send.offset is None:
         return None
     for isolation in Isolation:
@@ -242,7 +242,7 @@ def _poll_of(index: HistoryIndex, topic: str, partition: int, offset: int) -> Po
 
 
 def _witnesses(index: HistoryIndex, send: Send) -> Iterator[Operation]:
-    """Yield the poll of the next record of the partition, and the partition's end."""
+    """Yield the poll of the next record that was read, or else the `Final` of the partition."""
     if send.partition is None or send.offset is None:
         return
     for isolation in Isolation:

@@ -19,7 +19,7 @@ __all__ = ["RecordedConsumer"]
 class RecordedConsumer:
     """A consumer of aiokq whose polls, commits and seeks are recorded.
 
-    Iteration (`async for`) gives the records as `Consumer` does; each is recorded as a poll.
+    `async for` yields records as with `Consumer`; each record is recorded as a poll of its own.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RecordedConsumer:
         Args:
             timeout: seconds to wait for the first record.
             max_records: the maximum number of records.
-            txn: the transaction that they are the input of.
+            txn: name of the transaction that the records are the input of; None if there is none.
         """
         start = self._recorder.clock()
         found = await self._consumer.getmany(timeout=timeout, max_records=max_records)
@@ -76,9 +76,9 @@ class RecordedConsumer:
     # -- positions
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Set the position of a partition as `Consumer.seek` does, and record it.
+        """Set the position of a partition as `Consumer.seek` does, and record the seek.
 
-        A call before the first poll also tells where the consumer begins.
+        After a seek, `check` also finds records that the consumer skips before its next record.
         """
         self._consumer.seek(partition, offset)
         self._add_seek(partition, offset)
@@ -86,14 +86,14 @@ class RecordedConsumer:
     async def seek_to_beginning(
         self, *partitions: tuple[str, int], timeout: float | None = None
     ) -> None:
-        """Go to the log start as `Consumer.seek_to_beginning` does, and record it."""
+        """Seek to the log start as `Consumer.seek_to_beginning` does, and record the seek."""
         try:
             await self._consumer.seek_to_beginning(*partitions, timeout=timeout)
         finally:
             self._add_seeks(partitions)
 
     async def seek_to_end(self, *partitions: tuple[str, int], timeout: float | None = None) -> None:
-        """Go to the end as `Consumer.seek_to_end` does, and record it."""
+        """Seek to the end as `Consumer.seek_to_end` does, and record the seek."""
         try:
             await self._consumer.seek_to_end(*partitions, timeout=timeout)
         finally:
@@ -102,9 +102,10 @@ class RecordedConsumer:
     async def seek_to_committed(
         self, *partitions: tuple[str, int], timeout: float | None = None
     ) -> None:
-        """Go to the committed offsets as `Consumer.seek_to_committed` does, and record it.
+        """Seek to the committed offsets as `Consumer.seek_to_committed` does.
 
-        It is recorded as an assignment, because the consumer continues there as after one.
+        The call is recorded as an assignment: after both, a consumer continues at the committed
+        offsets.
         """
         try:
             await self._consumer.seek_to_committed(*partitions, timeout=timeout)
@@ -129,13 +130,13 @@ class RecordedConsumer:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Commit offsets as `Consumer.commit` does, and record them.
+        """Commit offsets as `Consumer.commit` does, and record the commit.
 
-        Without `offsets` the consumer needs ``enable_auto_commit=False``, because what it commits
-        by itself is not recorded.
+        Without `offsets`, the consumer needs ``enable_auto_commit=False``, because its automatic
+        commits are not recorded.
         """
         if offsets is None:
-            # Asked for once, so that what is recorded is what is committed.
+            # Get the offsets once, so that the recorded offsets are those that are committed.
             listed, _ = self._consumer.offsets_for_transaction()
             await self._commit(listed, timeout)
         else:

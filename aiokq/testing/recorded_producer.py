@@ -1,7 +1,7 @@
 """RecordedProducer: a producer of aiokq that records its sends and transactions.
 
-An outcome that the client does not know is recorded as unknown: only a record that was never
-accepted has failed.
+An operation is recorded as UNKNOWN if the client does not know its outcome. A send is recorded as
+FAILED only if the record was never accepted.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RecordedProducer:
     async def begin_transaction(self) -> str:
         """Begin a transaction as `Producer.begin_transaction` does; return its name.
 
-        The name is for `RecordedConsumer.poll`.
+        The name is the argument `txn` of `RecordedConsumer.poll`.
         """
         return self._began(await self._producer.begin_transaction())
 
@@ -146,9 +146,9 @@ class RecordedProducer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[str]:
-        """Run a transaction as `Producer.transaction` does, and record how it ended.
+        """Run a transaction as `Producer.transaction` does, and record its outcome.
 
-        Gives the name of the transaction, for `RecordedConsumer.poll`.
+        `async with` returns its name, which is the argument `txn` of `RecordedConsumer.poll`.
         """
         transaction = self._producer.transaction()
         await transaction.__aenter__()
@@ -169,9 +169,9 @@ class RecordedProducer:
         group_metadata: GroupMetadata | str | None = None,
         /,
     ) -> None:
-        """Commit offsets of a group as `Transaction.send_offsets` does, and record them."""
+        """Commit offsets of a group as `Transaction.send_offsets` does, and record the commit."""
         if not isinstance(offsets, Mapping):
-            # Asked for once, so that what is recorded is what is sent.
+            # Get the offsets once, so that the recorded offsets are those that are sent.
             listed, metadata = offsets.offsets_for_transaction()
             await self._send_offsets(listed, metadata)
         else:
@@ -204,7 +204,7 @@ class RecordedProducer:
 
     def _began(self, transaction: Transaction) -> str:
         self._transactions += 1
-        # Two processes with one name would share transactions without the time.
+        # The time makes the name unique, even if two processes have the same name.
         name = f"{self._process}/{self._transactions}@{int(self._recorder.clock())}"
         self._open = (name, transaction)
         return name
@@ -213,14 +213,14 @@ class RecordedProducer:
         self, transaction: Transaction, leave: Callable[[], Awaitable[None]], *, commit: bool
     ) -> None:
         if transaction.ended_by_call:
-            await leave()  # recorded by the call
+            await leave()  # the call of commit or abort has recorded the end
         else:
             await self._end(leave, commit=commit)
 
     async def _end(self, call: Callable[[], Awaitable[None]], *, commit: bool) -> None:
-        """Record the end of the transaction: as it was asked for, unless its outcome is known."""
+        """Call `call`, and record the outcome; if that is unknown, record what was requested."""
         if self._open is None:
-            await call()  # it says that no transaction is open
+            await call()  # it raises an error: no transaction is open
             return
         name, transaction = self._open
         start = self._recorder.clock()

@@ -1,6 +1,7 @@
-"""Recorder: writes down what producers and consumers of aiokq do, as a history.
+"""Recorder: records the calls of aiokq's producers and consumers as a history.
 
-It collects operations and asks for offsets; `RecordedProducer` and `RecordedConsumer` make calls.
+It collects operations and requests offsets. `RecordedProducer` and `RecordedConsumer` make the
+calls.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """A history in the making.
+    """Collects the operations of a history, in memory or in a file.
 
     ::
 
@@ -41,13 +42,13 @@ class Recorder:
                 await recorded.send("orders", b"unique value")
 
     Args:
-        path: a file to which every operation is appended as soon as it ends, so that it survives
-            the process. Several processes of one machine write files of their own; concatenated,
-            they are one history.
-        clock: the time, in the same unit for every process.
+        path: path of a file to which each operation is appended as soon as it ends, so that it
+            survives a crash of the process. Each process of a machine writes a file of its own; the
+            concatenated files are one history.
+        clock: returns the time, in any unit; it must be the same clock for all processes.
 
     Attributes:
-        history: the operations so far; kept only without a path.
+        history: the operations so far; empty if `path` is given.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Recorder:
             self._output.close()
 
     def add(self, operation: Operation) -> None:
-        """Add an operation."""
+        """Add an operation to the history."""
         if self._output is None:
             self.history.append(operation)
         else:
@@ -99,10 +100,10 @@ class Recorder:
         """Return a consumer whose polls are recorded.
 
         Args:
-            consumer: one in a group gets `assigned(process)` as its `on_assigned`.
-            process: its name.
-            isolation: its `isolation_level`.
-            group: its `group_id`.
+            consumer: the consumer. In a group, its `on_assigned` must be `assigned(process)`.
+            process: name of the consumer in the history.
+            isolation: the `isolation_level` of the consumer.
+            group: the `group_id` of the consumer; None if it is in no group.
         """
         return RecordedConsumer(self, consumer, process, Isolation(isolation), group)
 
@@ -118,7 +119,7 @@ class Recorder:
         return handle
 
     async def observe_last_stable(self, cluster: Cluster, topic: str, partition: int) -> int:
-        """Ask for the last stable offset of a partition, and record the answer."""
+        """Request the last stable offset of a partition, record it and return it."""
         start = self.clock()
         found = await cluster.offsets(
             (topic, partition), "latest", isolation_level="read_committed"
@@ -130,13 +131,13 @@ class Recorder:
     async def observe_group(
         self, consumer: Consumer, group: str, *, all_commits: bool = False
     ) -> None:
-        """Ask for the committed offsets of a consumer's partitions, and record the answer.
+        """Request the committed offsets of a consumer's partitions, and record them.
 
         Args:
             consumer: a member of the group.
-            group: its `group_id`.
-            all_commits: whether the history has each commit of the group, so that an offset that
-                none of them set is condemned.
+            group: the `group_id` of the consumer.
+            all_commits: whether the history has each commit of the group; if so, an offset that no
+                commit set is condemned.
         """
         start = self.clock()
         offsets = []

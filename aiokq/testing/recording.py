@@ -1,4 +1,4 @@
-"""What recorded producers and consumers share: where operations go, and offsets of calls."""
+"""Types and functions that RecordedProducer and RecordedConsumer share."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ ManyRecord: TypeAlias = (
 
 
 class Recording(Protocol):
-    """A history in the making: `Recorder`."""
+    """The members of `Recorder` that recorded producers and consumers use."""
 
     clock: Callable[[], float]
 
     def add(self, operation: Operation) -> None:
-        """Add an operation."""
+        """Add an operation to the history."""
         ...
 
 
 def recorded_offsets(offsets: Mapping[P, int | OffsetAndMetadata]) -> tuple[Offset, ...]:
-    """Return offsets by partition as those of a history."""
+    """Return the offsets that a commit takes in the form of a history."""
     return tuple(
         Offset(topic, partition, offset if isinstance(offset, int) else offset.offset)
         for (topic, partition), offset in offsets.items()

@@ -1,4 +1,4 @@
-"""Report: the anomalies of a history as text, JSON and SVG. It does not look for them."""
+"""Report: the anomalies that `check` found, as text, JSON and SVG."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found.
+    """The result of `check`.
 
     Attributes:
-        operations: how many operations the history has.
+        operations: number of operations in the history.
         anomalies: all anomalies, condemned or not.
     """
 
@@ -32,17 +32,17 @@ class Report:
 
     @property
     def condemned(self) -> tuple[Anomaly, ...]:
-        """The anomalies that Kafka promises not to have."""
+        """The anomalies that break a guarantee of Kafka."""
         return tuple(each for each in self.anomalies if each.kind.condemned)
 
     @property
     def reported(self) -> tuple[Anomaly, ...]:
-        """The anomalies that Kafka does not exclude."""
+        """The anomalies that break no guarantee of Kafka."""
         return tuple(each for each in self.anomalies if not each.kind.condemned)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is condemned."""
+        """Whether no anomaly breaks a guarantee of Kafka."""
         return not self.condemned
 
     def by_kind(self) -> Mapping[AnomalyKind, list[Anomaly]]:

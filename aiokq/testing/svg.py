@@ -1,4 +1,4 @@
-"""SVG: the operations of anomalies as a picture for browsers; it needs no other file."""
+"""Draws the operations of anomalies as an SVG document, which needs no other file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiokq.testing.picture import Layout, label_of
 __all__ = ["svg"]
 
 CHARACTER = 7.5
-"""Pixels that a character is wide."""
+"""Width of a character in pixels."""
 LINE = 34
 BOX = 22
 TEXT = 18
@@ -51,12 +51,12 @@ ARROW = (
 
 
 def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
-    """Return a picture of anomalies, one below the other.
+    """Return an SVG document with the pictures of anomalies, one below the other.
 
-    A lane is a client, a box an operation; the box of an operation that failed or whose outcome is
-    unknown is dashed. Arrows lead from a record or offset to who read it, or to the record behind
-    it; dotted lines from an operation to the end of its transaction. The times are those since the
-    first operation of each anomaly.
+    A lane stands for a client, a box for an operation. A box is dashed if the operation failed or
+    its outcome is unknown. An arrow leads from a send, or a commit of offsets, to an operation that
+    read it, or from a send to a later record of the partition. A dotted line leads from an
+    operation to the end of its transaction. Times count from the first operation of the anomaly.
     """
     shapes = [_text(MARGIN, MARGIN + TEXT, headline, "kind")]
     width, y = MARGIN * 2 + len(headline) * CHARACTER, MARGIN + 2.0 * TEXT
@@ -84,7 +84,7 @@ def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
 
 
 class _Picture:
-    """The lanes of one anomaly, from `top` down."""
+    """The picture of one anomaly, whose upper edge is at `top`, in pixels."""
 
     def __init__(self, operations: Sequence[Operation], top: float) -> None:
         self._operations = operations
@@ -171,12 +171,12 @@ def _edges(operations: Sequence[Operation]) -> Iterator[tuple[Operation, Operati
 
 
 def _txn(operation: Operation) -> str | None:
-    """Return the transaction that an operation is a part of; its end is not."""
+    """Return the transaction of a send, poll or commit of offsets; None for other operations."""
     return operation.txn if isinstance(operation, Send | Poll | Offsets) else None
 
 
 def _leads_to(first: Operation, second: Operation) -> bool:
-    """Tell whether the second operation read what the first wrote, or wrote behind it."""
+    """Return whether `second` read a record or offset of `first`, or wrote a record behind it."""
     match first, second:
         case Send(), Poll():
             return any(

@@ -1,6 +1,6 @@
-"""Workload: producers, readers and copiers whose history `check` can judge. It starts no task.
+"""Workload: producers, readers and copiers that record a history for `check`.
 
-The caller runs the coroutines of `processes()` side by side and ends them with `stop()`.
+The caller runs the coroutines of `processes()` concurrently, and ends them with `stop()`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class _Abort(Exception):
 
 
 class Workload:
-    """Transactions with unique values, some of them aborted, and copiers with offsets inside.
+    """Producers and copiers that use transactions, some of which they abort, and readers.
+
+    The producers write unique values to the input topic. The copiers write these values to the
+    output topic, and commit the offsets of the input in the same transaction.
 
     ::
 
@@ -42,12 +45,12 @@ class Workload:
     Args:
         cluster: the cluster under test. Topics `NAME-input` and `NAME-output` exist, with
             `partitions` partitions each, and are empty.
-        recorder: gets the history.
+        recorder: records the operations.
         name: prefix of topics, transactional ids and the group.
-        partitions: partitions of each topic.
-        producers: how many transactional producers.
-        copiers: how many members the group of copiers has.
-        seed: of the random choices.
+        partitions: number of partitions of each topic.
+        producers: number of producers.
+        copiers: number of copiers, which are the members of one group.
+        seed: seed of the random choices.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Workload:
         self._copied_all = 0
 
     def processes(self) -> list[Coroutine[object, object, None]]:
-        """Return the coroutines to run side by side; each ends some time after `stop()`."""
+        """Return the coroutines to run concurrently; they end some time after `stop()`."""
         return [
             *(self._produce(number) for number in range(self._producers)),
             self._read("reader", "read_committed"),
@@ -86,11 +89,11 @@ class Workload:
         ]
 
     def stop(self) -> None:
-        """Let producers end their transactions; the copiers then copy the rest."""
+        """Let the producers end after their current transactions, and the copiers copy the rest."""
         self._producing = False
 
     async def finish(self) -> None:
-        """Read both topics to their ends with two new consumers, and record the ends."""
+        """Read each partition to its end with two new consumers, and record its final offsets."""
         self._recorder.add(Copy(self.input, self.output))
         for topic in (self.input, self.output):
             for number in range(self._partitions):
@@ -135,13 +138,13 @@ class Workload:
         return self._copied_all == self._copiers
 
     async def _observe(self) -> None:
-        """Ask for the last stable offsets: a reader that was past one is found by them."""
+        """Record last stable offsets periodically; `check` compares the reads with them."""
         from aiokq.errors import RequestTimeout
 
         while not self._is_over:
             for topic in (self.input, self.output):
                 for number in range(self._partitions):
-                    # Nobody may answer for a while, as a producer or a reader may wait.
+                    # Brokers may be down for a while; producers and readers also wait for them.
                     with suppress(RequestTimeout):
                         await self._recorder.observe_last_stable(self._cluster, topic, number)
             await asyncio.sleep(OBSERVE_EVERY)
@@ -179,7 +182,7 @@ class Workload:
                         if records:
                             await recorded.send_offsets(consumer)
                 except (_Abort, CommitFailed, TransactionAborted):
-                    # On purpose, or because a rebalance took partitions away.
+                    # The abort was on purpose, or a rebalance has removed partitions.
                     await reader.seek_to_committed()
                 else:
                     if not records and self._sent_all == self._producers:
@@ -188,11 +191,14 @@ class Workload:
         self._copied_all += 1
 
     async def _note_copied(self, consumer: Consumer) -> None:
-        """Note which partitions are copied to their ends, as nothing is open in this member."""
+        """Note the partitions of this member that are copied to their ends.
+
+        Called while the member has no open transaction.
+        """
         from aiokq.errors import ConfigError
 
         for partition in consumer.assignment():
-            with suppress(ConfigError):  # a rebalance took it away
+            with suppress(ConfigError):  # a rebalance has removed the partition
                 [end] = (await consumer.end_offsets([partition])).values()
                 if await consumer.position(partition) >= end:
                     self._copied.add(partition.partition)
@@ -204,7 +210,7 @@ class Workload:
                     consumer, process, isolation=Isolation.READ_COMMITTED
                 )
                 [end] = (await consumer.end_offsets([(topic, number)])).values()
-                # A transaction that nobody ended keeps the position below the end for ever.
+                # A hanging transaction would keep the position below the end for ever.
                 empty = 0
                 while empty < 2 and await consumer.position((topic, number)) < end:
                     empty = 0 if await reader.poll(timeout=0.5) else empty + 1
