@@ -10,11 +10,11 @@ from aiokq.records.record import DEFAULT_LIMIT
 
 
 class RecordCodecs:
-    """Implements ``aiokq.fastpath.consume.Codecs``.
+    """Decompresses and converts batches; implements ``aiokq.fastpath.consume.Codecs``.
 
     Args:
-        crc32c: computes the CRC of converted batches; without it their CRC is 0, because the legacy
-            CRC-32 was verified by the conversion.
+        crc32c: computes the CRC of converted batches. With None, their CRC is 0; the conversion has
+            verified the CRC-32 of each legacy entry.
         limit: the most bytes that a legacy wrapper may decompress to.
     """
 

@@ -165,14 +165,14 @@ def _gzip_decompress(data: Buffer, limit: int) -> bytes:
     try:
         while True:
             member = zlib.decompressobj(31)
-            # Input is passed in growing steps, because zlib copies the bytes of a step that belong
-            # to later members, and there may be many small members.
+            # zlib copies the rest of its input after the end of a member. Steps that begin small
+            # and grow keep these copies small if there are many small members.
             step = _GZIP_STEP
             while not member.eof:
                 piece = view[position : position + step]
                 if not piece:
                     raise _corrupt(GZIP, "cut short")
-                # one byte above the limit distinguishes "too large" from "exactly the limit"
+                # A byte beyond the limit shows that the content is too large.
                 part = member.decompress(piece, left + 1)
                 if len(part) > left:
                     _too_large(GZIP, limit)
@@ -299,7 +299,7 @@ def _lz4_decompress(data: Buffer, limit: int, magic: int) -> bytes:
 
 
 def _lz4_with_right_checksum(data: Buffer) -> bytes:
-    """Return a magic-0 frame with the right header checksum; Kafka accepts a wrong one, too."""
+    """Return a magic-0 frame with its header checksum replaced by the right one."""
     frame = bytearray(data)
     if len(frame) < 7 or int.from_bytes(frame[:4], "little") != _LZ4_MAGIC:
         raise _corrupt(LZ4, "no frame")
@@ -328,7 +328,7 @@ def _xxh32_byte(data: Buffer) -> int:
     return ((h ^ (h >> 16)) >> 8) & 0xFF
 
 
-# zstd: one or several frames; streaming writers (Java) omit the size in the frame header
+# zstd: one or several frames; streaming writers (Java) omit the content size in the frame header
 
 
 def _zstd_decompress(data: Buffer, limit: int) -> bytes:
@@ -347,7 +347,7 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
             try:
                 part = decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
             except zstandard.ZstdError:
-                if bound > left:  # the only way in which a complete, valid frame can fail
+                if bound > left:  # a complete, valid frame fails only if its content is too large
                     _too_large(ZSTD, limit)
                 raise
             parts.append(part)
@@ -359,9 +359,11 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
-    """Return (frame size, upper bound of its content's size, whether the bound is exact).
+    """Measure the first frame in `data`, without decompressing it.
 
-    The frame is the first one in `data`.
+    Returns:
+        The size of the frame and an upper bound of the size of its content, both in bytes; and
+        whether the content has exactly that size.
 
     The library reports the same error for a truncated frame and for content larger than the limit.
     The headers of the frame's blocks distinguish the two cases. Source: RFC 8878 section 3.1.1.

@@ -1,4 +1,4 @@
-"""Control records: the markers that end a transaction.
+"""Control records: their types, and the markers that end transactions.
 
 Source: KIP-98, Kafka ``ControlRecordType.java``, ``EndTransactionMarker.java``.
 Tests: ``tests/unit/records/test_control.py``.
@@ -26,9 +26,9 @@ from aiokq.records.record import RawRecord, iter_records
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _RECORD: Final = struct.Struct(">bbbb bhh bhi b")
-"""Size, attributes, deltas of timestamp and offset, key, value, and the number of headers.
+"""The record of a marker: size, attributes, timestamp delta, offset delta, key, value, headers.
 
-Sizes and deltas are varints of one byte, whose value is twice the number.
+Numbers that Kafka encodes as varints take one byte here, whose value is twice the number.
 """
 _SIZE: Final = 2 * (_RECORD.size - 1)
 
@@ -47,7 +47,7 @@ class ControlType(enum.IntEnum):
 
 @frozen
 class EndTransactionMarker:
-    """The end of a producer's transaction in one partition."""
+    """The marker that commits or aborts a producer's transaction in one partition."""
 
     type: ControlType
     coordinator_epoch: int
@@ -72,7 +72,7 @@ def read_control_type(key: Buffer | None) -> int:
 def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
     """Return the marker of the control batch at the start of ``data``.
 
-    The result is None if the batch has a control record of another type, or no record.
+    The result is None if the first record has another type, or if the batch has no records.
 
     Raises:
         CorruptRecord: not a valid control batch.
@@ -110,8 +110,8 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """Return the control batch that writes ``marker`` to a partition."""
-    # hot: benchmarks/micro/transactions.py; every marker has the same layout
+    """Return a control batch whose only record is ``marker``."""
+    # hot: benchmarks/micro/transactions.py; one struct suffices, as all markers have one layout
     kind, epoch = marker.type, marker.coordinator_epoch
     content = _RECORD.pack(_SIZE, 0, 0, 0, 2 * _KEY.size, 0, kind, 2 * _VALUE.size, 0, epoch, 0)
     batch, _ = sealed_batch(

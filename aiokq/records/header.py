@@ -18,7 +18,7 @@ Checksum = Callable[[Buffer], int]
 """A function that computes the CRC-32C of bytes, such as ``aiokq.fastpath.crc32c``."""
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of the base offset and length fields, which the length of a batch does not include."""
+"""Size in bytes of the base offset and the length field; the length counts the bytes after them."""
 
 LENGTH_OFFSET: Final = 8
 """Position of the length field in a batch of any magic, in bytes."""
@@ -43,15 +43,15 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 EPOCH_BUMP_VERSION: Final = 2
-"""The level of `transaction.version` from which each end of a transaction bumps the epoch.
+"""The `transaction.version` from which the end of a transaction bumps the producer epoch.
 
-Its markers have the epoch after that of its batches (KIP-890).
+The batches of a transaction have the old epoch, and its markers the new one (KIP-890).
 """
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 SEQUENCE_MASK: Final = 2**31 - 1
 UNKNOWN_COUNT: Final = -1
-"""The count of a compressed v0/v1 wrapper; the number of records is known only from its content."""
+"""The `count` of a compressed v0/v1 wrapper, whose header lacks the number of records."""
 
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # the 13 fields of BatchHeader, in order
@@ -65,7 +65,7 @@ _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 
 _new_tuple: Final = tuple.__new__
-"""Same as ``_make`` without its check of the number of fields."""
+"""Creates a BatchHeader as ``_make`` does, but does not check the number of fields."""
 
 _MAGIC_OFFSET: Final = 16
 _CRC_OFFSET: Final = 17
@@ -130,7 +130,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch contains a control record, such as a transaction marker."""
+        """Whether the batch contains control records, such as a transaction marker."""
         return self.attributes & CONTROL_MASK != 0
 
     @property
@@ -140,7 +140,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; 0 follows 2**31 - 1."""
+        """The sequence of the last record, which wraps to 0 after 2**31 - 1; -1 if it has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -152,7 +152,7 @@ class BatchHeader(NamedTuple):
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Return ``sequence + increment``; 0 follows 2**31 - 1, as in Kafka."""
+    """Return ``sequence + increment``, which wraps to 0 after 2**31 - 1, as in Kafka."""
     return (sequence + increment) & SEQUENCE_MASK
 
 
@@ -219,10 +219,10 @@ def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
 
 
 def computed_crc(data: Buffer, header: BatchHeader, crc32c: Checksum) -> int:
-    """Return the checksum of the batch at the start of ``data``, by its magic.
+    """Compute the checksum of the batch at the start of ``data``.
 
-    It is the CRC-32C from the attributes on for v2, and zlib's CRC-32 from the magic on for v0 and
-    v1.
+    For v2 it is the CRC-32C of the bytes from the attributes to the end of the batch. For v0 and v1
+    it is zlib's CRC-32 of the bytes from the magic to the end.
     """
     view = memoryview(data)
     if header.magic >= 2:
@@ -261,10 +261,11 @@ def sealed_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> tuple[bytes, BatchHeader]:
-    """Return a v2 batch of encoded records without sequences, and its header.
+    """Return an uncompressed v2 batch without sequence numbers, and its header.
 
     Args:
-        count: the number of records, whose offsets follow each other.
+        content: the encoded records.
+        count: the number of records; their offsets are consecutive.
         timestamp_ms: the timestamp of all records.
     """
     # hot: benchmarks/micro/transactions.py

@@ -2,7 +2,7 @@
 
 An entry has an offset (int64), a size (int32), the CRC-32 of the bytes that follow, magic,
 attributes, a timestamp (only in v1), key and value. A compressed message set is stored in a single
-entry (the wrapper), whose value has the compressed entries. The wrapper has the offset of the last
+entry (the wrapper), whose value is the compressed set. The wrapper has the offset of the last
 record; the offsets inside are absolute in v0 and relative in v1.
 
 Source: Kafka ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java``, KIP-31, KIP-32.
@@ -52,11 +52,11 @@ class Message(NamedTuple):
 def decode_message_set(
     data: Buffer, *, check_crcs: bool = True, limit: int = DEFAULT_LIMIT
 ) -> Iterator[Message]:
-    """Yield the messages of a v0/v1 set and of its wrappers; ignore an incomplete last entry.
+    """Yield the messages of a v0/v1 set, decompressing wrappers; ignore an incomplete last entry.
 
     Args:
         data: entries of magic 0 or 1, one after the other.
-        check_crcs: verify the CRC-32 of each outer entry.
+        check_crcs: verify the CRC-32 of each entry that is not inside a wrapper.
         limit: the most bytes that one wrapper may decompress to.
 
     Raises:
@@ -81,7 +81,7 @@ def decode_message_set(
 
 
 def _message(entry: memoryview, offset: int, magic: int, timestamp_type: int) -> Message:
-    """Return the message in ``entry``, which has the bytes of one entry and no others."""
+    """Return the message in ``entry``, which is exactly one entry."""
     timestamp = NO_TIMESTAMP
     position = LOG_OVERHEAD + MIN_LENGTH[magic] - 8
     if magic == 1:
@@ -215,7 +215,7 @@ def upconvert(
     Args:
         crc32c: computes the checksum of the batch. None writes 0, for callers that check the
             entries' checksums instead.
-        check_crcs: verify the CRC-32 of each outer entry.
+        check_crcs: verify the CRC-32 of each entry that is not inside a wrapper.
         limit: the most bytes that one wrapper may decompress to.
 
     Raises:

@@ -39,7 +39,7 @@ QuorumControlRecord: TypeAlias = (
     | KRaftVersionRecord
     | VotersRecord
 )
-"""The value of a control record; the field ``version`` says in which version it is written."""
+"""The value of a control record; its field ``version`` is the version in which it is encoded."""
 
 _CLASSES: Final[Mapping[int, type[QuorumControlRecord]]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,
@@ -71,8 +71,8 @@ def decode_quorum_control(key: Buffer | None, value: Buffer | None) -> QuorumCon
     """Return the control record with this key and value.
 
     Raises:
-        CorruptRecord: the record is malformed, of an unknown version, or of another type, such as a
-            transaction marker or a type of a newer Kafka.
+        CorruptRecord: the record is malformed, its version is unknown, or its type is none of those
+            in ``QuorumControlRecord``.
     """
     kind = read_control_type(key)
     cls = _CLASSES.get(kind)
@@ -119,7 +119,7 @@ def read_quorum_controls(data: Buffer, header: BatchHeader) -> list[QuorumContro
     """Return the records of the control batch at the start of ``data``.
 
     Raises:
-        CorruptRecord: the batch is malformed, or has a record of another kind.
+        CorruptRecord: the batch is malformed, or has a record of another type.
         RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
     """
     return [

@@ -77,11 +77,11 @@ def iter_records(
 
 
 def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
-    """Yield the values of a batch whose records have consecutive offsets and a value each.
+    """Yield the value of each record of a batch whose offsets are consecutive.
 
-    The batches of a metadata log are of this kind. Kafka's records there have no key, no headers,
-    and the base timestamp of the batch. For such records this function takes a third of the time
-    that ``iter_records`` takes.
+    The metadata log has such batches. Kafka writes its records with no key, no headers, and the
+    base timestamp of the batch; for those, this function takes a third of the time that
+    ``iter_records`` takes. Other records are read with ``iter_records``.
 
     Raises:
         CorruptRecord: the records are malformed, or an offset or a value is missing.
@@ -98,7 +98,7 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
             delta = index << 1
             if size & 1 or size >= _TWO_BYTES or delta >= _TWO_BYTES:
                 break
-            # attributes, timestamp delta, offset delta, no key
+            # attributes 0, timestamp delta 0, the offset delta, and a null key
             start = (
                 bytes((0, 0, delta, 1))
                 if delta <= 0x7F
@@ -117,7 +117,7 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
             position = end
             index += 1
     except IndexError:
-        pass  # the loop below decodes the record again and raises the error
+        pass  # the last loop decodes the records again and raises CorruptRecord
     if index == header.count and position == header.size:
         return
     for number, record in enumerate(iter_records(data, header)):

@@ -1,9 +1,11 @@
 """Kafka's messages: typed classes and the functions that encode and decode them.
 
-Connections are in `aiokq.connection`, records inside record batches in `aiokq.records`.
+`aiokq.connection` sends and receives these messages, `aiokq.records` encodes and decodes record
+batches.
 
-Every message is one class for all its versions (`MetadataRequest`, `MetadataResponse`, and nested
-structs by Kafka's names), with keyword arguments, Kafka's defaults and snake_case field names::
+One class represents all versions of a message, such as `MetadataRequest`. Nested structs are
+classes, too. The classes have Kafka's names and defaults; their fields are keyword arguments in
+snake_case::
 
     from aiokq import wire
 
@@ -12,9 +14,9 @@ structs by Kafka's names), with keyword arguments, Kafka's defaults and snake_ca
     )
     correlation_id, answer = wire.decode_response(wire.MetadataResponse, frame, 12)
 
-Decoding bytes that are not the expected message raises `ProtocolError`, and no other error. The
-classes of messages are imported on first use; type checkers find them in the generated
-`__init__.pyi`. `tools/generate_messages.py` describes how to add an API.
+Decoding raises `ProtocolError`, and no other error, if the bytes are not the expected message.
+Message classes are imported on first use; type checkers find them in the generated `__init__.pyi`.
+`tools/generate_messages.py` describes how to add an API.
 """
 
 from __future__ import annotations

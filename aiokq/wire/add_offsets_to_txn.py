@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (API key 25): add a group's commits of offsets to a transaction."""
+"""AddOffsetsToTxn (API key 25): add the offset commits of a group to a transaction."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """The transactional id of the transaction."""
 
     producer_id: int = i64()
-    """The producer id that the transactional id uses now."""
+    """The current producer id of the transactional id."""
 
     producer_epoch: int = i16()
-    """Current epoch associated with the producer id."""
+    """The current epoch of the producer id."""
 
     group_id: str = string()
-    """The unique group identifier."""
+    """The group id."""
 
 
 class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):
@@ -57,9 +57,7 @@ class AddOffsetsToTxnResponse(Response, request=AddOffsetsToTxnRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The response error code, or 0 if there was no error."""
+    """The error code, or 0 if there was no error."""

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """Element of `AddPartitionsToTxnTransaction.topics` and element of
+    """Element of `AddPartitionsToTxnTransaction.topics` and of
     `AddPartitionsToTxnRequest.v3_and_below_topics`.
 
     Source: `AddPartitionsToTxnRequest.json`, struct `AddPartitionsToTxnTopic`.
@@ -40,10 +40,10 @@ class AddPartitionsToTxnTransaction(Struct):
     """The transactional id of the transaction."""
 
     producer_id: int = i64(since=4)
-    """The producer id that the transactional id uses now."""
+    """The current producer id of the transactional id."""
 
     producer_epoch: int = i16(since=4)
-    """Current epoch associated with the producer id."""
+    """The current epoch of the producer id."""
 
     verify_only: bool = boolean(since=4)
     """Whether to check that the partitions are in the transaction, instead of adding them."""
@@ -61,12 +61,12 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds the field VerifyOnly, with which a broker checks whether partitions are in the
-    transaction already, and several transactions in one request.
+    From version 4 on, a request can contain several transactions. Version 4 also adds VerifyOnly,
+    with which a broker checks whether partitions are already in the transaction.
 
     Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    Clients use versions up to 3, and brokers use version 4 and later ones.
+    Clients send versions 0 to 3; brokers send version 4 or newer.
 
     Source: `AddPartitionsToTxnRequest.json`.
     """
@@ -80,16 +80,16 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     transactions: list[AddPartitionsToTxnTransaction] = array(
         AddPartitionsToTxnTransaction, since=4
     )
-    """List of transactions to add partitions to."""
+    """The transactions to which partitions are added."""
 
     v3_and_below_transactional_id: str = string(until=3)
     """The transactional id of the transaction."""
 
     v3_and_below_producer_id: int = i64(until=3)
-    """The producer id that the transactional id uses now."""
+    """The current producer id of the transactional id."""
 
     v3_and_below_producer_epoch: int = i16(until=3)
-    """Current epoch associated with the producer id."""
+    """The current epoch of the producer id."""
 
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
     """The partitions to add to the transaction."""
@@ -105,11 +105,11 @@ class AddPartitionsToTxnPartitionResult(Struct):
     """The partition index."""
 
     partition_error_code: int = i16()
-    """The response error code."""
+    """The error code, or 0 if there was no error."""
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """Element of `AddPartitionsToTxnResult.topic_results` and element of
+    """Element of `AddPartitionsToTxnResult.topic_results` and of
     `AddPartitionsToTxnResponse.results_by_topic_v3_and_below`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnTopicResult`.
@@ -121,7 +121,7 @@ class AddPartitionsToTxnTopicResult(Struct):
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
         AddPartitionsToTxnPartitionResult
     )
-    """The results for each partition."""
+    """The result for each partition."""
 
 
 class AddPartitionsToTxnResult(Struct):
@@ -136,7 +136,7 @@ class AddPartitionsToTxnResult(Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, since=4
     )
-    """The results for each topic."""
+    """The result for each topic."""
 
 
 class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
@@ -149,7 +149,8 @@ class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds several transactions in one response, and a top-level error code.
+    From version 4 on, a response can contain the results of several transactions. Version 4 also
+    adds an error code for the whole request.
 
     Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
@@ -157,19 +158,17 @@ class AddPartitionsToTxnResponse(Response, request=AddPartitionsToTxnRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16(since=4, ignorable=True)
-    """The top-level error code."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     results_by_transaction: list[AddPartitionsToTxnResult] = array(
         AddPartitionsToTxnResult, since=4
     )
-    """The results by transactional id."""
+    """The result for each transaction."""
 
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, until=3
     )
-    """The results for each topic."""
+    """The result for each topic."""

@@ -22,10 +22,10 @@ class AlterClientQuotasEntityData(Struct):
     """
 
     entity_type: str = string()
-    """The entity type."""
+    """The entity type: `user`, `client-id` or `ip`."""
 
     entity_name: str | None = string(nullable_since=0)
-    """The name of the entity, or null for the default."""
+    """The name of the entity, or null for the default entity of its type."""
 
 
 class AlterClientQuotasOpData(Struct):
@@ -35,10 +35,10 @@ class AlterClientQuotasOpData(Struct):
     """
 
     key: str = string()
-    """The quota configuration key."""
+    """The name of the quota, such as `producer_byte_rate`."""
 
     value: float = f64()
-    """The value to set; ignored if `remove` is true."""
+    """The new value of the quota; ignored if `remove` is true."""
 
     remove: bool = boolean()
     """Whether to remove the quota instead of setting it."""
@@ -51,7 +51,7 @@ class AlterClientQuotasEntryData(Struct):
     """
 
     entity: list[AlterClientQuotasEntityData] = array(AlterClientQuotasEntityData)
-    """The quota entity to alter."""
+    """The entity whose quotas change: one element for each entity type."""
 
     ops: list[AlterClientQuotasOpData] = array(AlterClientQuotasOpData)
     """The changes of the entity's quotas."""
@@ -72,7 +72,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     FLEXIBLE_SINCE = 1
 
     entries: list[AlterClientQuotasEntryData] = array(AlterClientQuotasEntryData)
-    """The quota configuration entries to alter."""
+    """The changes for each entity."""
 
     validate_only: bool = boolean()
     """Whether to validate the request without changing anything."""
@@ -91,7 +91,7 @@ class AlterClientQuotasResponseEntryData(Struct):
     """The error message, or null if there was no error."""
 
     entity: list[AlterClientQuotasEntityData] = array(AlterClientQuotasEntityData)
-    """The quota entity to alter."""
+    """The entity, as in the request."""
 
 
 class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
@@ -103,9 +103,7 @@ class AlterClientQuotasResponse(Response, request=AlterClientQuotasRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
     """The result for each entity."""

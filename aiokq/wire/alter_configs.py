@@ -21,10 +21,10 @@ class AlterConfigsAlterableConfig(Struct):
     """
 
     name: str = string()
-    """The configuration key name."""
+    """The name of the configuration."""
 
     value: str | None = string(nullable_since=0)
-    """The value to set for the configuration key."""
+    """The value to set, or null."""
 
 
 class AlterConfigsResource(Struct):
@@ -34,13 +34,13 @@ class AlterConfigsResource(Struct):
     """
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
 
     configs: list[AlterConfigsAlterableConfig] = array(AlterConfigsAlterableConfig)
-    """The configurations."""
+    """All configurations of the resource; those left out are reset to their defaults."""
 
 
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):
@@ -60,7 +60,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     FLEXIBLE_SINCE = 2
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
-    """The updates for each resource."""
+    """The new configurations of each resource."""
 
     validate_only: bool = boolean()
     """Whether to validate the request without changing anything."""
@@ -73,13 +73,13 @@ class AlterConfigsResourceResponse(Struct):
     """
 
     error_code: int = i16()
-    """The resource error code."""
+    """The error code for the resource, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The resource error message, or null if there was no error."""
+    """The error message for the resource, or null if there was no error."""
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
@@ -97,9 +97,7 @@ class AlterConfigsResponse(Response, request=AlterConfigsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
-    """The responses for each resource."""
+    """The result for each resource."""

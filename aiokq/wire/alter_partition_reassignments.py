@@ -25,7 +25,7 @@ class ReassignablePartition(Struct):
     """The partition index."""
 
     replicas: list[int] | None = array(i32, nullable_since=0, default=None)
-    """The brokers to place the partition on, or null to cancel its pending reassignment."""
+    """The broker ids of the new replicas, or null to cancel the pending reassignment."""
 
 
 class ReassignableTopic(Struct):
@@ -56,7 +56,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
     FLEXIBLE_SINCE = 0
 
     timeout_ms: int = i32(default=60000)
-    """The time in ms to wait for the request to complete."""
+    """How long the broker waits for the request to complete, in milliseconds."""
 
     allow_replication_factor_change: bool = boolean(since=1, default=True)
     """Whether the request may change the replication factor of a partition."""
@@ -104,18 +104,16 @@ class AlterPartitionReassignmentsResponse(Response, request=AlterPartitionReassi
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
     """Whether the request was allowed to change the replication factor of a partition."""
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
     """The result for each topic."""

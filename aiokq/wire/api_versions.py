@@ -1,4 +1,4 @@
-"""ApiVersions (API key 18): return the APIs and versions that a broker serves."""
+"""ApiVersions (API key 18): return the APIs and versions that a broker supports."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     FLEXIBLE_SINCE = 3
 
     client_software_name: str = string(since=3, ignorable=True)
-    """The name of the client."""
+    """The name of the client software, such as `aiokq`."""
 
     client_software_version: str = string(since=3, ignorable=True)
-    """The version of the client."""
+    """The version of the client software."""
 
 
 class ApiVersion(Struct):
@@ -51,10 +51,10 @@ class ApiVersion(Struct):
     """The key of the API."""
 
     min_version: int = i16()
-    """The minimum supported version, inclusive."""
+    """The oldest version that the broker supports."""
 
     max_version: int = i16()
-    """The maximum supported version, inclusive."""
+    """The newest version that the broker supports."""
 
 
 class SupportedFeatureKey(Struct):
@@ -67,10 +67,10 @@ class SupportedFeatureKey(Struct):
     """The name of the feature."""
 
     min_version: int = i16(since=3)
-    """The minimum supported version for the feature."""
+    """The lowest level of the feature that the broker supports."""
 
     max_version: int = i16(since=3)
-    """The maximum supported version for the feature."""
+    """The highest level of the feature that the broker supports."""
 
 
 class FinalizedFeatureKey(Struct):
@@ -110,21 +110,19 @@ class ApiVersionsResponse(Response, request=ApiVersionsRequest):
     """
 
     error_code: int = i16()
-    """The top-level error code."""
+    """The error code, or 0 if there was no error."""
 
     api_keys: list[ApiVersion] = array(ApiVersion)
-    """The APIs supported by the broker."""
+    """The APIs that the broker supports."""
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     supported_features: list[SupportedFeatureKey] = array(
         SupportedFeatureKey, since=3, tag=0, ignorable=True
     )
-    """The features that the broker supports. Up to version 3, those with a minimum version of 0
-    are left out.
+    """The features that the broker supports. Versions 0 to 3 of the response leave out features
+    with a minimum version of 0.
     """
 
     finalized_features_epoch: int = i64(since=3, default=-1, tag=1, ignorable=True)
@@ -136,4 +134,4 @@ class ApiVersionsResponse(Response, request=ApiVersionsRequest):
     """The finalized features of the cluster; valid only if `finalized_features_epoch` is not -1."""
 
     zk_migration_ready: bool = boolean(since=3, tag=3, ignorable=True)
-    """Whether a KRaft controller has the configurations for the migration from ZooKeeper."""
+    """Whether the answering KRaft controller is configured for the migration from ZooKeeper."""

@@ -323,16 +323,16 @@ APIS: Final = {
     75: ("DescribeTopicPartitions", "describe_topic_partitions", "DescribeTopicPartitionsRequest"),
     # end generated apis
 }
-"""Name, file and request class of each API, by key."""
+"""Name, file and request class of each API, by API key."""
 
 API_NAMES: Final[dict[int, str]] = {key: name for key, (name, _, _) in APIS.items()}
-"""Kafka's name of each API, by key."""
+"""Kafka's name of each API, by API key."""
 
 _requests: dict[int, type[Request[Response]]] = {}
 
 
 def api(key: int) -> type[Request[Response]]:
-    """Return the request class of an API; its `RESPONSE` is the class of the response.
+    """Return the request class of an API, whose `RESPONSE` is the response class.
 
     Raises:
         ProtocolError: this library has no API with that key.

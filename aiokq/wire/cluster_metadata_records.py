@@ -1,7 +1,7 @@
-"""Schemas of the metadata records about topics, configs and the log itself, all versions.
+"""Schemas of the metadata records about topics, configs and the metadata log.
 
 Kafka's other metadata records are in `registration_records` (brokers and controllers) and
-`principal_records` (users), because one file would be too long to read.
+`principal_records` (users), because one file would be too long.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FeatureLevelRecord(Message):
     """The feature name."""
 
     feature_level: int = i16()
-    """The finalized level of the feature in the cluster; 0 if the feature is not supported."""
+    """The finalized level of the feature in the cluster; 0 if the feature is disabled."""
 
 
 class TopicRecord(Message):
@@ -67,7 +67,7 @@ class TopicRecord(Message):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_()
-    """The unique ID of this topic."""
+    """The topic id."""
 
 
 class PartitionRecord(Message):
@@ -90,13 +90,13 @@ class PartitionRecord(Message):
     """The partition id."""
 
     topic_id: uuid.UUID = uuid_()
-    """The unique ID of this topic."""
+    """The topic id."""
 
     replicas: list[int] = array(i32)
-    """The replicas of this partition, the preferred leader first."""
+    """The broker ids of the replicas, the preferred leader first."""
 
     isr: list[int] = array(i32)
-    """The in-sync replicas of this partition."""
+    """The broker ids of the in-sync replicas."""
 
     removing_replicas: list[int] = array(i32)
     """The replicas that are being removed."""
@@ -111,21 +111,21 @@ class PartitionRecord(Message):
     """1 if the partition is recovering from an unclean leader election; 0 otherwise."""
 
     leader_epoch: int = i32(default=-1)
-    """The epoch of the partition leader."""
+    """The leader epoch of the partition."""
 
     partition_epoch: int = i32(default=-1)
-    """An epoch that increases with each change of the partition."""
+    """The partition epoch, which increases with each change of the partition."""
 
     directories: list[uuid.UUID] = array(uuid_, since=1)
-    """The log directory of each replica, in the order of `replicas`."""
+    """The id of each replica's log directory, in the order of `replicas`."""
 
     eligible_leader_replicas: list[int] | None = array(
         i32, since=2, nullable_since=2, default=None, tag=1
     )
-    """The eligible leader replicas of this partition."""
+    """The broker ids of the eligible leader replicas (ELR), or null."""
 
     last_known_elr: list[int] | None = array(i32, since=2, nullable_since=2, default=None, tag=2)
-    """The last known eligible leader replicas of this partition."""
+    """The broker ids of the last known eligible leader replicas, or null."""
 
 
 class PartitionChangeRecord(Message):
@@ -148,42 +148,40 @@ class PartitionChangeRecord(Message):
     """The partition id."""
 
     topic_id: uuid.UUID = uuid_()
-    """The unique ID of this topic."""
+    """The topic id."""
 
     isr: list[int] | None = array(i32, nullable_since=0, default=None, tag=0)
-    """null if the ISR didn't change; the new in-sync replicas otherwise."""
+    """The new in-sync replicas; null if they did not change."""
 
     leader: int = i32(default=-2, tag=1)
-    """-1 if there is now no leader; -2 if the leader didn't change; the new leader otherwise."""
+    """The new leader; -1 if there is no leader now, -2 if the leader did not change."""
 
     replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=2)
-    """null if the replicas didn't change; the new replicas otherwise."""
+    """The new replicas; null if they did not change."""
 
     removing_replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=3)
-    """null if the removing replicas didn't change; the new removing replicas otherwise."""
+    """The new list of replicas that are being removed; null if it did not change."""
 
     adding_replicas: list[int] | None = array(i32, nullable_since=0, default=None, tag=4)
-    """null if the adding replicas didn't change; the new adding replicas otherwise."""
+    """The new list of replicas that are being added; null if it did not change."""
 
     leader_recovery_state: int = i8(default=-1, tag=5)
-    """-1 if it didn't change; 0 if the leader was elected from the ISR or has recovered from an
-    unclean election; 1 if the leader was elected by an unclean election and is still
-    recovering.
+    """The new recovery state: 0 if the leader was elected from the ISR or has recovered from an
+    unclean election, 1 if it is still recovering from one; -1 if the state did not change.
     """
 
     directories: list[uuid.UUID] | None = array(
         uuid_, since=1, nullable_since=1, default=None, tag=8
     )
-    """null if the log directories didn't change; otherwise the new log directory of each replica.
-    """
+    """The id of each replica's new log directory; null if the directories did not change."""
 
     eligible_leader_replicas: list[int] | None = array(
         i32, since=2, nullable_since=2, default=None, tag=6
     )
-    """null if the ELR didn't change; the new eligible leader replicas otherwise."""
+    """The new eligible leader replicas (ELR); null if they did not change."""
 
     last_known_elr: list[int] | None = array(i32, since=2, nullable_since=2, default=None, tag=7)
-    """null if the LastKnownElr didn't change; the last known eligible leader replicas otherwise."""
+    """The new last known eligible leader replicas; null if they did not change."""
 
 
 class RemoveTopicRecord(Message):
@@ -199,7 +197,7 @@ class RemoveTopicRecord(Message):
     RECORD_TYPE = 9
 
     topic_id: uuid.UUID = uuid_()
-    """The topic to remove, with all its partitions."""
+    """The id of the topic to delete with all its partitions."""
 
 
 class ConfigRecord(Message):
@@ -215,16 +213,16 @@ class ConfigRecord(Message):
     RECORD_TYPE = 4
 
     resource_type: int = i8()
-    """The type of resource this configuration applies to."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
-    """The name of the resource this configuration applies to."""
+    """The name of the resource."""
 
     name: str = string()
-    """The name of the configuration key."""
+    """The name of the configuration."""
 
     value: str | None = string(nullable_since=0)
-    """The value of the configuration, or null to delete the configuration."""
+    """The value of the configuration, or null to remove the configuration."""
 
 
 class ProducerIdsRecord(Message):
@@ -240,13 +238,13 @@ class ProducerIdsRecord(Message):
     RECORD_TYPE = 15
 
     broker_id: int = i32()
-    """The ID of the requesting broker."""
+    """The id of the broker that requested the block."""
 
     broker_epoch: int = i64(default=-1)
-    """The epoch of the requesting broker."""
+    """The broker epoch of that broker."""
 
     next_producer_id: int = i64()
-    """The next producer id to assign: the first one of the next block."""
+    """The first producer id after the block, with which the next block begins."""
 
 
 class BeginTransactionRecord(Message):
@@ -262,7 +260,7 @@ class BeginTransactionRecord(Message):
     RECORD_TYPE = 23
 
     name: str | None = string(nullable_since=0, default=None, tag=0)
-    """A name for the transaction, or null."""
+    """The name of the transaction, or null."""
 
 
 class EndTransactionRecord(Message):
@@ -311,7 +309,8 @@ class ClearElrRecord(Message):
 
 
 class NoOpRecord(Message):
-    """Metadata record without content; Kafka's idle controller writes it.
+    """Metadata record without content, which Kafka's controller writes periodically when it is
+    idle.
 
     Source: `NoOpRecord.json`.
     """
@@ -324,7 +323,7 @@ class NoOpRecord(Message):
 
 
 class ZkMigrationStateRecord(Message):
-    """Metadata record of the migration from ZooKeeper; Kafka 4 reads it and ignores it.
+    """Metadata record with the state of the migration from ZooKeeper, which Kafka 4 ignores.
 
     In Kafka 3.4, the states are 0 (None), 1 (PreMigration), 2 (Migration) and 3 (PostMigration).
     Kafka 3.5 swapped two numbers: 1 is Migration and 2 is PreMigration. The swap was possible

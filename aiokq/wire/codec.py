@@ -3,8 +3,8 @@
     body = encode_bytes(MetadataRequest(topics=None), 12)
     request = decode(MetadataRequest, body, 12)
 
-The contents of records are interpreted (`aiokq.wire.interpret`) until a type has been used a few
-times: a starting broker reads and writes only a few metadata records of each type, and compiling
+The contents of records are interpreted (`aiokq.wire.interpret`) until their type has been used a
+few times. A starting broker reads and writes only a few metadata records of each type; compiling
 codecs for them would double the time that these records take.
 
 Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`, the generation of codecs in
@@ -31,9 +31,9 @@ _decoders: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 INTERPRETED_USES: Final = 8
-"""Number of messages of a record type and version that are interpreted before a codec is compiled.
+"""Number of messages of one type and version that are interpreted before a codec is compiled.
 
-Decoded and encoded messages are counted separately.
+It applies to the contents of records. Decoded and encoded messages are counted separately.
 """
 
 _decoded: dict[tuple[type[Message], int], int] = {}
@@ -47,8 +47,8 @@ def encode(message: Message, version: int) -> list[Fragment]:
     reference.
 
     Raises:
-        FieldNotSupported: a field that is absent in the version has a value that must not be
-            dropped.
+        FieldNotSupported: the message sets a field that the version lacks, and that is not
+            ignorable.
         ProtocolError: the version is not supported, or a value does not fit its field.
     """
     encoder = _encoders.get((type(message), version))
@@ -58,7 +58,7 @@ def encode(message: Message, version: int) -> list[Fragment]:
 
             try:
                 return [interpret.encode(message, version)]
-            except Exception:  # noqa: BLE001 - the compiled encoder raises its own error
+            except Exception:  # noqa: BLE001 - the compiled encoder encodes again, and raises its error
                 pass
         encoder = _compile_encoder(type(message), version)
     return encoder(message)
@@ -81,17 +81,17 @@ def encode_bytes(message: Message, version: int) -> bytes:
 
 
 def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact: bool = True) -> M:
-    """Decode a message that fills the data from `position` to the end.
+    """Decode the message that starts at `position` and ends with the data.
 
     Record data is a view of `data`, which must not change while the view is used; other values are
     copied.
 
     Args:
-        exact: whether bytes after the message are an error; otherwise they are ignored.
+        exact: whether bytes after the message are an error; if false, they are ignored.
 
     Raises:
-        ProtocolError: the version is not supported, or the bytes are not such a message. Whatever
-            the bytes are, no other error is raised.
+        ProtocolError: the version is not supported, or the bytes are not such a message. The bytes
+            cannot cause any other error.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
@@ -100,17 +100,17 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0, *, exact
 
             try:
                 return interpret.decode(cls, data, version, position)
-            except ProtocolError:  # decode again with the compiled decoder, which obeys `exact`
+            except ProtocolError:  # decode again with the compiled decoder, which heeds `exact`
                 pass
         decoder = _compile_decoder(cls, version)
     return cast("M", decoder(data, position, exact))
 
 
 def encode_prefixed(message: Message, version: int) -> bytes:
-    """Return the 16-bit version of a message and the encoded message, without header.
+    """Return an encoded message, preceded by its 16-bit version.
 
-    The consumer protocol and the coordinators' records have this format. The key of a coordinator's
-    record has its `RECORD_TYPE` in place of the version.
+    The consumer protocol and the records of coordinators have this format. In the key of such a
+    record, the `RECORD_TYPE` replaces the version.
 
     Raises:
         ProtocolError: the version is not supported, or a value does not fit its field.
@@ -119,15 +119,15 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 
 
 def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
-    """Decode a message that follows its 16-bit version.
+    """Decode a message that is preceded by its 16-bit version.
 
-    If the version is newer than the newest version of the class, the message is read as that newest
-    version, and the bytes after it are skipped. This is Kafka's rule for the consumer protocol,
+    A message of a newer version than the newest of the class is read as the newest version of the
+    class, and the bytes after it are skipped. This is Kafka's rule for the consumer protocol,
     whose versions only append fields.
 
     Args:
-        exact: whether bytes after a message of a known version are an error. Bytes after the key of
-            a coordinator's record are always an error.
+        exact: whether bytes after a message of a supported version are an error. Bytes after the
+            key of a coordinator's record are always an error.
 
     Raises:
         ProtocolError: the version is older than the oldest version of the class, the bytes are not
@@ -154,7 +154,7 @@ def _prefix(cls: type[Message], version: int) -> int:
 
 
 def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
-    """Count a use of a type without a codec, and return whether a codec is not worthwhile yet."""
+    """Count a use of a message type; return whether to interpret it, without compiling a codec."""
     if issubclass(cls, Request | Response) or not cls.supports(version):
         return False
     used = uses[cls, version] = uses.get((cls, version), 0) + 1

@@ -1,15 +1,15 @@
 """Compiler that turns one version of a message class into an encode and a decode function.
 
-The generated source avoids calls for single fields. A run of fixed-width fields, together with the
-length prefix or the count of tagged fields after it, becomes one call of a precompiled
-`struct.Struct`. An array of integers takes one pack or unpack call. Nested structs are inlined, and
-decoded record data stays a view of the frame. The source is compiled on first use (about a
-millisecond) and registered with `linecache`, so that tracebacks and debuggers show it.
+The generated source avoids calls for single fields. It reads or writes a run of fixed-width fields,
+and the length or count that follows them, with one call of a precompiled `struct.Struct`. An array
+of integers takes one call, too. Nested structs are inlined, and decoded record data stays a view of
+the frame. The source is compiled on first use, which takes about a millisecond. It is registered
+with `linecache`, so that tracebacks and debuggers show it.
 
-The generated decoders are safe for untrusted bytes. They compare every slice end with the end of
-the frame, and every count with the remaining bytes divided by the minimum size of an element (for
-integers, the unpacking itself fails). They bound every varint, and turn every failure into a
-`ProtocolError`. Tests compare the results with those of `aiokq.wire.interpret`.
+The generated decoders are safe for untrusted bytes. They check that every slice ends within the
+frame, that the rest of the frame can contain as many elements as an array claims to have, and that
+no varint is too long. They turn every failure into a `ProtocolError`. Tests compare the results
+with those of `aiokq.wire.interpret`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ __all__ = ["Decoder", "Encoder", "decoder", "encoder", "source_of"]
 
 
 class Decoder(Protocol):
-    """Decode function: reads a message that starts at a position."""
+    """A generated decode function."""
 
     def __call__(self, data: Buffer, position: int, exact: bool = True, /) -> Message:
-        """Return the message; if `exact`, raise `ProtocolError` for bytes after it."""
+        """Return the message that starts at `position`.
+
+        Raises:
+            ProtocolError: the bytes are not such a message, or `exact` and bytes follow it.
+        """
 
 
 Encoder: TypeAlias = Callable[[Message], list[Fragment]]
-"""Encode function: returns the fragments of `aiokq.wire.encode`, or raises `ProtocolError`."""
+"""A generated encode function: returns fragments or raises, as `aiokq.wire.encode` does."""
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
@@ -47,5 +51,5 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def source_of(cls: type[Message], version: int) -> str:
-    """Return the generated source of both functions, for debugging."""
+    """Return the generated source of the encoder and the decoder, for debugging."""
     return EncodeSource(cls, version).source() + "\n\n" + DecodeSource(cls, version).source()

@@ -20,7 +20,7 @@ __all__ = [
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """Request of the ConsumerGroupDescribe API.
 
-    Version 1 is the same as version 0; the response has the new field MemberType (KIP-1099).
+    Version 1 is the same as version 0; the response adds MemberType (KIP-1099).
 
     Source: `ConsumerGroupDescribeRequest.json`.
     """
@@ -35,7 +35,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """The ids of the groups to describe."""
 
     include_authorized_operations: bool = boolean()
-    """Whether the response should have the authorized operations."""
+    """Whether the response should have the authorized operations of each group."""
 
 
 class ConsumerGroupDescribeTopicPartitions(Struct):
@@ -51,11 +51,11 @@ class ConsumerGroupDescribeTopicPartitions(Struct):
     """The topic name."""
 
     partitions: list[int] = array(i32)
-    """The partitions."""
+    """The partition indexes."""
 
 
 class ConsumerGroupDescribeAssignment(Struct):
-    """Value of `ConsumerGroupDescribeMember.assignment` and value of
+    """Value of `ConsumerGroupDescribeMember.assignment` and of
     `ConsumerGroupDescribeMember.target_assignment`.
 
     Source: `ConsumerGroupDescribeResponse.json`, struct `Assignment`.
@@ -77,10 +77,10 @@ class ConsumerGroupDescribeMember(Struct):
     """The member ID."""
 
     instance_id: str | None = string(nullable_since=0, default=None)
-    """The member instance ID."""
+    """The group.instance.id of the member (static membership), or null."""
 
     rack_id: str | None = string(nullable_since=0, default=None)
-    """The member rack ID."""
+    """The rack id of the member, or null."""
 
     member_epoch: int = i32()
     """The current member epoch."""
@@ -92,16 +92,16 @@ class ConsumerGroupDescribeMember(Struct):
     """The client host."""
 
     subscribed_topic_names: list[str] = array(string)
-    """The subscribed topic names."""
+    """The names of the topics to which the member subscribes."""
 
     subscribed_topic_regex: str | None = string(nullable_since=0, default=None)
-    """The regular expression of the subscribed topics, or null."""
+    """The regular expression of the topics to which the member subscribes, or null."""
 
     assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
     """The current assignment."""
 
     target_assignment: ConsumerGroupDescribeAssignment = struct(ConsumerGroupDescribeAssignment)
-    """The target assignment."""
+    """The target assignment, which the member reaches by revoking and receiving partitions."""
 
     member_type: int = i8(since=1, default=-1, ignorable=True)
     """The protocol of the member: 0 for classic, 1 for consumer, -1 if unknown."""
@@ -117,25 +117,25 @@ class ConsumerGroupDescribedGroup(Struct):
     """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
-    """The top-level error message, or null if there was no error."""
+    """The error message, or null if there was no error."""
 
     group_id: str = string()
-    """The group ID string."""
+    """The group id."""
 
     group_state: str = string()
-    """The state of the group, or the empty string."""
+    """The state of the group; the empty string after an error."""
 
     group_epoch: int = i32()
     """The group epoch."""
 
     assignment_epoch: int = i32()
-    """The assignment epoch."""
+    """The epoch of the target assignment: the group epoch for which it was computed."""
 
     assignor_name: str = string()
-    """The selected assignor."""
+    """The name of the assignor that the group uses."""
 
     members: list[ConsumerGroupDescribeMember] = array(ConsumerGroupDescribeMember)
-    """The members."""
+    """The members of the group."""
 
     authorized_operations: int = i32(default=-2147483648)
     """The operations on the group that the client may do, one bit per operation."""
@@ -154,9 +154,7 @@ class ConsumerGroupDescribeResponse(Response, request=ConsumerGroupDescribeReque
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     groups: list[ConsumerGroupDescribedGroup] = array(ConsumerGroupDescribedGroup)
-    """Each described group."""
+    """The result for each group."""

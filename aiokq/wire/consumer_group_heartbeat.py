@@ -25,7 +25,7 @@ class ConsumerGroupHeartbeatTopicPartitions(Struct):
     """The topic ID."""
 
     partitions: list[int] = array(i32)
-    """The partitions."""
+    """The partition indexes."""
 
 
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
@@ -44,47 +44,49 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     FLEXIBLE_SINCE = 0
 
     group_id: str = string()
-    """The group identifier."""
+    """The group id."""
 
     member_id: str = string()
-    """The member id that the consumer generated, and keeps as long as its process runs."""
+    """The member id, which the consumer generates and keeps as long as its process runs."""
 
     member_epoch: int = i32()
-    """The current member epoch; 0 to join the group; -1 to leave the group; -2 to indicate that
-    the static member will rejoin.
+    """The current member epoch; 0 to join the group, -1 to leave it, -2 to leave it as a static
+    member that will rejoin.
     """
 
     instance_id: str | None = string(nullable_since=0, default=None)
-    """null if not provided or if it didn't change since the last heartbeat; the instance Id
-    otherwise.
+    """The group.instance.id; null if there is none, or if it has not changed since the last
+    heartbeat.
     """
 
     rack_id: str | None = string(nullable_since=0, default=None)
-    """null if not provided or if it didn't change since the last heartbeat; otherwise the rack id
-    of the consumer.
+    """The rack id of the consumer; null if there is none, or if it has not changed since the last
+    heartbeat.
     """
 
     rebalance_timeout_ms: int = i32(default=-1)
-    """-1 if it didn't change since the last heartbeat; otherwise the maximum time in milliseconds
-    that the coordinator waits for the member to revoke its partitions.
+    """How long the coordinator waits for the member to revoke partitions, in milliseconds; -1 if it
+    has not changed since the last heartbeat.
     """
 
     subscribed_topic_names: list[str] | None = array(string, nullable_since=0, default=None)
-    """null if they didn't change since the last heartbeat; the subscribed topic names otherwise."""
+    """The names of the subscribed topics; null if they have not changed since the last heartbeat.
+    """
 
     subscribed_topic_regex: str | None = string(since=1, nullable_since=1, default=None)
-    """null if it didn't change since the last heartbeat; the subscribed topic regex otherwise."""
+    """The regular expression of the subscribed topics; null if it has not changed since the last
+    heartbeat.
+    """
 
     server_assignor: str | None = string(nullable_since=0, default=None)
-    """null if not used or if it didn't change since the last heartbeat; otherwise the server-side
-    assignor to use.
+    """The server-side assignor to use; null for the coordinator's default, or if it has not changed
+    since the last heartbeat.
     """
 
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = array(
         ConsumerGroupHeartbeatTopicPartitions, nullable_since=0, default=None
     )
-    """null if they didn't change since the last heartbeat; otherwise the partitions that the
-    member owns.
+    """The partitions that the member owns; null if they have not changed since the last heartbeat.
     """
 
 
@@ -97,7 +99,7 @@ class ConsumerGroupHeartbeatAssignment(Struct):
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
         ConsumerGroupHeartbeatTopicPartitions
     )
-    """The assigned partitions that the member can use immediately."""
+    """The assigned partitions that the member can consume at once."""
 
 
 class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatRequest):
@@ -112,28 +114,26 @@ class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatReq
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
-    """The top-level error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     member_id: str | None = string(nullable_since=0, default=None)
-    """The member id. From version 1 on, the consumer generates it; in version 0, the coordinator
-    does so if the request has none.
+    """The member id. In version 0, the coordinator generates it if the request has none; from
+    version 1 on, the consumer always generates it.
     """
 
     member_epoch: int = i32()
     """The member epoch."""
 
     heartbeat_interval_ms: int = i32()
-    """The heartbeat interval in milliseconds."""
+    """The interval between the member's heartbeats, in milliseconds."""
 
     assignment: ConsumerGroupHeartbeatAssignment | None = struct(
         ConsumerGroupHeartbeatAssignment, nullable_since=0
     )
-    """The assignment of the member, or null if it didn't change."""
+    """The assignment of the member, or null if it did not change."""

@@ -1,4 +1,4 @@
-"""Schemas of the consumer group records, all versions."""
+"""Schemas of the records that store groups of the consumer protocol, in all versions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ConsumerGroupMetadataKey(Message):
-    """Key of the record of a consumer group's epoch.
+    """Key of the record that stores the epoch of a consumer group.
 
     Source: `ConsumerGroupMetadataKey.json`.
     """
@@ -47,7 +47,7 @@ class ConsumerGroupMetadataKey(Message):
 
 
 class ConsumerGroupMetadataValue(Message):
-    """Value of the record of a consumer group's epoch.
+    """Value of the record that stores the epoch of a consumer group.
 
     Source: `ConsumerGroupMetadataValue.json`.
     """
@@ -66,7 +66,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Key of the record of the partitions of a consumer group's topics.
+    """Key of the record that stores the partitions of the topics of a consumer group.
 
     From Kafka 4.1 on, ConsumerGroupMetadataValue.metadata_hash replaces this record (KIP-1101).
 
@@ -89,7 +89,7 @@ class PartitionMetadata(Struct):
     """
 
     partition: int = i32()
-    """The partition number."""
+    """The partition index."""
 
     racks: list[str] = array(string)
     """The racks of the brokers that have a replica of the partition."""
@@ -117,7 +117,7 @@ class ConsumerGroupPartitionMetadataTopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(Message):
-    """Value of the record with a consumer group's partition metadata.
+    """Value of the record that stores the partitions of the topics of a consumer group.
 
     From Kafka 4.1 on, ConsumerGroupMetadataValue.metadata_hash replaces this record (KIP-1101).
 
@@ -133,11 +133,11 @@ class ConsumerGroupPartitionMetadataValue(Message):
     topics: list[ConsumerGroupPartitionMetadataTopicMetadata] = array(
         ConsumerGroupPartitionMetadataTopicMetadata
     )
-    """The list of topic metadata."""
+    """The metadata of each topic to which the group subscribes."""
 
 
 class ConsumerGroupMemberMetadataKey(Message):
-    """Key of the record of a consumer group's member.
+    """Key of the record that stores the subscription of a member.
 
     Source: `ConsumerGroupMemberMetadataKey.json`.
     """
@@ -161,10 +161,10 @@ class ClassicProtocol(Struct):
     """
 
     name: str = string()
-    """The protocol name."""
+    """The name of the protocol, such as `range`."""
 
     metadata: bytes = bytes_()
-    """The protocol metadata."""
+    """The member's metadata for the protocol, such as its subscription."""
 
 
 class ClassicMemberMetadata(Struct):
@@ -174,14 +174,14 @@ class ClassicMemberMetadata(Struct):
     """
 
     session_timeout_ms: int = i32()
-    """Session timeout, in milliseconds, if the consumer uses the classic protocol."""
+    """The session timeout of the member, in milliseconds."""
 
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
-    """The list of protocols that the member supports if the consumer uses the classic protocol."""
+    """The protocols that the member supports."""
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """Value of the record of a consumer group's member.
+    """Value of the record that stores the subscription of a member.
 
     Source: `ConsumerGroupMemberMetadataValue.json`.
     """
@@ -193,10 +193,10 @@ class ConsumerGroupMemberMetadataValue(Message):
     RECORD_TYPE = 5
 
     instance_id: str | None = string(nullable_since=0)
-    """The (optional) instance id."""
+    """The group.instance.id of the member (static membership), or null."""
 
     rack_id: str | None = string(nullable_since=0)
-    """The (optional) rack id."""
+    """The rack id of the member, or null."""
 
     client_id: str = string()
     """The client id."""
@@ -205,10 +205,10 @@ class ConsumerGroupMemberMetadataValue(Message):
     """The client host."""
 
     subscribed_topic_names: list[str] = array(string)
-    """The list of subscribed topic names."""
+    """The names of the topics to which the member subscribes."""
 
     subscribed_topic_regex: str | None = string(nullable_since=0)
-    """The subscribed topic regular expression."""
+    """The regular expression of the topics to which the member subscribes, or null."""
 
     rebalance_timeout_ms: int = i32(default=-1)
     """The rebalance timeout, in milliseconds."""
@@ -219,13 +219,13 @@ class ConsumerGroupMemberMetadataValue(Message):
     classic_member_metadata: ClassicMemberMetadata | None = struct(
         ClassicMemberMetadata, nullable_since=0, tag=0
     )
-    """The protocols that the consumer supports, if it uses the classic protocol; null if it uses
+    """The session timeout and protocols of a member that uses the classic protocol; null if it uses
     the consumer protocol.
     """
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Key of the record of the epoch of a group's target assignment.
+    """Key of the record that stores the epoch of a group's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMetadataKey.json`.
     """
@@ -240,7 +240,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """Value of the record of the epoch of a group's target assignment.
+    """Value of the record that stores the epoch of a group's target assignment.
 
     Source: `ConsumerGroupTargetAssignmentMetadataValue.json`.
     """
@@ -252,11 +252,11 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
     RECORD_TYPE = 6
 
     assignment_epoch: int = i32()
-    """The assignment epoch."""
+    """The epoch of the target assignment: the group epoch for which it was computed."""
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Key of the record of a member's target assignment.
+    """Key of the record that stores the target assignment of a member.
 
     Source: `ConsumerGroupTargetAssignmentMemberKey.json`.
     """
@@ -287,7 +287,7 @@ class ConsumerGroupTargetAssignmentMemberTopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """Value of the record of a member's target assignment.
+    """Value of the record that stores the target assignment of a member.
 
     Source: `ConsumerGroupTargetAssignmentMemberValue.json`.
     """
@@ -301,11 +301,11 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
     topic_partitions: list[ConsumerGroupTargetAssignmentMemberTopicPartition] = array(
         ConsumerGroupTargetAssignmentMemberTopicPartition
     )
-    """The assigned partitions."""
+    """The partitions of the target assignment."""
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Key of the record of a member's current assignment.
+    """Key of the record that stores the current assignment of a member.
 
     Source: `ConsumerGroupCurrentMemberAssignmentKey.json`.
     """
@@ -323,21 +323,21 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
-    """Element of `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions` and element of
+    """Element of `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions` and of
     `ConsumerGroupCurrentMemberAssignmentValue.partitions_pending_revocation`.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`, struct `TopicPartitions`.
     """
 
     topic_id: uuid.UUID = uuid_()
-    """The topic Id."""
+    """The topic id."""
 
     partitions: list[int] = array(i32)
-    """The partition Ids."""
+    """The partition indexes."""
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """Value of the record of a member's current assignment.
+    """Value of the record that stores the current assignment of a member.
 
     Source: `ConsumerGroupCurrentMemberAssignmentValue.json`.
     """
@@ -349,29 +349,29 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
     RECORD_TYPE = 8
 
     member_epoch: int = i32()
-    """The current member epoch that is expected from the member in the heartbeat request."""
+    """The member epoch that the member's next heartbeat should have."""
 
     previous_member_epoch: int = i32()
-    """The member epoch before the current one. A member that has not received the current epoch
-    sends this one.
+    """The member epoch before `member_epoch`. A member that did not receive the response with the
+    new epoch still sends the previous epoch.
     """
 
     state: int = i8()
-    """The state of the member, a number of Kafka's MemberState."""
+    """The state of the member, as numbered in Kafka's MemberState."""
 
     assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentTopicPartitions] = array(
         ConsumerGroupCurrentMemberAssignmentTopicPartitions
     )
-    """The partitions assigned to (or owned by) this member."""
+    """The partitions that are assigned to the member."""
 
     partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentTopicPartitions] = (
         array(ConsumerGroupCurrentMemberAssignmentTopicPartitions)
     )
-    """The partitions that must be revoked by this member."""
+    """The partitions that the member must revoke."""
 
 
 class ConsumerGroupRegularExpressionKey(Message):
-    """Key of the record of a resolved regular expression.
+    """Key of the record that stores the topics that match a subscribed regular expression.
 
     Source: `ConsumerGroupRegularExpressionKey.json`.
     """
@@ -389,7 +389,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 
 class ConsumerGroupRegularExpressionValue(Message):
-    """Value of the record of a resolved regular expression.
+    """Value of the record that stores the topics that match a subscribed regular expression.
 
     Source: `ConsumerGroupRegularExpressionValue.json`.
     """

@@ -1,4 +1,4 @@
-"""Schemas of the consumer protocol, all versions."""
+"""Schemas of subscriptions and assignments in classic consumer groups, in all versions."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
     """The topic name."""
 
     partitions: list[int] = array(i32, since=1)
-    """The partition ids."""
+    """The partition indexes."""
 
 
 class ConsumerProtocolSubscription(Message):
-    """Subscription of a member, as sent in JoinGroup.
+    """Subscription of a member of a classic group, which it sends in JoinGroup.
 
-    A newer version is read as the newest known one. Therefore versions only append fields: they
-    never remove or reorder any.
+    A member reads a newer version as the newest version that it supports. Therefore each version
+    only appends fields, and removes or reorders none.
 
-    Version 1 adds OwnedPartitions, which tells the assignor the partitions that each member owns.
+    Version 1 adds OwnedPartitions, the partitions that the member owns.
 
-    Version 2 adds GenerationId, which shows whether the owned partitions are out of date.
+    Version 2 adds GenerationId, by which the assignor detects outdated owned partitions.
 
     Version 3 adds the rack id, for rack-aware assignment.
 
@@ -46,10 +46,10 @@ class ConsumerProtocolSubscription(Message):
     MAX_VERSION = 3
 
     topics: list[str] = array(string)
-    """The topics that the member wants to consume."""
+    """The names of the topics to which the member subscribes."""
 
     user_data: bytes | None = bytes_(nullable_since=0, default=None)
-    """Data of the assignor, passed on unchanged."""
+    """Data that only the assignor interprets, or null."""
 
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = array(
         ConsumerProtocolSubscriptionTopicPartition, since=1, ignorable=True
@@ -57,10 +57,10 @@ class ConsumerProtocolSubscription(Message):
     """The partitions that the member owns."""
 
     generation_id: int = i32(since=2, default=-1, ignorable=True)
-    """The generation id of the member."""
+    """The generation in which the member owned `owned_partitions`, or -1."""
 
     rack_id: str | None = string(since=3, nullable_since=3, default=None, ignorable=True)
-    """The rack id of the member."""
+    """The rack id of the member, or null."""
 
 
 class ConsumerProtocolAssignmentTopicPartition(Struct):
@@ -73,18 +73,18 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
     """The topic name."""
 
     partitions: list[int] = array(i32)
-    """The list of partitions assigned to this consumer."""
+    """The indexes of the partitions that are assigned to the member."""
 
 
 class ConsumerProtocolAssignment(Message):
-    """Assignment of a member, as sent in SyncGroup.
+    """Assignment of a member of a classic group, which the leader sends in SyncGroup.
 
-    A newer version is read as the newest known one. Therefore versions only append fields: they
-    never remove or reorder any.
+    A member reads a newer version as the newest version that it supports. Therefore each version
+    only appends fields, and removes or reorders none.
 
-    Version 2 is the same as version 1; ConsumerProtocolSubscription has the new field GenerationId.
+    Version 2 is the same as version 1; ConsumerProtocolSubscription adds GenerationId.
 
-    Version 3 is the same as version 2; ConsumerProtocolSubscription has the new rack id.
+    Version 3 is the same as version 2; ConsumerProtocolSubscription adds the rack id.
 
     Source: `ConsumerProtocolAssignment.json`.
     """
@@ -96,7 +96,7 @@ class ConsumerProtocolAssignment(Message):
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = array(
         ConsumerProtocolAssignmentTopicPartition
     )
-    """The list of topics and partitions assigned to this consumer."""
+    """The partitions that are assigned to the member."""
 
     user_data: bytes | None = bytes_(nullable_since=0, default=None)
-    """Data of the assignor, passed on unchanged."""
+    """Data that only the assignor interprets, or null."""

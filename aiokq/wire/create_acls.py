@@ -15,25 +15,25 @@ class AclCreation(Struct):
     """
 
     resource_type: int = i8()
-    """The type of the resource."""
+    """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
-    """The resource name for the ACL."""
+    """The name or the name prefix of the resources, or `*` for all resources."""
 
     resource_pattern_type: int = i8(since=1, default=3)
-    """The pattern type for the ACL."""
+    """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""
 
     principal: str = string()
-    """The principal for the ACL."""
+    """The principal, such as `User:alice`."""
 
     host: str = string()
-    """The host for the ACL."""
+    """The host, or `*` for all hosts."""
 
     operation: int = i8()
-    """The operation type for the ACL (read, write, etc.)."""
+    """The operation that the ACL allows or denies, as numbered in Kafka's AclOperation."""
 
     permission_type: int = i8()
-    """The permission type for the ACL (allow, deny, etc.)."""
+    """The permission type: 2 (DENY) or 3 (ALLOW)."""
 
 
 class CreateAclsRequest(Request["CreateAclsResponse"]):
@@ -67,10 +67,10 @@ class AclCreationResult(Struct):
     """
 
     error_code: int = i16()
-    """The result error, or zero if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The result message, or null if there was no error."""
+    """The error message, or null if there was no error."""
 
 
 class CreateAclsResponse(Response, request=CreateAclsRequest):
@@ -89,9 +89,7 @@ class CreateAclsResponse(Response, request=CreateAclsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     results: list[AclCreationResult] = array(AclCreationResult)
-    """The results for each ACL creation."""
+    """The result for each ACL."""

@@ -34,7 +34,7 @@ class CreatePartitionsTopic(Struct):
     """The topic name."""
 
     count: int = i32()
-    """The new partition count."""
+    """The new number of partitions, including the existing ones."""
 
     assignments: list[CreatePartitionsAssignment] | None = array(
         CreatePartitionsAssignment, nullable_since=0
@@ -65,7 +65,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """The topics that get more partitions."""
 
     timeout_ms: int = i32()
-    """The time in ms to wait for the partitions to be created."""
+    """How long the broker waits for the partitions to be created, in milliseconds."""
 
     validate_only: bool = boolean()
     """Whether to validate the request without changing anything."""
@@ -81,10 +81,10 @@ class CreatePartitionsTopicResult(Struct):
     """The topic name."""
 
     error_code: int = i16()
-    """The result error, or zero if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
-    """The result message, or null if there was no error."""
+    """The error message, or null if there was no error."""
 
 
 class CreatePartitionsResponse(Response, request=CreatePartitionsRequest):
@@ -102,9 +102,7 @@ class CreatePartitionsResponse(Response, request=CreatePartitionsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
-    """The partition creation results for each topic."""
+    """The result for each topic."""

@@ -41,7 +41,7 @@ class CreatableTopicConfig(Struct):
     """The configuration name."""
 
     value: str | None = string(nullable_since=0)
-    """The configuration value."""
+    """The configuration value, or null."""
 
 
 class CreatableTopic(Struct):
@@ -54,18 +54,18 @@ class CreatableTopic(Struct):
     """The topic name."""
 
     num_partitions: int = i32()
-    """The number of partitions, or -1 for the broker's default or if `assignments` is given."""
+    """The number of partitions; -1 for the broker's default, or if `assignments` is given."""
 
     replication_factor: int = i16()
-    """The number of replicas of each partition, or -1 for the broker's default or if `assignments`
-    is given.
+    """The number of replicas of each partition; -1 for the broker's default, or if `assignments` is
+    given.
     """
 
     assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
     """The brokers of each partition, or the empty array to let the controller choose them."""
 
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
-    """The custom topic configurations to set."""
+    """The topic configurations to set."""
 
 
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
@@ -75,8 +75,8 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
     Version 1 adds ValidateOnly.
 
-    From version 4 on, partition count and replication factor may be left out even if there are no
-    assignments (KIP-464).
+    From version 4 on, partition count and replication factor may be -1 without assignments: the
+    broker then uses its defaults (KIP-464).
 
     Version 5 is the first flexible version.
 
@@ -116,16 +116,16 @@ class CreatableTopicConfigs(Struct):
     """The configuration name."""
 
     value: str | None = string(since=5, nullable_since=5)
-    """The configuration value."""
+    """The configuration value, or null if it is sensitive."""
 
     read_only: bool = boolean(since=5)
-    """True if the configuration is read-only."""
+    """Whether the configuration cannot be changed while the broker runs."""
 
     config_source: int = i8(since=5, default=-1, ignorable=True)
-    """The configuration source."""
+    """The source of the value, as numbered in Kafka's ConfigSource; -1 if it is not given."""
 
     is_sensitive: bool = boolean(since=5)
-    """True if this configuration is sensitive."""
+    """Whether the configuration is sensitive, such as a password."""
 
 
 class CreatableTopicResult(Struct):
@@ -138,7 +138,7 @@ class CreatableTopicResult(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=7, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -147,18 +147,18 @@ class CreatableTopicResult(Struct):
     """The error message, or null if there was no error."""
 
     topic_config_error_code: int = i16(since=5, tag=0, ignorable=True)
-    """The error code for which the response has no configs, or 0."""
+    """The error code that explains why the response has no configs, or 0."""
 
     num_partitions: int = i32(since=5, default=-1, ignorable=True)
-    """Number of partitions of the topic."""
+    """The number of partitions of the topic, or -1 if it is not given."""
 
     replication_factor: int = i16(since=5, default=-1, ignorable=True)
-    """Replication factor of the topic."""
+    """The replication factor of the topic, or -1 if it is not given."""
 
     configs: list[CreatableTopicConfigs] | None = array(
         CreatableTopicConfigs, since=5, nullable_since=5, ignorable=True
     )
-    """Configuration of the topic."""
+    """The configurations of the topic, or null."""
 
 
 class CreateTopicsResponse(Response, request=CreateTopicsRequest):
@@ -173,8 +173,8 @@ class CreateTopicsResponse(Response, request=CreateTopicsRequest):
     From version 3 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).
 
-    From version 4 on, partition count and replication factor may be left out even if there are no
-    assignments (KIP-464).
+    From version 4 on, partition count and replication factor may be -1 without assignments: the
+    broker then uses its defaults (KIP-464).
 
     Version 5 is the first flexible version.
 
@@ -189,9 +189,7 @@ class CreateTopicsResponse(Response, request=CreateTopicsRequest):
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
     """The result for each topic."""

@@ -1,4 +1,4 @@
-"""Generator of the source of decoders, with all checks of untrusted bytes."""
+"""Generator of the Python source of decoders, including all checks of untrusted bytes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class DecodeSource(Source):
             # Records are views of the frame, so all fields are read through a view.
             self.put("b = memoryview(b)")
         else:
-            # Slices of `bytes` are the fastest. No value of a message without records refers to the
-            # frame, so the frame may be copied.
+            # Slicing `bytes` is fastest. Without records, no decoded value refers to the frame, so
+            # the frame may be copied.
             self.put("if type(b) is not bytes: b = bytes(b)")
         self.put("n = len(b)")
         with self.indented("try:"):
@@ -51,11 +51,11 @@ class DecodeSource(Source):
             )
 
     def take(self, code: str, target: str) -> None:
-        """Add a value to the pending run of fixed-width values."""
+        """Add a format character, and the target of its value, to the pending run."""
         self.run.append((code, target))
 
     def flush(self) -> None:
-        """Generate one unpack call for the pending run."""
+        """Generate one unpack call for the pending run of fixed-width values."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -69,7 +69,7 @@ class DecodeSource(Source):
         self.put(f"{left} = {self.packer(form, 'unpack_from')}(b, p); p += {size}")
 
     def struct(self, cls: type[Struct], o: str, level: int) -> None:
-        """Generate code that reads a struct into `o`; may leave a pending run."""
+        """Generate code to read a struct into `o`; its last fields may stay in the pending run."""
         for field in self.fields(cls):
             self.field(field, f"{o}.{field.name}", level)
         absent = [
@@ -106,7 +106,11 @@ class DecodeSource(Source):
         return f"{self.primitive('make_uuid')}({raw})"
 
     def prefix(self, code: str) -> int:
-        """Generate code that reads a length or count into `v`; return the number to subtract."""
+        """Generate code that reads a length or count into `v`.
+
+        Returns:
+            1 if the generated code has to subtract 1 from `v` (compact lengths), else 0.
+        """
         if self.at.flexible:
             self.take("B", "v")
             self.flush()
@@ -122,7 +126,7 @@ class DecodeSource(Source):
         """Generate code that reads a string, bytes or records.
 
         Args:
-            call: whether `target` is a function to call with the value, instead of an attribute.
+            call: whether `target` is a function that takes the value, instead of an attribute.
         """
         bias = self.prefix("h" if kind == "string" else "i")
         piece = "b[p:e]"
@@ -183,12 +187,12 @@ class DecodeSource(Source):
         self.elements(field, target, level, fail)
 
     def elements(self, field: Field, target: str, level: int, fail: str) -> None:
-        """Generate code that reads `v` elements."""
+        """Generate code that reads the `v` elements of an array."""
         at, of = self.at, field.of
         is_struct = isinstance(of, type)
         kind = "struct" if is_struct else cast("str", of)
         if kind in CODES:
-            # No check of the count: unpacking fails by itself if bytes are missing.
+            # The count needs no check, because unpacking fails if bytes are missing.
             unpack = self.int_arrays(CODES[kind], "unpack_from")
             self.put(f"{target} = [*{unpack}[v](b, p)]; p += v * {SIZES[kind]}")
             return
@@ -224,7 +228,7 @@ class DecodeSource(Source):
         return name
 
     def tags(self, cls: type[Struct]) -> str:
-        """Generate the function that reads the tagged fields of a struct; return its name."""
+        """Generate a function that reads the tagged fields of a struct; return its name."""
         if not self.tagged(cls):
             return self.primitive("read_tags")
         name = f"read_tags_{cls.__name__}"

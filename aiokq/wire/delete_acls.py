@@ -21,25 +21,26 @@ class DeleteAclsFilter(Struct):
     """
 
     resource_type_filter: int = i8()
-    """The resource type."""
+    """The resource type to match, as numbered in Kafka's ResourceType; 1 matches any type."""
 
     resource_name_filter: str | None = string(nullable_since=0)
-    """The resource name, or null to match any resource name."""
+    """The resource name to match, or null to match any name."""
 
     pattern_type_filter: int = i8(since=1, default=3)
-    """The pattern type."""
+    """The pattern type to match, as numbered in Kafka's PatternType; 1 matches any type."""
 
     principal_filter: str | None = string(nullable_since=0)
-    """The principal filter, or null to accept all principals."""
+    """The principal to match, or null to match any principal."""
 
     host_filter: str | None = string(nullable_since=0)
-    """The host filter, or null to accept all hosts."""
+    """The host to match, or null to match any host."""
 
     operation: int = i8()
-    """The ACL operation."""
+    """The operation to match, as numbered in Kafka's AclOperation; 1 matches any operation."""
 
     permission_type: int = i8()
-    """The permission type."""
+    """The permission type to match, as numbered in Kafka's AclPermissionType; 1 matches any type.
+    """
 
 
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
@@ -63,7 +64,7 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     FLEXIBLE_SINCE = 2
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
-    """The filters to use when deleting ACLs."""
+    """The filters; an ACL is deleted if it matches one of them."""
 
 
 class DeleteAclsMatchingAcl(Struct):
@@ -73,31 +74,31 @@ class DeleteAclsMatchingAcl(Struct):
     """
 
     error_code: int = i16()
-    """The deletion error code, or 0 if the deletion succeeded."""
+    """The error code, or 0 if the ACL was deleted."""
 
     error_message: str | None = string(nullable_since=0)
-    """The deletion error message, or null if the deletion succeeded."""
+    """The error message, or null if the ACL was deleted."""
 
     resource_type: int = i8()
-    """The ACL resource type."""
+    """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
-    """The ACL resource name."""
+    """The resource name."""
 
     pattern_type: int = i8(since=1, default=3)
-    """The ACL resource pattern type."""
+    """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""
 
     principal: str = string()
-    """The ACL principal."""
+    """The principal, such as `User:alice`."""
 
     host: str = string()
-    """The ACL host."""
+    """The host, or `*` for all hosts."""
 
     operation: int = i8()
-    """The ACL operation."""
+    """The operation, as numbered in Kafka's AclOperation."""
 
     permission_type: int = i8()
-    """The ACL permission type."""
+    """The permission type, as numbered in Kafka's AclPermissionType."""
 
 
 class DeleteAclsFilterResult(Struct):
@@ -113,7 +114,7 @@ class DeleteAclsFilterResult(Struct):
     """The error message, or null if the filter succeeded."""
 
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
-    """The ACLs which matched this filter."""
+    """The ACLs that match the filter."""
 
 
 class DeleteAclsResponse(Response, request=DeleteAclsRequest):
@@ -134,9 +135,7 @@ class DeleteAclsResponse(Response, request=DeleteAclsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
-    """The results for each filter."""
+    """The result for each filter."""

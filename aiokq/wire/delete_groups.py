@@ -25,7 +25,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     FLEXIBLE_SINCE = 2
 
     groups_names: list[str] = array(string)
-    """The group names to delete."""
+    """The ids of the groups to delete."""
 
 
 class DeletableGroupResult(Struct):
@@ -38,7 +38,7 @@ class DeletableGroupResult(Struct):
     """The group id."""
 
     error_code: int = i16()
-    """The deletion error, or 0 if the deletion succeeded."""
+    """The error code, or 0 if the deletion succeeded."""
 
 
 class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
@@ -53,9 +53,7 @@ class DeleteGroupsResponse(Response, request=DeleteGroupsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
-    """The deletion results."""
+    """The result for each group."""

@@ -61,7 +61,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """The topics to delete records from."""
 
     timeout_ms: int = i32()
-    """How long to wait for the deletion to complete, in milliseconds."""
+    """How long the broker waits for the deletion to complete, in milliseconds."""
 
 
 class DeleteRecordsPartitionResult(Struct):
@@ -77,7 +77,7 @@ class DeleteRecordsPartitionResult(Struct):
     """The log start offset of the partition after the deletion, or -1 after an error."""
 
     error_code: int = i16()
-    """The deletion error code, or 0 if the deletion succeeded."""
+    """The error code, or 0 if the deletion succeeded."""
 
 
 class DeleteRecordsTopicResult(Struct):
@@ -105,9 +105,7 @@ class DeleteRecordsResponse(Response, request=DeleteRecordsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
     """The result for each topic."""

@@ -22,10 +22,10 @@ class DeleteTopicState(Struct):
     """
 
     name: str | None = string(since=6, nullable_since=6, default=None)
-    """The topic name."""
+    """The topic name, or null if the topic is given by id."""
 
     topic_id: uuid.UUID = uuid_(since=6)
-    """The unique topic ID."""
+    """The topic id; zero if the topic is given by name."""
 
 
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
@@ -58,7 +58,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """The names of the topics to delete."""
 
     timeout_ms: int = i32()
-    """The length of time in milliseconds to wait for the deletions to complete."""
+    """How long the broker waits for the deletions to complete, in milliseconds."""
 
 
 class DeletableTopicResult(Struct):
@@ -68,13 +68,13 @@ class DeletableTopicResult(Struct):
     """
 
     name: str | None = string(nullable_since=6)
-    """The topic name."""
+    """The topic name; null if the request gave an id that does not exist."""
 
     topic_id: uuid.UUID = uuid_(since=6, ignorable=True)
-    """The unique topic ID."""
+    """The topic id; zero if the request gave a name that does not exist."""
 
     error_code: int = i16()
-    """The deletion error, or 0 if the deletion succeeded."""
+    """The error code, or 0 if the deletion succeeded."""
 
     error_message: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The error message, or null if there was no error."""
@@ -105,9 +105,7 @@ class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
     """The result for each topic."""

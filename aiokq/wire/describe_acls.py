@@ -29,13 +29,13 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     FLEXIBLE_SINCE = 2
 
     resource_type_filter: int = i8()
-    """The resource type."""
+    """The resource type to match, as numbered in Kafka's ResourceType; 1 matches any type."""
 
     resource_name_filter: str | None = string(nullable_since=0)
-    """The resource name, or null to match any resource name."""
+    """The resource name to match, or null to match any name."""
 
     pattern_type_filter: int = i8(since=1, default=3)
-    """The resource pattern to match."""
+    """The pattern type to match, as numbered in Kafka's PatternType; 1 matches any type."""
 
     principal_filter: str | None = string(nullable_since=0)
     """The principal to match, or null to match any principal."""
@@ -44,10 +44,11 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """The host to match, or null to match any host."""
 
     operation: int = i8()
-    """The operation to match."""
+    """The operation to match, as numbered in Kafka's AclOperation; 1 matches any operation."""
 
     permission_type: int = i8()
-    """The permission type to match."""
+    """The permission type to match, as numbered in Kafka's AclPermissionType; 1 matches any type.
+    """
 
 
 class AclDescription(Struct):
@@ -57,16 +58,16 @@ class AclDescription(Struct):
     """
 
     principal: str = string()
-    """The ACL principal."""
+    """The principal, such as `User:alice`."""
 
     host: str = string()
-    """The ACL host."""
+    """The host, or `*` for all hosts."""
 
     operation: int = i8()
-    """The ACL operation."""
+    """The operation, as numbered in Kafka's AclOperation."""
 
     permission_type: int = i8()
-    """The ACL permission type."""
+    """The permission type, as numbered in Kafka's AclPermissionType."""
 
 
 class DescribeAclsResource(Struct):
@@ -76,16 +77,16 @@ class DescribeAclsResource(Struct):
     """
 
     resource_type: int = i8()
-    """The resource type."""
+    """The resource type, as numbered in Kafka's ResourceType."""
 
     resource_name: str = string()
     """The resource name."""
 
     pattern_type: int = i8(since=1, default=3)
-    """The resource pattern type."""
+    """The pattern type of the resource name: 3 (LITERAL) or 4 (PREFIXED)."""
 
     acls: list[AclDescription] = array(AclDescription)
-    """The ACLs."""
+    """The ACLs of the resource that match the filter."""
 
 
 class DescribeAclsResponse(Response, request=DescribeAclsRequest):
@@ -106,9 +107,7 @@ class DescribeAclsResponse(Response, request=DescribeAclsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

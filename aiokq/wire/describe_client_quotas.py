@@ -22,13 +22,15 @@ class ComponentData(Struct):
     """
 
     entity_type: str = string()
-    """The entity type that the filter component applies to."""
+    """The entity type that the component matches: `user`, `client-id` or `ip`."""
 
     match_type: int = i8()
-    """How to match the entity: 0 = exact name, 1 = default name, 2 = any specified name."""
+    """How the component matches: 0 for the entity named `match`, 1 for the default entity, 2 for
+    any entity of the type.
+    """
 
     match: str | None = string(nullable_since=0)
-    """The name to match, or null if the match type needs none."""
+    """The name of the entity if `match_type` is 0, else null."""
 
 
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
@@ -46,10 +48,10 @@ class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     FLEXIBLE_SINCE = 1
 
     components: list[ComponentData] = array(ComponentData)
-    """Filter components to apply to quota entities."""
+    """The filter: an entity must match all components."""
 
     strict: bool = boolean()
-    """Whether to leave out entities with further entity types, which no component names."""
+    """Whether to leave out entities that have an entity type for which there is no component."""
 
 
 class DescribeClientQuotasEntityData(Struct):
@@ -59,10 +61,10 @@ class DescribeClientQuotasEntityData(Struct):
     """
 
     entity_type: str = string()
-    """The entity type."""
+    """The entity type: `user`, `client-id` or `ip`."""
 
     entity_name: str | None = string(nullable_since=0)
-    """The name of the entity, or null for the default."""
+    """The name of the entity, or null for the default entity of its type."""
 
 
 class DescribeClientQuotasValueData(Struct):
@@ -72,10 +74,10 @@ class DescribeClientQuotasValueData(Struct):
     """
 
     key: str = string()
-    """The quota configuration key."""
+    """The name of the quota, such as `producer_byte_rate`."""
 
     value: float = f64()
-    """The quota configuration value."""
+    """The value of the quota."""
 
 
 class DescribeClientQuotasEntryData(Struct):
@@ -85,10 +87,10 @@ class DescribeClientQuotasEntryData(Struct):
     """
 
     entity: list[DescribeClientQuotasEntityData] = array(DescribeClientQuotasEntityData)
-    """The quota entity description."""
+    """The entity: one element for each entity type."""
 
     values: list[DescribeClientQuotasValueData] = array(DescribeClientQuotasValueData)
-    """The quota values for the entity."""
+    """The quotas of the entity."""
 
 
 class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest):
@@ -100,9 +102,7 @@ class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -113,4 +113,4 @@ class DescribeClientQuotasResponse(Response, request=DescribeClientQuotasRequest
     entries: list[DescribeClientQuotasEntryData] | None = array(
         DescribeClientQuotasEntryData, nullable_since=0
     )
-    """The quotas of each entity."""
+    """The quotas of each entity that matches; null after an error."""

@@ -31,7 +31,7 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """The endpoints to describe: 1 = brokers, 2 = controllers."""
 
     include_fenced_brokers: bool = boolean(since=2)
-    """Whether the response should have fenced brokers."""
+    """Whether the response should include fenced brokers."""
 
 
 class DescribeClusterBroker(Struct):
@@ -59,7 +59,7 @@ class DescribeClusterBroker(Struct):
 class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """Response to `DescribeClusterRequest`.
 
-    Version 1 adds EndpointType, and the top-level error codes MISMATCHED_ENDPOINT_TYPE and
+    Version 1 adds EndpointType and the error codes MISMATCHED_ENDPOINT_TYPE and
     UNSUPPORTED_ENDPOINT_TYPE.
 
     Version 2 adds IsFenced to the brokers (KIP-1073).
@@ -68,15 +68,13 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
-    """The top-level error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     endpoint_type: int = i8(since=1, default=1)
     """The endpoints that are described: 1 = brokers, 2 = controllers."""
@@ -85,12 +83,12 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """The ID of the cluster that the responding broker belongs to."""
 
     controller_id: int = i32(default=-1)
-    """The id of the controller. A controller answers with the id of the active controller, a
-    broker with that of any live broker.
+    """The id of the active controller if a controller answers; the id of any live broker if a
+    broker answers.
     """
 
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    """Each broker in the response."""
+    """The brokers or controllers, as `endpoint_type` says."""
 
     cluster_authorized_operations: int = i32(default=-2147483648)
     """The operations on the cluster that the client may do, one bit per operation."""

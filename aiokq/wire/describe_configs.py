@@ -22,13 +22,13 @@ class DescribeConfigsResource(Struct):
     """
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
 
     configuration_keys: list[str] | None = array(string, nullable_since=0)
-    """The configuration keys to list, or null to list all configuration keys."""
+    """The names of the configurations to describe, or null for all configurations."""
 
 
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
@@ -55,7 +55,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """The resources whose configurations to describe."""
 
     include_synonyms: bool = boolean(since=1)
-    """Whether the response should have the synonyms of each configuration."""
+    """Whether the response should list the synonyms of each configuration."""
 
     include_documentation: bool = boolean(since=3)
     """Whether the response should have the documentation of each configuration."""
@@ -68,13 +68,13 @@ class DescribeConfigsSynonym(Struct):
     """
 
     name: str = string(since=1)
-    """The synonym name."""
+    """The name of a configuration from which the value can come."""
 
     value: str | None = string(since=1, nullable_since=0)
-    """The synonym value."""
+    """The value of the synonym."""
 
     source: int = i8(since=1)
-    """The synonym source."""
+    """The source of the synonym's value, as numbered in Kafka's ConfigSource."""
 
 
 class DescribeConfigsResourceResult(Struct):
@@ -87,26 +87,26 @@ class DescribeConfigsResourceResult(Struct):
     """The configuration name."""
 
     value: str | None = string(nullable_since=0)
-    """The configuration value."""
+    """The configuration value, or null."""
 
     read_only: bool = boolean()
-    """True if the configuration is read-only."""
+    """Whether the configuration cannot be changed while the broker runs."""
 
     is_default: bool = boolean(until=0)
-    """True if the configuration is not set."""
+    """Whether the value is the default, because the configuration is not set."""
 
     config_source: int = i8(since=1, default=-1, ignorable=True)
-    """The configuration source."""
+    """The source of the value, as numbered in Kafka's ConfigSource; -1 if it is not given."""
 
     is_sensitive: bool = boolean()
-    """True if this configuration is sensitive."""
+    """Whether the configuration is sensitive, such as a password; its value is then null."""
 
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, since=1, ignorable=True)
-    """The synonyms for this configuration key."""
+    """The configurations from which the value can come, in order of precedence."""
 
     config_type: int = i8(since=3, ignorable=True)
-    """The number of the configuration's type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST,
-    CLASS or PASSWORD.
+    """The type of the value: 1 BOOLEAN, 2 STRING, 3 INT, 4 SHORT, 5 LONG, 6 DOUBLE, 7 LIST, 8
+    CLASS, 9 PASSWORD; 0 if unknown.
     """
 
     documentation: str | None = string(since=3, nullable_since=0, ignorable=True)
@@ -126,13 +126,13 @@ class DescribeConfigsResult(Struct):
     """The error message, or null if there was no error."""
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
 
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
-    """Each listed configuration."""
+    """The configurations of the resource."""
 
 
 class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
@@ -151,9 +151,7 @@ class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
-    """The results for each resource."""
+    """The result for each resource."""

@@ -36,10 +36,10 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     FLEXIBLE_SINCE = 5
 
     groups: list[str] = array(string)
-    """The names of the groups to describe."""
+    """The ids of the groups to describe."""
 
     include_authorized_operations: bool = boolean(since=3)
-    """Whether the response should have the authorized operations."""
+    """Whether the response should have the authorized operations of each group."""
 
 
 class DescribedGroupMember(Struct):
@@ -64,7 +64,7 @@ class DescribedGroupMember(Struct):
     """The member's metadata for the protocol that the group uses."""
 
     member_assignment: bytes = bytes_()
-    """The current assignment provided by the group leader."""
+    """The assignment that the group's leader computed for the member."""
 
 
 class DescribedGroup(Struct):
@@ -80,10 +80,10 @@ class DescribedGroup(Struct):
     """The error message, or null if there was no error."""
 
     group_id: str = string()
-    """The group ID string."""
+    """The group id."""
 
     group_state: str = string()
-    """The state of the group, or the empty string."""
+    """The state of the group; the empty string after an error."""
 
     protocol_type: str = string()
     """The group protocol type, or the empty string."""
@@ -118,9 +118,7 @@ class DescribeGroupsResponse(Response, request=DescribeGroupsRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     groups: list[DescribedGroup] = array(DescribedGroup)
-    """Each described group."""
+    """The result for each group."""

@@ -37,9 +37,9 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
 
     Version 2 is the first flexible version.
 
-    Version 3 is the same as version 2; the response has a new field.
+    Version 3 is the same as version 2; the response adds an error code for the whole request.
 
-    Version 4 is the same as version 2; the response has new fields.
+    Version 4 is the same as version 2; the response adds TotalBytes and UsableBytes.
 
     Source: `DescribeLogDirsRequest.json`.
     """
@@ -64,15 +64,17 @@ class DescribeLogDirsPartition(Struct):
     """The partition index."""
 
     partition_size: int = i64()
-    """The size of the log segments in this partition in bytes."""
+    """The size of the partition's log segments in this log directory, in bytes."""
 
     offset_lag: int = i64()
-    """How far the end of the log is behind, in offsets: behind the high watermark, or for a future
-    log behind the end of the current log.
+    """The number of offsets by which the log end offset is behind the high watermark. For a future
+    log: behind the log end offset of the current log.
     """
 
     is_future_key: bool = boolean()
-    """Whether AlterReplicaLogDirs created this log to replace the current log of the replica."""
+    """Whether the log is a future log: AlterReplicaLogDirs created it to replace the current log of
+    the replica.
+    """
 
 
 class DescribeLogDirsTopic(Struct):
@@ -85,7 +87,7 @@ class DescribeLogDirsTopic(Struct):
     """The topic name."""
 
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
-    """The partitions."""
+    """The partitions that have logs in the log directory."""
 
 
 class DescribeLogDirsResult(Struct):
@@ -98,16 +100,20 @@ class DescribeLogDirsResult(Struct):
     """The error code, or 0 if there was no error."""
 
     log_dir: str = string()
-    """The absolute log directory path."""
+    """The absolute path of the log directory."""
 
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
-    """The topics."""
+    """The topics that have logs in the log directory."""
 
     total_bytes: int = i64(since=4, default=-1, ignorable=True)
-    """The size in bytes of the volume with the log directory, without remote storage."""
+    """The size in bytes of the volume that holds the log directory; -1 if it is unknown. Remote
+    storage is not counted.
+    """
 
     usable_bytes: int = i64(since=4, default=-1, ignorable=True)
-    """The free bytes of the volume with the log directory, without remote storage."""
+    """The free bytes of the volume that holds the log directory; -1 if unknown. Remote storage is
+    not counted.
+    """
 
 
 class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
@@ -120,20 +126,18 @@ class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
 
     Version 2 is the first flexible version.
 
-    Version 3 adds the top-level ErrorCode field.
+    Version 3 adds an error code for the whole request.
 
-    Version 4 adds the TotalBytes and UsableBytes fields.
+    Version 4 adds TotalBytes and UsableBytes.
 
     Source: `DescribeLogDirsResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16(since=3, ignorable=True)
-    """The error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
-    """The log directories."""
+    """The result for each log directory."""

@@ -25,7 +25,7 @@ class DescribeProducersTopicRequest(Struct):
     """The topic name."""
 
     partition_indexes: list[int] = array(i32)
-    """The indexes of the partitions to list producers for."""
+    """The indexes of the partitions whose producers to describe."""
 
 
 class DescribeProducersRequest(Request["DescribeProducersResponse"]):
@@ -41,7 +41,7 @@ class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     FLEXIBLE_SINCE = 0
 
     topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
-    """The topics to list producers for."""
+    """The topics whose producers to describe."""
 
 
 class ProducerState(Struct):
@@ -57,18 +57,17 @@ class ProducerState(Struct):
     """The producer epoch."""
 
     last_sequence: int = i32(default=-1)
-    """The last sequence number sent by the producer."""
+    """The last sequence number that the producer wrote to the partition, or -1."""
 
     last_timestamp: int = i64(default=-1)
-    """The last timestamp sent by the producer, in milliseconds since the Unix epoch."""
+    """The last timestamp that the producer wrote, in milliseconds since the Unix epoch, or -1."""
 
     coordinator_epoch: int = i32()
-    """The epoch of the transaction coordinator that wrote the producer's last transaction marker,
-    or -1 if there is no marker.
+    """The coordinator epoch in the producer's last transaction marker, or -1 if there is no marker.
     """
 
     current_txn_start_offset: int = i64(default=-1)
-    """The offset at which the producer's open transaction starts, or -1."""
+    """The offset at which the producer's open transaction starts, or -1 if there is none."""
 
 
 class DescribeProducersPartitionResponse(Struct):
@@ -81,13 +80,13 @@ class DescribeProducersPartitionResponse(Struct):
     """The partition index."""
 
     error_code: int = i16()
-    """The partition error code, or 0 if there was no error."""
+    """The error code for the partition, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0, default=None)
-    """The partition error message, which may be null if no additional details are available."""
+    """The error message for the partition; null if there was no error, or no details are known."""
 
     active_producers: list[ProducerState] = array(ProducerState)
-    """The active producers for the partition."""
+    """The active producers of the partition."""
 
 
 class DescribeProducersTopicResponse(Struct):
@@ -100,7 +99,7 @@ class DescribeProducersTopicResponse(Struct):
     """The topic name."""
 
     partitions: list[DescribeProducersPartitionResponse] = array(DescribeProducersPartitionResponse)
-    """Each partition in the response."""
+    """The result for each partition."""
 
 
 class DescribeProducersResponse(Response, request=DescribeProducersRequest):
@@ -110,9 +109,7 @@ class DescribeProducersResponse(Response, request=DescribeProducersRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
-    """Each topic in the response."""
+    """The result for each topic."""

@@ -46,9 +46,10 @@ class DescribeQuorumTopicData(Struct):
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """Request of the DescribeQuorum API.
 
-    Version 1 is the same as version 0; the response has new fields (KIP-836).
+    Version 1 is the same as version 0; the response adds two timestamps of each replica (KIP-836).
 
-    Version 2 is the same as version 1; the response has new fields (KIP-853).
+    Version 2 is the same as version 1; the response adds nodes, error messages and directory ids
+    (KIP-853).
 
     Source: `DescribeQuorumRequest.json`.
     """
@@ -64,7 +65,7 @@ class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
 
 
 class DescribeQuorumReplicaState(Struct):
-    """Element of `DescribeQuorumResponsePartitionData.current_voters` and element of
+    """Element of `DescribeQuorumResponsePartitionData.current_voters` and of
     `DescribeQuorumResponsePartitionData.observers`.
 
     Source: `DescribeQuorumResponse.json`, struct `ReplicaState`.
@@ -74,19 +75,20 @@ class DescribeQuorumReplicaState(Struct):
     """The ID of the replica."""
 
     replica_directory_id: uuid.UUID = uuid_(since=2)
-    """The replica directory ID of the replica."""
+    """The id of the replica's log directory."""
 
     log_end_offset: int = i64()
     """The last known log end offset of the replica, or -1 if it is unknown."""
 
     last_fetch_timestamp: int = i64(since=1, default=-1, ignorable=True)
-    """Wall clock time of the leader when the follower last fetched from it, in milliseconds since
-    the Unix epoch; -1 for the leader itself, or if unknown for a voter.
+    """When the replica last fetched from the leader, by the leader's clock, in milliseconds since
+    the Unix epoch; -1 for the leader itself, or if it is unknown.
     """
 
     last_caught_up_timestamp: int = i64(since=1, default=-1, ignorable=True)
-    """Wall clock time of the leader when it appended the offset of the most recent fetch, in
-    milliseconds since the Unix epoch; the current time for the leader itself, -1 if unknown.
+    """When the leader appended the record at the offset that the replica fetched last, by the
+    leader's clock, in milliseconds since the Unix epoch; the current time for the leader itself, -1
+    if it is unknown.
     """
 
 
@@ -100,25 +102,25 @@ class DescribeQuorumResponsePartitionData(Struct):
     """The partition index."""
 
     error_code: int = i16()
-    """The partition error code."""
+    """The error code for the partition, or 0 if there was no error."""
 
     error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
-    """The error message, or null if there was no error."""
+    """The error message for the partition, or null if there was no error."""
 
     leader_id: int = i32()
-    """The ID of the current leader or -1 if the leader is unknown."""
+    """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32()
     """The latest known leader epoch."""
 
     high_watermark: int = i64()
-    """The high water mark."""
+    """The high watermark."""
 
     current_voters: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
-    """The current voters of the partition."""
+    """The log end offset and fetch times of each voter."""
 
     observers: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
-    """The observers of the partition."""
+    """The log end offset and fetch times of each observer."""
 
 
 class DescribeQuorumResponseTopicData(Struct):
@@ -133,7 +135,7 @@ class DescribeQuorumResponseTopicData(Struct):
     partitions: list[DescribeQuorumResponsePartitionData] = array(
         DescribeQuorumResponsePartitionData
     )
-    """The partition data."""
+    """The result for each partition."""
 
 
 class DescribeQuorumListener(Struct):
@@ -143,7 +145,7 @@ class DescribeQuorumListener(Struct):
     """
 
     name: str = string(since=2)
-    """The name of the endpoint."""
+    """The name of the listener."""
 
     host: str = string(since=2)
     """The hostname."""
@@ -159,10 +161,10 @@ class DescribeQuorumNode(Struct):
     """
 
     node_id: int = i32(since=2)
-    """The ID of the associated node."""
+    """The id of the controller."""
 
     listeners: list[DescribeQuorumListener] = array(DescribeQuorumListener, since=2)
-    """The listeners of this controller."""
+    """The listeners of the controller."""
 
 
 class DescribeQuorumResponse(Response, request=DescribeQuorumRequest):
@@ -177,13 +179,13 @@ class DescribeQuorumResponse(Response, request=DescribeQuorumRequest):
     """
 
     error_code: int = i16()
-    """The top-level error code."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
-    """The error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
     """The result for each topic."""
 
     nodes: list[DescribeQuorumNode] = array(DescribeQuorumNode, since=2)
-    """The nodes in the quorum."""
+    """The nodes of the quorum."""

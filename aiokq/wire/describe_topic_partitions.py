@@ -34,10 +34,10 @@ class Cursor(Struct):
     """
 
     topic_name: str = string()
-    """The topic to begin with."""
+    """The topic of the first partition on the page."""
 
     partition_index: int = i32()
-    """The partition index to start with."""
+    """The index of the first partition on the page."""
 
 
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
@@ -53,13 +53,13 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
     FLEXIBLE_SINCE = 0
 
     topics: list[DescribeTopicPartitionsTopicRequest] = array(DescribeTopicPartitionsTopicRequest)
-    """The topics to fetch details for."""
+    """The topics to describe."""
 
     response_partition_limit: int = i32(default=2000)
-    """The maximum number of partitions included in the response."""
+    """The maximum number of partitions in the response."""
 
     cursor: Cursor | None = struct(Cursor, nullable_since=0)
-    """The topic and partition at which the response should begin, or null."""
+    """The partition at which the response should begin, or null for the first partition."""
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
@@ -70,7 +70,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """
 
     error_code: int = i16()
-    """The partition error, or 0 if there was no error."""
+    """The error code for the partition, or 0 if there was no error."""
 
     partition_index: int = i32()
     """The partition index."""
@@ -82,19 +82,19 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     """The leader epoch of this partition."""
 
     replica_nodes: list[int] = array(i32)
-    """The set of all nodes that host this partition."""
+    """The ids of the brokers that have a replica of the partition, the preferred leader first."""
 
     isr_nodes: list[int] = array(i32)
-    """The set of nodes that are in sync with the leader for this partition."""
+    """The ids of the brokers in the ISR, including the leader."""
 
     eligible_leader_replicas: list[int] | None = array(i32, nullable_since=0, default=None)
     """The eligible leader replicas of this partition, or null."""
 
     last_known_elr: list[int] | None = array(i32, nullable_since=0, default=None)
-    """The last known ELR."""
+    """The last known eligible leader replicas of this partition, or null."""
 
     offline_replicas: list[int] = array(i32, ignorable=True)
-    """The set of offline replicas of this partition."""
+    """The ids of the brokers whose replica is offline."""
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
@@ -105,21 +105,21 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     """
 
     error_code: int = i16()
-    """The topic error, or 0 if there was no error."""
+    """The error code for the topic, or 0 if there was no error."""
 
     name: str | None = string(nullable_since=0)
-    """The topic name."""
+    """The topic name, or null."""
 
     topic_id: uuid.UUID = uuid_(ignorable=True)
     """The topic id."""
 
     is_internal: bool = boolean(ignorable=True)
-    """True if the topic is internal."""
+    """Whether the topic is internal."""
 
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(
         DescribeTopicPartitionsResponsePartition
     )
-    """Each partition in the topic."""
+    """The partitions of the topic that are on this page."""
 
     topic_authorized_operations: int = i32(default=-2147483648)
     """The operations on the topic that the client may do, one bit per operation."""
@@ -132,12 +132,10 @@ class DescribeTopicPartitionsResponse(Response, request=DescribeTopicPartitionsR
     """
 
     throttle_time_ms: int = i32(ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    """Each topic in the response."""
+    """The topics that are on this page."""
 
     next_cursor: Cursor | None = struct(Cursor, nullable_since=0)
-    """The topic and partition at which the next request should begin, or null."""
+    """The partition at which the next page begins, or null if this is the last page."""

@@ -26,7 +26,7 @@ class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     FLEXIBLE_SINCE = 0
 
     transactional_ids: list[str] = array(string)
-    """The transactional ids to describe; none if empty."""
+    """The transactional ids to describe; the empty list describes none."""
 
 
 class DescribeTransactionsTopicData(Struct):
@@ -39,7 +39,7 @@ class DescribeTransactionsTopicData(Struct):
     """The topic name."""
 
     partitions: list[int] = array(i32)
-    """The partition ids included in the current transaction."""
+    """The indexes of the partitions that are in the transaction."""
 
 
 class DescribeTransactionsTransactionState(Struct):
@@ -49,16 +49,16 @@ class DescribeTransactionsTransactionState(Struct):
     """
 
     error_code: int = i16()
-    """The error code."""
+    """The error code, or 0 if there was no error."""
 
     transactional_id: str = string()
     """The transactional id."""
 
     transaction_state: str = string()
-    """The current transaction state of the producer."""
+    """The state of the transaction, such as `Ongoing`."""
 
     transaction_timeout_ms: int = i32()
-    """The transaction timeout, in milliseconds from the start of the transaction."""
+    """The maximum duration of the transaction, in milliseconds from its start."""
 
     transaction_start_time_ms: int = i64()
     """When the transaction was started, in milliseconds since the Unix epoch; -1 if there is no
@@ -66,10 +66,10 @@ class DescribeTransactionsTransactionState(Struct):
     """
 
     producer_id: int = i64()
-    """The current producer id associated with the transaction."""
+    """The current producer id of the transactional id."""
 
     producer_epoch: int = i16()
-    """The current epoch associated with the producer id."""
+    """The current epoch of the producer id."""
 
     topics: list[DescribeTransactionsTopicData] = array(DescribeTransactionsTopicData)
     """The partitions of the transaction. While the transaction is being committed or aborted,
@@ -84,9 +84,7 @@ class DescribeTransactionsResponse(Response, request=DescribeTransactionsRequest
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     transaction_states: list[DescribeTransactionsTransactionState] = array(
         DescribeTransactionsTransactionState

@@ -37,7 +37,7 @@ class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsR
     FLEXIBLE_SINCE = 0
 
     users: list[UserName] | None = array(UserName, nullable_since=0)
-    """The users to describe, or null/empty to describe all users."""
+    """The users to describe; null or empty for all users."""
 
 
 class CredentialInfo(Struct):
@@ -47,10 +47,10 @@ class CredentialInfo(Struct):
     """
 
     mechanism: int = i8()
-    """The SCRAM mechanism."""
+    """The SCRAM mechanism: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 
     iterations: int = i32()
-    """The number of iterations used in the SCRAM credential."""
+    """The number of iterations of the credential."""
 
 
 class DescribeUserScramCredentialsResult(Struct):
@@ -64,13 +64,13 @@ class DescribeUserScramCredentialsResult(Struct):
     """The user name."""
 
     error_code: int = i16()
-    """The user-level error code."""
+    """The error code for the user, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The user-level error message, if any."""
+    """The error message for the user, or null if there was no error."""
 
     credential_infos: list[CredentialInfo] = array(CredentialInfo)
-    """The mechanism and related information associated with the user's SCRAM credentials."""
+    """The mechanism and iterations of each SCRAM credential of the user."""
 
 
 class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCredentialsRequest):
@@ -80,15 +80,13 @@ class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCr
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The message-level error code, 0 except for user authorization or infrastructure issues."""
+    """The error code of the whole request, such as a failed authorization; 0 if there was none."""
 
     error_message: str | None = string(nullable_since=0)
-    """The message-level error message, if any."""
+    """The error message of the whole request, or null if there was no error."""
 
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
-    """The results, one per user."""
+    """The result for each user."""

@@ -21,10 +21,10 @@ class ElectLeadersTopicPartitions(Struct):
     """
 
     topic: str = string()
-    """The name of a topic."""
+    """The topic name."""
 
     partitions: list[int] = array(i32)
-    """The partitions of this topic whose leader should be elected."""
+    """The indexes of the partitions for which to elect a leader."""
 
 
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
@@ -44,17 +44,17 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     FLEXIBLE_SINCE = 2
 
     election_type: int = i8(since=1)
-    """The type of election: 0 elects the preferred replica, 1 elects the first live replica if no
-    replica is in sync.
+    """The type of election: 0 elects the preferred replica; 1 (unclean) elects the first live
+    replica if no in-sync replica is live.
     """
 
     topic_partitions: list[ElectLeadersTopicPartitions] | None = array(
         ElectLeadersTopicPartitions, nullable_since=0
     )
-    """The partitions to elect leaders for, or null for all partitions."""
+    """The partitions for which to elect leaders, or null for all partitions."""
 
     timeout_ms: int = i32(default=60000)
-    """The time in ms to wait for the election to complete."""
+    """How long the broker waits for the election to complete, in milliseconds."""
 
 
 class ElectLeadersPartitionResult(Struct):
@@ -64,13 +64,13 @@ class ElectLeadersPartitionResult(Struct):
     """
 
     partition_id: int = i32()
-    """The partition id."""
+    """The partition index."""
 
     error_code: int = i16()
-    """The result error, or zero if there was no error."""
+    """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The result message, or null if there was no error."""
+    """The error message, or null if there was no error."""
 
 
 class ReplicaElectionResult(Struct):
@@ -83,13 +83,13 @@ class ReplicaElectionResult(Struct):
     """The topic name."""
 
     partition_result: list[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
-    """The results for each partition."""
+    """The result for each partition."""
 
 
 class ElectLeadersResponse(Response, request=ElectLeadersRequest):
     """Response to `ElectLeadersRequest`.
 
-    Version 1 adds a top-level error code.
+    Version 1 adds an error code for the whole request.
 
     Version 2 is the first flexible version.
 
@@ -97,13 +97,12 @@ class ElectLeadersResponse(Response, request=ElectLeadersRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16(since=1)
-    """The top-level error code."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
-    """The results; empty if the request asks for all partitions and the client has no permission.
+    """The result for each topic; empty if the client has no permission and requested all
+    partitions.
     """

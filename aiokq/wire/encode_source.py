@@ -1,4 +1,4 @@
-"""Generator of the source of encoders: how they build fragments and which values they refuse."""
+"""Generator of the Python source of encoders, including the checks of values."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class EncodeSource(Source):
             )
 
     def give(self, code: str, value: str) -> None:
-        """Add a value to the pending fixed-width run; code `x` is a zero byte, without a value."""
+        """Add a value to the pending run; the code `x` is for a zero byte and takes no value."""
         self.run.append((code, value))
 
     def flush(self) -> None:
-        """Generate one pack call for the pending run."""
+        """Generate one pack call for the pending run of fixed-width values."""
         if not self.run:
             return
         form = "".join(code for code, _ in self.run)
@@ -62,7 +62,7 @@ class EncodeSource(Source):
         self.put(f"w({self.packer(form, 'pack')}({', '.join(values)}))")
 
     def struct(self, cls: type[Struct], o: str, level: int) -> None:
-        """Generate code that writes a struct; may leave a pending run."""
+        """Generate code to write a struct; its last fields may stay in the pending run."""
         for field in cls.__fields__:
             if not field.in_version(self.at.version) and not field.ignorable:
                 self.refuse(field, f"{o}.{field.name}")
@@ -84,11 +84,11 @@ class EncodeSource(Source):
             self.put(f"{self.tags(cls)}({o}, w)")
 
     def is_left_out(self, field: Field, value: str) -> str:
-        """Return the condition under which a tagged field is left out."""
+        """Return a Python expression: whether a tagged field is left out."""
         return "False" if field.says_null else self.is_default(field, value)
 
     def is_default(self, field: Field, value: str) -> str:
-        """Return the condition under which a field has its default value."""
+        """Return a Python expression: whether a field has its default value."""
         if field.default is list:
             return f"{value} == []"
         if field.kind == "struct" and field.default is None:
@@ -103,14 +103,14 @@ class EncodeSource(Source):
         return f"{value} == {self.default(field)}"
 
     def refuse(self, field: Field, value: str) -> None:
-        """Generate the check that a field absent in this version has its default value."""
+        """Generate the check that a field which this version lacks has its default value."""
         self.put(
             f"if not ({self.is_default(field, value)}): {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, {field.name!r})"
         )
 
     def refuse_tags(self, o: str) -> None:
-        """Generate the check that a struct in a version without tags has no unknown tags."""
+        """Generate the check, for a version without tagged fields, that `o` has no unknown tags."""
         self.put(
             f"if {o}.unknown_tags: {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, 'unknown_tags')"
@@ -215,7 +215,7 @@ class EncodeSource(Source):
                 self.sized(kind, "x", nullable=False)
 
     def tags(self, cls: type[Struct]) -> str:
-        """Generate the function that writes the tagged fields of a struct; return its name."""
+        """Generate a function that writes the tagged fields of a struct; return its name."""
         if not self.tagged(cls):
             return self.primitive("write_tags")
         name = f"write_tags_{cls.__name__}"

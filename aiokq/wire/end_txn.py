@@ -19,7 +19,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    From version 5 on, each transaction ends with a new producer epoch (KIP-890, part 2).
+    From version 5 on, the end of a transaction bumps the producer epoch (KIP-890, part 2).
 
     Source: `EndTxnRequest.json`.
     """
@@ -34,13 +34,13 @@ class EndTxnRequest(Request["EndTxnResponse"]):
     """The transactional id of the transaction to end."""
 
     producer_id: int = i64()
-    """The producer ID."""
+    """The producer id."""
 
     producer_epoch: int = i16()
-    """The current epoch associated with the producer."""
+    """The current epoch of the producer id."""
 
     committed: bool = boolean()
-    """True to commit the transaction, false to abort it."""
+    """Whether to commit the transaction; false aborts it."""
 
 
 class EndTxnResponse(Response, request=EndTxnRequest):
@@ -55,22 +55,20 @@ class EndTxnResponse(Response, request=EndTxnRequest):
 
     Version 4 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
-    From version 5 on, each transaction ends with a new producer epoch (KIP-890, part 2), so the
-    response has producer id and epoch.
+    From version 5 on, the end of a transaction bumps the producer epoch (KIP-890, part 2), and the
+    response has the producer id and epoch for the next transaction.
 
     Source: `EndTxnResponse.json`.
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     producer_id: int = i64(since=5, default=-1, ignorable=True)
-    """The producer ID."""
+    """The producer id for the next transaction, or -1."""
 
     producer_epoch: int = i16(since=5, default=-1, ignorable=True)
-    """The current epoch associated with the producer."""
+    """The producer epoch for the next transaction, or -1."""

@@ -34,7 +34,7 @@ class FetchReplicaState(Struct):
     """The replica ID of the follower, or -1 if this request is from a consumer."""
 
     replica_epoch: int = i64(since=15, default=-1)
-    """The broker epoch of the follower, or -1 if not available."""
+    """The broker epoch of the follower, or -1 if it is unknown."""
 
 
 class FetchPartition(Struct):
@@ -47,8 +47,7 @@ class FetchPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=9, default=-1, ignorable=True)
-    """The leader epoch that the client or follower knows, or -1, which the leader does not check.
-    """
+    """The leader epoch in the sender's metadata, for the leader to check; -1 for no check."""
 
     fetch_offset: int = i64()
     """The offset from which to fetch."""
@@ -60,16 +59,16 @@ class FetchPartition(Struct):
     """The log start offset of the follower; -1 in requests of clients."""
 
     partition_max_bytes: int = i32()
-    """The maximum bytes to fetch from this partition. The first batch of the response is sent even
-    if it is larger (KIP-74).
+    """The maximum size of the partition's batches, in bytes. The first batch of the response may be
+    larger (KIP-74).
     """
 
     replica_directory_id: uuid.UUID = uuid_(since=17, tag=0, ignorable=True)
-    """The id of the follower's log directory that has the partition."""
+    """The id of the log directory in which the follower has the partition."""
 
     high_watermark: int = i64(since=18, default=9223372036854775807, tag=1, ignorable=True)
-    """The high watermark that the follower knows; -1 if unknown, and 2**63 - 1 if the follower
-    does not support the field.
+    """The high watermark of the follower; -1 if it is unknown, 2**63 - 1 if the follower does not
+    support this field.
     """
 
 
@@ -80,10 +79,10 @@ class FetchTopic(Struct):
     """
 
     topic: str = string(until=12, ignorable=True)
-    """The name of the topic to fetch."""
+    """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     partitions: list[FetchPartition] = array(FetchPartition)
     """The partitions to fetch."""
@@ -99,10 +98,10 @@ class ForgottenTopic(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     partitions: list[int] = array(i32, since=7)
-    """The partition indexes to forget."""
+    """The indexes of the partitions to remove from the fetch session."""
 
 
 class FetchRequest(Request["FetchResponse"]):
@@ -134,7 +133,7 @@ class FetchRequest(Request["FetchResponse"]):
     Version 11 adds RackId (KIP-392).
 
     Version 12 is the first flexible version. It adds LastFetchedEpoch, by which the leader detects
-    that the follower's log diverges from its own.
+    that the follower's log diverges from the leader's.
 
     Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
     (KIP-516).
@@ -142,14 +141,14 @@ class FetchRequest(Request["FetchResponse"]):
     Version 14 is the same as version 13, but the response may have the error
     OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405).
 
-    Version 15 adds ReplicaState, which has ReplicaId and the new ReplicaEpoch. It replaces the
-    former field ReplicaId (KIP-903).
+    Version 15 replaces ReplicaId by ReplicaState, which has ReplicaId and the new ReplicaEpoch
+    (KIP-903).
 
     Version 16 is the same as version 15 (KIP-951).
 
     Version 17 adds the directory id of the follower (KIP-853).
 
-    Version 18 adds the high watermark that the follower knows (KIP-1166).
+    Version 18 adds the high watermark of the follower (KIP-1166).
 
     Source: `FetchRequest.json`.
     """
@@ -163,7 +162,8 @@ class FetchRequest(Request["FetchResponse"]):
     cluster_id: str | None = string(
         since=12, nullable_since=12, default=None, tag=0, ignorable=True
     )
-    """The id of the cluster, or null if unknown; checked when the metadata log is fetched."""
+    """The id of the cluster, or null if it is unknown; checked only in fetches of the metadata log.
+    """
 
     replica_id: int = i32(until=14, default=-1)
     """The broker id of the follower, or -1 if the request is from a consumer."""
@@ -172,36 +172,38 @@ class FetchRequest(Request["FetchResponse"]):
     """The id and epoch of the follower that sends the request."""
 
     max_wait_ms: int = i32()
-    """The maximum time to wait for `min_bytes`, in milliseconds."""
+    """How long the broker waits for `min_bytes`, in milliseconds."""
 
     min_bytes: int = i32()
-    """The minimum bytes to accumulate in the response."""
+    """The size of the record batches, in bytes, for which the broker waits before it answers."""
 
     max_bytes: int = i32(since=3, default=2147483647, ignorable=True)
-    """The maximum bytes to fetch. The first batch of the response is sent even if it is larger
-    (KIP-74).
+    """The maximum size of all record batches, in bytes. The first batch of the response may be
+    larger (KIP-74).
     """
 
     isolation_level: int = i8(since=4, ignorable=True)
-    """Which records of transactions are returned: 0 (READ_UNCOMMITTED) for all records; 1
-    (READ_COMMITTED) for records before the last stable offset, with the aborted transactions
-    whose records the client must skip.
+    """The isolation level. With 0 (READ_UNCOMMITTED), all records are returned. With 1
+    (READ_COMMITTED), the response has the records before the last stable offset, and the aborted
+    transactions whose records the client must skip.
     """
 
     session_id: int = i32(since=7, ignorable=True)
-    """The fetch session ID."""
+    """The id of the fetch session, or 0 if there is none."""
 
     session_epoch: int = i32(since=7, default=-1, ignorable=True)
-    """The fetch session epoch, which is used for ordering requests in a session."""
+    """The number of the request in its fetch session: 0 to create a session, -1 to close it or to
+    use none.
+    """
 
     topics: list[FetchTopic] = array(FetchTopic)
-    """The topics to fetch."""
+    """The partitions to fetch; in a fetch session, only those that are new or have changed."""
 
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
     """The partitions to remove from the fetch session."""
 
     rack_id: str = string(since=11, ignorable=True)
-    """Rack ID of the consumer making this request."""
+    """The rack id of the consumer, or the empty string."""
 
 
 class FetchEpochEndOffset(Struct):
@@ -211,10 +213,10 @@ class FetchEpochEndOffset(Struct):
     """
 
     epoch: int = i32(since=12, default=-1)
-    """The largest leader epoch up to which the two logs may agree."""
+    """The largest leader epoch up to which the follower's log may agree with the leader's."""
 
     end_offset: int = i64(since=12, default=-1)
-    """The end offset of the epoch in the leader's log."""
+    """The end offset of `epoch` in the leader's log."""
 
 
 class FetchLeaderIdAndEpoch(Struct):
@@ -224,7 +226,7 @@ class FetchLeaderIdAndEpoch(Struct):
     """
 
     leader_id: int = i32(since=12, default=-1)
-    """The ID of the current leader or -1 if the leader is unknown."""
+    """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32(since=12, default=-1)
     """The latest known leader epoch."""
@@ -250,10 +252,10 @@ class AbortedTransaction(Struct):
     """
 
     producer_id: int = i64(since=4)
-    """The producer id associated with the aborted transaction."""
+    """The producer id of the aborted transaction."""
 
     first_offset: int = i64(since=4)
-    """The first offset in the aborted transaction."""
+    """The offset of the first record of the aborted transaction."""
 
 
 class FetchPartitionData(Struct):
@@ -266,29 +268,27 @@ class FetchPartitionData(Struct):
     """The partition index."""
 
     error_code: int = i16()
-    """The error code, or 0 if there was no fetch error."""
+    """The error code, or 0 if there was no error."""
 
     high_watermark: int = i64()
-    """The current high water mark."""
+    """The high watermark."""
 
     last_stable_offset: int = i64(since=4, default=-1, ignorable=True)
-    """The last stable offset of the partition: all transactions with records before it are
-    committed or aborted.
-    """
+    """The last stable offset: all transactions with records before it are committed or aborted."""
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
-    """The current log start offset."""
+    """The log start offset."""
 
     diverging_epoch: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, since=12, tag=0)
-    """If the log of the follower diverges from the leader's: the largest leader epoch up to which
-    the two may agree, and its end offset in the leader's log.
+    """If the follower's log diverges from the leader's: a leader epoch and its end offset in the
+    leader's log, to which the follower truncates its log.
     """
 
     current_leader: FetchLeaderIdAndEpoch | None = struct(FetchLeaderIdAndEpoch, since=12, tag=1)
-    """The current leader of the partition."""
+    """The current leader of the partition; set if the sender's metadata is outdated."""
 
     snapshot_id: SnapshotId | None = struct(SnapshotId, since=12, tag=2)
-    """The snapshot to fetch with FetchSnapshot, if the fetch offset is before the log start
+    """The snapshot to fetch with FetchSnapshot; set if the fetch offset is before the log start
     offset.
     """
 
@@ -301,9 +301,9 @@ class FetchPartitionData(Struct):
     """The replica from which the consumer should fetch next, or -1 for the leader."""
 
     records: Records = records()
-    """Record batches. The first may begin before the requested offset, and the last may be cut off.
-    Decoded as a view of the frame; encoded by reference from a buffer, a file range or a list of
-    them.
+    """The record batches. The first may begin before the requested offset, and the last may be cut
+    off. Decoding returns a view of the frame. Encoding takes a buffer, a file range or a list of
+    them, by reference.
     """
 
 
@@ -317,10 +317,10 @@ class FetchableTopicResponse(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     partitions: list[FetchPartitionData] = array(FetchPartitionData)
-    """The topic partitions."""
+    """The result for each partition."""
 
 
 class FetchNodeEndpoint(Struct):
@@ -330,13 +330,13 @@ class FetchNodeEndpoint(Struct):
     """
 
     node_id: int = i32(since=16)
-    """The ID of the associated node."""
+    """The id of the node."""
 
     host: str = string(since=16)
-    """The node's hostname."""
+    """The hostname."""
 
     port: int = i32(since=16)
-    """The node's port."""
+    """The port."""
 
     rack: str | None = string(since=16, nullable_since=16, default=None)
     """The rack of the node, or null if it has not been assigned to a rack."""
@@ -364,8 +364,8 @@ class FetchResponse(Response, request=FetchRequest):
 
     From version 10 on, batches may be compressed with zstd (KIP-110).
 
-    Version 12 is the first flexible version. It adds DivergingEpoch, which tells a follower where
-    its log diverges, and CurrentLeader.
+    Version 12 is the first flexible version. It adds CurrentLeader, and DivergingEpoch for
+    followers whose log diverges from the leader's.
 
     Version 13 replaces the topic name by the topic id (KIP-516).
 
@@ -384,20 +384,18 @@ class FetchResponse(Response, request=FetchRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16(since=7, ignorable=True)
-    """The top-level error code."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     session_id: int = i32(since=7)
     """The id of the fetch session, or 0 if there is none."""
 
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
-    """The response topics."""
+    """The result for each topic."""
 
     node_endpoints: list[FetchNodeEndpoint] = array(FetchNodeEndpoint, since=16, tag=0)
-    """The endpoints of the leaders in `current_leader` of partitions with the error
+    """The endpoints of the brokers that `current_leader` names, for partitions with the error
     NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH.
     """

@@ -1,4 +1,4 @@
-"""Field specifiers of wire messages, independent of how fields are read and written.
+"""Field specifiers, with which message classes declare their fields.
 
 A message class lists its fields as Kafka's JSON definitions do::
 
@@ -72,7 +72,7 @@ Fragment: TypeAlias = bytes | bytearray | memoryview | FileRange
 """One piece of an encoded message: a buffer, or a range of an open file to send from disk."""
 
 Records: TypeAlias = bytes | bytearray | memoryview | FileRange | Sequence[Fragment] | None
-"""Value of a records field: decoding gives `memoryview | None`, encoding takes any of these."""
+"""Value of a records field. Encoding takes all these types, decoding returns a view or `None`."""
 
 Kind: TypeAlias = Literal[
     "i8", "i16", "i32", "i64", "u16", "u32", "f64", "boolean", "uuid",
@@ -86,7 +86,7 @@ It is the largest API version that fits in a request header (int16).
 """
 
 ZERO_UUID: Final = uuid.UUID(int=0)
-"""Kafka's null uuid: "no topic id"."""
+"""The uuid of zeros, which stands for no uuid: the topic id, for example, is not given."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Struct")
@@ -97,11 +97,11 @@ class Field:
 
     Attributes:
         name: attribute name, set when the class is created.
-        kind: wire type; for arrays and structs, `of` is the type of the content.
-        of: the struct class, or the kind of an array's elements.
-        default: value of a field that is not given, or absent from an encoded message. It is `None`
-            only if the field may be null, or is a tagged struct, for which `None` means absent. If
-            it is `list` or a struct class, each message gets a new instance.
+        kind: wire type of the field.
+        of: for a struct, its class; for an array, the struct class or the kind of its elements.
+        default: value of the field if a message does not set it, or if an encoded message lacks it.
+            `None` if the field is null by default, or if it is a tagged struct that is absent by
+            default. If the default is `list` or a struct class, each message gets a new instance.
     """
 
     __slots__ = (
@@ -148,28 +148,28 @@ class Field:
 
     @property
     def says_null(self) -> bool:
-        """Whether the field is a tagged struct that may be null.
+        """Whether null is written explicitly: the field is a tagged struct that may be null.
 
-        Kafka's classes read such a field as a struct of defaults if it is absent. Null is therefore
-        written explicitly, as 0; for structs without a tag, null is -1. Here an absent field is
-        read as null, because no peer omits the field to send a struct of defaults.
+        If such a field is absent, Kafka reads it as a struct whose fields have their defaults. Null
+        is therefore written as the byte 0; for structs without a tag, null is the byte -1. aiokq
+        reads an absent field as null, because no peer omits the field to send the defaults.
         """
         return self.kind == "struct" and self.tag is not None and self.nullable_since is not None
 
     @property
     def fresh_default(self) -> bool:
-        """Whether the default is mutable, so that each message needs a new object."""
+        """Whether the default is mutable, so that each message needs its own object."""
         return self.default is list or (self.kind == "struct" and self.default is not None)
 
     def make_default(self) -> object:
-        """Return the default value; a new object if it is mutable."""
+        """Return the default value: a new object if the default is mutable."""
         return cast("Callable[[], object]", self.default)() if self.fresh_default else self.default
 
     def is_default(self, value: object) -> bool:
-        """Return whether a value counts as the default.
+        """Return whether `value` is the default of the field.
 
-        For a tagged field that may not be null, a struct whose fields all have their defaults
-        counts as the default, too.
+        For a tagged struct that may not be null, `None` and a struct whose fields all have their
+        defaults are both the default.
         """
         if (
             self.kind == "struct"
@@ -234,7 +234,7 @@ def boolean(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> bool:
-    """Declare a boolean: one byte, any value but zero is true."""
+    """Declare a boolean: one byte, zero for false, any other value for true."""
     field = Field("boolean", default, since=since, until=until, tag=tag, ignorable=ignorable)
     return cast("bool", field)
 
@@ -246,7 +246,7 @@ def uuid_(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> uuid.UUID:
-    """Declare a uuid: 16 bytes, all zero for no uuid."""
+    """Declare a uuid: 16 bytes, which are all zero if there is no uuid."""
     field = Field("uuid", ZERO_UUID, since=since, until=until, tag=tag, ignorable=ignorable)
     return cast("uuid.UUID", field)
 
@@ -329,7 +329,7 @@ def bytes_(
 
 
 def records(*, since: int = 0, nullable_since: int = 0) -> Records:
-    """Declare record batches: decoded as a view of the frame, encoded by reference unless short."""
+    """Declare record batches. Decoding does not copy them; encoding copies only short ones."""
     return cast("Records", Field("records", None, since=since, nullable_since=nullable_since))
 
 
@@ -356,9 +356,9 @@ def struct(
 ) -> S | None:
     """Declare a nested struct.
 
-    A nullable struct defaults to `None`. A tagged struct that Kafka never sends as null also
-    defaults to `None`, which means absent. Kafka's own classes represent an absent struct by a
-    struct whose fields all have their defaults.
+    A nullable struct defaults to `None`. A tagged struct that is not nullable also defaults to
+    `None`, which means that it is absent; Kafka's own classes use a struct with default fields
+    instead.
     """
     field = Field(
         "struct",
@@ -403,7 +403,7 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> list[T] | None:
-    """Declare an array of structs (give the class) or of plain values (give the specifier)."""
+    """Declare an array; `of` is a struct class, or the specifier of the elements, such as `i32`."""
     # A struct class is used as it is; a specifier is called to get the kind of the elements.
     element = of if isinstance(of, type) else cast("Field", of()).kind
     field = Field(

@@ -17,8 +17,8 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
     Version 3 is the first flexible version.
 
-    Version 4 replaces the key by CoordinatorKeys, so that one request can ask for several
-    coordinators (KIP-699).
+    Version 4 replaces Key by CoordinatorKeys, so that one request can find several coordinators
+    (KIP-699).
 
     Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
@@ -35,13 +35,13 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     FLEXIBLE_SINCE = 3
 
     key: str = string(until=3)
-    """The coordinator key."""
+    """The group id or transactional id whose coordinator to find."""
 
     key_type: int = i8(since=1)
     """The type of the key: 0 for a group, 1 for a transactional id, 2 for a share group."""
 
     coordinator_keys: list[str] = array(string, since=4)
-    """The coordinator keys."""
+    """The group ids or transactional ids whose coordinators to find."""
 
 
 class Coordinator(Struct):
@@ -51,10 +51,10 @@ class Coordinator(Struct):
     """
 
     key: str = string(since=4)
-    """The coordinator key."""
+    """The group id or transactional id."""
 
     node_id: int = i32(since=4)
-    """The node id."""
+    """The broker id of the coordinator."""
 
     host: str = string(since=4)
     """The host name."""
@@ -79,7 +79,7 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
 
     Version 3 is the first flexible version.
 
-    Version 4 adds Coordinators, with a result for each key of the request (KIP-699).
+    Version 4 adds Coordinators, which has a result for each key of the request (KIP-699).
 
     Version 5 adds the error code TRANSACTION_ABORTABLE (KIP-890).
 
@@ -89,9 +89,7 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16(until=3)
     """The error code, or 0 if there was no error."""
@@ -100,7 +98,7 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
     """The error message, or null if there was no error."""
 
     node_id: int = i32(until=3)
-    """The node id."""
+    """The broker id of the coordinator."""
 
     host: str = string(until=3)
     """The host name."""
@@ -109,4 +107,4 @@ class FindCoordinatorResponse(Response, request=FindCoordinatorRequest):
     """The port."""
 
     coordinators: list[Coordinator] = array(Coordinator, since=4)
-    """Each coordinator result in the response."""
+    """The result for each key of the request."""

@@ -1,8 +1,8 @@
-"""Frames: size and request or response header before a message, and the header versions.
+"""Frames: messages with their size and their request or response header.
 
-An encoded frame starts with its 4-byte size. Frames to decode have no size, because the reader of
-the connection has removed it. Bytes after the message are ignored, as in Kafka: librdkafka sends
-such bytes after its requests, and its mock cluster sends them after flexible responses.
+An encoded frame starts with its 4-byte size. A frame to decode has no size, because the reader of
+the connection has removed it. Bytes after a decoded message are ignored, as in Kafka: librdkafka
+sends such bytes after its requests, and its mock cluster sends them after flexible responses.
 
 Source: KIP-482, Kafka `RequestHeader.json`, `ResponseHeader.json`, `ApiMessageType`.
 """
@@ -46,11 +46,11 @@ class RequestHeader(NamedTuple):
     """Header of a request.
 
     Attributes:
-        api_key: the key of the API, which may be unknown to this library.
-        api_version: version of the API, which determines the formats of header and message.
-        correlation_id: number that the response repeats.
-        client_id: the client's name for itself; None if the request has none.
-        body_offset: position of the message in the frame.
+        api_key: the key of the API, which aiokq may not support.
+        api_version: version of the API; it determines the formats of header and message.
+        correlation_id: number of the request, which the response repeats.
+        client_id: the client.id of the client; None if the request has none.
+        body_offset: position in the frame where the message begins, in bytes.
     """
 
     api_key: int
@@ -88,13 +88,13 @@ def encode_request(
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """Decode the header of a request, even if its API or version is not supported.
+    """Decode the header of a request, even if aiokq does not support its API or version.
 
-    For an unknown API the body offset is the position after the client id, because it is unknown
-    whether the header has tagged fields. Tagged fields of the header are skipped.
+    Tagged fields of the header are skipped. For an unknown API, the body offset is the position
+    after the client id, because it is unknown whether tagged fields follow.
 
     Raises:
-        ProtocolError: the frame is not a request.
+        ProtocolError: the header is malformed.
     """
     position = 0
     try:
@@ -115,7 +115,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Response]]:
-    """Decode a whole request.
+    """Decode a request: its header and its message.
 
     Raises:
         ProtocolError: the frame is not a request, or its API or version is not supported.
@@ -145,7 +145,7 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
 
 
 def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
-    """Decode the response to a request of the given version.
+    """Decode a response, in the version of its request.
 
     Returns:
         The correlation id and the message.
@@ -169,7 +169,7 @@ def decode_response(cls: type[R], frame: Buffer, version: int) -> tuple[int, R]:
 
 
 def peek_correlation_id(frame: Buffer) -> int:
-    """Return the correlation id, with which every response begins.
+    """Return the correlation id of a response, without decoding the rest.
 
     Raises:
         ProtocolError: the frame is shorter than a correlation id.
@@ -181,7 +181,7 @@ def peek_correlation_id(frame: Buffer) -> int:
 
 @functools.cache
 def _flexible_since(key: int) -> float:
-    """Return the first version of an API whose request header has tagged fields, or infinity."""
+    """Return the first API version whose request header has tagged fields; infinity if none has."""
     since = api(key).FLEXIBLE_SINCE if key in APIS else None
     return math.inf if since is None else since
 
@@ -190,9 +190,9 @@ def _flexible_since(key: int) -> float:
 def _tagged_header(cls: type[Response], version: int) -> bool:
     """Return whether the response header has tagged fields.
 
-    The header of an ApiVersions response never has them. A client sends ApiVersions before it knows
-    the broker's versions, and must be able to read the response even if the broker does not support
-    the version of the request.
+    The header of an ApiVersions response never has tagged fields. A client sends ApiVersions before
+    it has the broker's versions, and must be able to read the response even if the broker does not
+    support the version of the request.
     """
     return cls.is_flexible(version) and cls.API_KEY != API_VERSIONS_KEY
 

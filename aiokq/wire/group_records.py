@@ -1,4 +1,4 @@
-"""Schemas of the group records, all versions."""
+"""Schemas of the records that store committed offsets and classic groups, in all versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class LegacyOffsetCommitKey(Message):
-    """Key of the record of a committed offset, in its old format.
+    """Key of the record that stores a committed offset, in the old format (record type 0).
 
     Source: `LegacyOffsetCommitKey.json`.
     """
@@ -30,17 +30,17 @@ class LegacyOffsetCommitKey(Message):
     RECORD_TYPE = 0
 
     group: str = string()
-    """The consumer group id."""
+    """The group id."""
 
     topic: str = string()
     """The topic name."""
 
     partition: int = i32()
-    """The topic partition index."""
+    """The partition index."""
 
 
 class LegacyOffsetCommitValue(Message):
-    """Value of the record of a committed offset, in its old format.
+    """Value of the record that stores a committed offset, in the old format (record type 0).
 
     Source: `LegacyOffsetCommitValue.json`.
     """
@@ -51,17 +51,17 @@ class LegacyOffsetCommitValue(Message):
     RECORD_TYPE = 0
 
     offset: int = i64()
-    """The offset that the consumer wants to store (for this partition)."""
+    """The committed offset."""
 
     metadata: str = string()
-    """Any metadata the client wants to keep."""
+    """The metadata that the client committed with the offset."""
 
     commit_timestamp: int = i64()
     """When the commit was added to the log, in milliseconds since the Unix epoch."""
 
 
 class OffsetCommitKey(Message):
-    """Key of the record of a committed offset.
+    """Key of the record that stores a committed offset.
 
     Source: `OffsetCommitKey.json`.
     """
@@ -72,17 +72,17 @@ class OffsetCommitKey(Message):
     RECORD_TYPE = 1
 
     group: str = string()
-    """The consumer group id."""
+    """The group id."""
 
     topic: str = string()
     """The topic name."""
 
     partition: int = i32()
-    """The topic partition index."""
+    """The partition index."""
 
 
 class OffsetCommitValue(Message):
-    """Value of the record of a committed offset.
+    """Value of the record that stores a committed offset.
 
     Version 4 is the first flexible version. Later changes should only add or remove tagged fields,
     because an older Kafka cannot read a newer version (KIP-915).
@@ -97,28 +97,27 @@ class OffsetCommitValue(Message):
     RECORD_TYPE = 1
 
     offset: int = i64()
-    """The offset that the consumer wants to store (for this partition)."""
+    """The committed offset."""
 
     leader_epoch: int = i32(since=3, default=-1, ignorable=True)
-    """The leader epoch of the last consumed record."""
+    """The leader epoch of the last consumed record, or -1 if it is unknown."""
 
     metadata: str = string()
-    """Any metadata the client wants to keep."""
+    """The metadata that the client committed with the offset."""
 
     commit_timestamp: int = i64()
     """When the commit was added to the log, in milliseconds since the Unix epoch."""
 
     expire_timestamp: int = i64(since=1, until=1, default=-1, ignorable=True)
-    """When the offset expires, in milliseconds since the Unix epoch; -1 if the broker's retention
-    applies.
+    """When the offset expires, in milliseconds since the Unix epoch; -1 for the broker's retention.
     """
 
     topic_id: uuid.UUID = uuid_(since=4, tag=0, ignorable=True)
-    """The topic id of the committed offset."""
+    """The topic id; zero if it is unknown."""
 
 
 class GroupMetadataKey(Message):
-    """Key of the record of a classic group.
+    """Key of the record that stores a classic group.
 
     Source: `GroupMetadataKey.json`.
     """
@@ -142,7 +141,7 @@ class MemberMetadata(Struct):
     """The member id."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None, ignorable=True)
-    """The group instance id."""
+    """The group.instance.id of the member (static membership), or null."""
 
     client_id: str = string()
     """The client id."""
@@ -157,14 +156,14 @@ class MemberMetadata(Struct):
     """The session timeout, in milliseconds."""
 
     subscription: bytes = bytes_()
-    """The subscription."""
+    """The member's metadata for the group's protocol, such as its subscription."""
 
     assignment: bytes = bytes_()
-    """The assignment."""
+    """The assignment of the member."""
 
 
 class GroupMetadataValue(Message):
-    """Value of the record of a classic group: its state and members.
+    """Value of the record that stores the generation and members of a classic group.
 
     Version 4 is the first flexible version. Later changes should only add or remove tagged fields,
     because an older Kafka cannot read a newer version (KIP-915).
@@ -179,19 +178,19 @@ class GroupMetadataValue(Message):
     RECORD_TYPE = 2
 
     protocol_type: str = string()
-    """The protocol type."""
+    """The protocol type of the group, such as `consumer`."""
 
     generation: int = i32()
     """The generation id."""
 
     protocol: str | None = string(nullable_since=0)
-    """The protocol name."""
+    """The name of the group's protocol, such as `range`, or null."""
 
     leader: str | None = string(nullable_since=0)
-    """The leader id."""
+    """The member id of the group's leader, or null."""
 
     current_state_timestamp: int = i64(since=2, default=-1, ignorable=True)
-    """When the group last changed its state, in milliseconds since the Unix epoch."""
+    """When the state of the group last changed, in milliseconds since the Unix epoch."""
 
     members: list[MemberMetadata] = array(MemberMetadata)
     """The group members."""

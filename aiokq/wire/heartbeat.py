@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): keep a member of a classic group alive, and learn of rebalances."""
+"""Heartbeat (API key 12): keep a member in a classic group, and notify it of rebalances."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class HeartbeatResponse(Response, request=HeartbeatRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""

@@ -21,13 +21,13 @@ class IncrementalAlterConfigsAlterableConfig(Struct):
     """
 
     name: str = string()
-    """The configuration key name."""
+    """The name of the configuration."""
 
     config_operation: int = i8()
-    """The type (Set, Delete, Append, Subtract) of operation."""
+    """The operation: 0 to set, 1 to delete, 2 to append to a list, 3 to subtract from a list."""
 
     value: str | None = string(nullable_since=0)
-    """The value to set for the configuration key."""
+    """The value to set, to append or to subtract; null to delete."""
 
 
 class IncrementalAlterConfigsResource(Struct):
@@ -37,7 +37,7 @@ class IncrementalAlterConfigsResource(Struct):
     """
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
@@ -45,7 +45,7 @@ class IncrementalAlterConfigsResource(Struct):
     configs: list[IncrementalAlterConfigsAlterableConfig] = array(
         IncrementalAlterConfigsAlterableConfig
     )
-    """The configurations."""
+    """The configurations to change."""
 
 
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
@@ -63,7 +63,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
     FLEXIBLE_SINCE = 1
 
     resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
-    """The incremental updates for each resource."""
+    """The changes for each resource."""
 
     validate_only: bool = boolean()
     """Whether to validate the request without changing anything."""
@@ -76,13 +76,13 @@ class IncrementalAlterConfigsResourceResponse(Struct):
     """
 
     error_code: int = i16()
-    """The resource error code."""
+    """The error code for the resource, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The resource error message, or null if there was no error."""
+    """The error message for the resource, or null if there was no error."""
 
     resource_type: int = i8()
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
     resource_name: str = string()
     """The resource name."""
@@ -97,11 +97,9 @@ class IncrementalAlterConfigsResponse(Response, request=IncrementalAlterConfigsR
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     responses: list[IncrementalAlterConfigsResourceResponse] = array(
         IncrementalAlterConfigsResourceResponse
     )
-    """The responses for each resource."""
+    """The result for each resource."""

@@ -15,7 +15,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
     Version 2 is the first flexible version.
 
-    Version 3 adds ProducerId and ProducerEpoch, with which a producer tries to continue after an
+    Version 3 adds ProducerId and ProducerEpoch, with which a producer tries to recover from an
     INVALID_PRODUCER_EPOCH error.
 
     Version 4 adds the error code PRODUCER_FENCED.
@@ -38,23 +38,25 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """The transactional id, or null if the producer is not transactional."""
 
     transaction_timeout_ms: int = i32()
-    """How long a transaction of the producer may stay open before the coordinator aborts it, in
-    milliseconds from its start; not used without a transactional id.
+    """The maximum duration of a transaction, in milliseconds from its start, after which the
+    coordinator aborts it; not used without a transactional id.
     """
 
     producer_id: int = i64(since=3, default=-1)
-    """The producer id that the client has, or -1. By this id, the coordinator detects that the
-    transactional id has expired and is now used by another producer.
+    """The producer id that the client has, or -1. With this id, the coordinator detects that the
+    transactional id expired and that another producer uses it now.
     """
 
     producer_epoch: int = i16(since=3, default=-1)
-    """The producer's current epoch, or -1. The request fails if the broker has another epoch."""
+    """The producer epoch that the client has, or -1. The request fails if the coordinator has
+    another epoch.
+    """
 
     enable2_pc: bool = boolean(since=6)
     """Whether the transactions of the producer use two-phase commit."""
 
     keep_prepared_txn: bool = boolean(since=6)
-    """Whether to keep the open transaction instead of aborting it."""
+    """Whether to keep an open transaction instead of aborting it."""
 
 
 class InitProducerIdResponse(Response, request=InitProducerIdRequest):
@@ -77,18 +79,16 @@ class InitProducerIdResponse(Response, request=InitProducerIdRequest):
     """
 
     throttle_time_ms: int = i32(ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     producer_id: int = i64(default=-1)
-    """The current producer id."""
+    """The producer id."""
 
     producer_epoch: int = i16()
-    """The current epoch associated with the producer id."""
+    """The epoch of the producer id."""
 
     ongoing_txn_producer_id: int = i64(since=6, default=-1)
     """The producer id of the kept transaction; -1 if there is none."""

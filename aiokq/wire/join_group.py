@@ -20,10 +20,10 @@ class JoinGroupRequestProtocol(Struct):
     """
 
     name: str = string()
-    """The protocol name."""
+    """The name of the protocol, such as `range`."""
 
     metadata: bytes = bytes_()
-    """The protocol metadata."""
+    """The member's metadata for the protocol, such as its subscription."""
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"]):
@@ -54,20 +54,19 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     FLEXIBLE_SINCE = 6
 
     group_id: str = string()
-    """The group identifier."""
+    """The group id."""
 
     session_timeout_ms: int = i32()
-    """The coordinator considers the consumer dead if it receives no heartbeat after this timeout
-    in milliseconds.
+    """The time in milliseconds without a heartbeat after which the coordinator removes the member.
     """
 
     rebalance_timeout_ms: int = i32(since=1, default=-1, ignorable=True)
-    """The maximum time in milliseconds that the coordinator will wait for each member to rejoin
-    when rebalancing the group.
+    """The maximum time in milliseconds that the coordinator waits for each member to rejoin in a
+    rebalance.
     """
 
     member_id: str = string()
-    """The member id assigned by the group coordinator."""
+    """The member id that the coordinator assigned; empty until it has assigned one."""
 
     group_instance_id: str | None = string(since=5, nullable_since=5, default=None)
     """The group.instance.id of the member (static membership), or null."""
@@ -76,10 +75,10 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     """The protocol type of the group, such as `consumer`."""
 
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
-    """The list of protocols that the member supports."""
+    """The protocols that the member supports, in the order of its preference."""
 
     reason: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
-    """The reason why the member (re-)joins the group."""
+    """The reason why the member joins or rejoins the group, or null."""
 
 
 class JoinGroupResponseMember(Struct):
@@ -95,7 +94,7 @@ class JoinGroupResponseMember(Struct):
     """The group.instance.id of the member (static membership), or null."""
 
     metadata: bytes = bytes_()
-    """The group member metadata."""
+    """The member's metadata for the selected protocol."""
 
 
 class JoinGroupResponse(Response, request=JoinGroupRequest):
@@ -111,7 +110,8 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     From version 4 on, a new member gets its member id with the error MEMBER_ID_REQUIRED, and joins
     with a second request that has the id.
 
-    Version 5 adds the group.instance.id of each member, which identifies it across restarts.
+    Version 5 adds the group.instance.id of each member, which identifies the member across
+    restarts.
 
     Version 6 is the first flexible version.
 
@@ -125,9 +125,7 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -139,16 +137,16 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     """The protocol type of the group, such as `consumer`, or null."""
 
     protocol_name: str | None = string(nullable_since=7)
-    """The group protocol selected by the coordinator."""
+    """The name of the protocol that the coordinator selected, such as `range`, or null."""
 
     leader: str = string()
-    """The member ID of the group's leader."""
+    """The member id of the group's leader."""
 
     skip_assignment: bool = boolean(since=9)
-    """True if the leader must skip running the assignment."""
+    """Whether the leader must not compute an assignment."""
 
     member_id: str = string()
     """The member ID assigned by the group coordinator."""
 
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
-    """The group members."""
+    """The members of the group, for its leader; empty for other members."""

@@ -15,13 +15,13 @@ class MemberIdentity(Struct):
     """
 
     member_id: str = string(since=3)
-    """The member ID to remove from the group."""
+    """The member id of the member to remove."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
     """The group.instance.id of the member to remove, or null."""
 
     reason: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The reason why the member left the group."""
+    """The reason why the member leaves the group, or null."""
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
@@ -46,10 +46,10 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     FLEXIBLE_SINCE = 4
 
     group_id: str = string()
-    """The ID of the group to leave."""
+    """The group id."""
 
     member_id: str = string(until=2)
-    """The member ID to remove from the group."""
+    """The member id of the member to remove."""
 
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
     """The members to remove."""
@@ -62,10 +62,10 @@ class MemberResponse(Struct):
     """
 
     member_id: str = string(since=3)
-    """The member ID to remove from the group."""
+    """The member id, as in the request."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3)
-    """The group.instance.id of the member to remove, or null."""
+    """The group.instance.id, as in the request, or null."""
 
     error_code: int = i16(since=3)
     """The error code, or 0 if there was no error."""
@@ -89,12 +89,10 @@ class LeaveGroupResponse(Response, request=LeaveGroupRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     members: list[MemberResponse] = array(MemberResponse, since=3)
-    """The result for each member to remove."""
+    """The result for each member."""

@@ -13,7 +13,7 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
 
     Version 0 was named ListClientMetricsResources, and lists only client metrics resources.
 
-    Version 1 adds ResourceTypes (KIP-1142). The empty list asks for all supported types.
+    Version 1 adds ResourceTypes (KIP-1142).
 
     Source: `ListConfigResourcesRequest.json`.
     """
@@ -25,7 +25,9 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     FLEXIBLE_SINCE = 0
 
     resource_types: list[int] = array(i8, since=1)
-    """The resource types to list; empty for all supported types."""
+    """The types of the resources to list, as numbered in Kafka's ConfigResource.Type; empty for all
+    supported types.
+    """
 
 
 class ConfigResource(Struct):
@@ -38,7 +40,7 @@ class ConfigResource(Struct):
     """The resource name."""
 
     resource_type: int = i8(since=1, default=16, ignorable=True)
-    """The resource type."""
+    """The type of the resource, as numbered in Kafka's ConfigResource.Type."""
 
 
 class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
@@ -52,12 +54,10 @@ class ListConfigResourcesResponse(Response, request=ListConfigResourcesRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     config_resources: list[ConfigResource] = array(ConfigResource)
-    """Each config resource in the response."""
+    """The resources that have configs."""

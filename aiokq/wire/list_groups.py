@@ -45,13 +45,13 @@ class ListedGroup(Struct):
     """The group ID."""
 
     protocol_type: str = string()
-    """The group protocol type."""
+    """The protocol type of the group, such as `consumer`."""
 
     group_state: str = string(since=4, ignorable=True)
-    """The group state name."""
+    """The state of the group, such as `Stable`."""
 
     group_type: str = string(since=5, ignorable=True)
-    """The group type name."""
+    """The type of the group, such as `consumer` or `classic`."""
 
 
 class ListGroupsResponse(Response, request=ListGroupsRequest):
@@ -72,12 +72,10 @@ class ListGroupsResponse(Response, request=ListGroupsRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     groups: list[ListedGroup] = array(ListedGroup)
-    """Each group in the response."""
+    """The groups."""

@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2): find offsets of partitions by timestamp, or the first or last one."""
+"""ListOffsets (API key 2): find offsets of partitions: the first, the last, or by timestamp."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class ListOffsetsPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=4, default=-1, ignorable=True)
-    """The leader epoch that the client knows, or -1, which the broker does not check."""
+    """The leader epoch in the client's metadata, for the broker to check; -1 for no check."""
 
     timestamp: int = i64()
-    """Selects the offset to return. A time, in milliseconds since the Unix epoch, asks for the
-    first record at or after that time. Negative values ask for other offsets: -1 for the end of the
-    log at the isolation level, -2 for its start, -3 for the record with the highest timestamp (from
-    version 7), -4 for the first offset on local disk (from version 8), -5 for the last offset in
-    tiered storage (from version 9), -6 for the first offset that is not in tiered storage yet (from
-    version 11).
+    """Selects the offset to return. A time, in milliseconds since the Unix epoch, selects the first
+    record with this timestamp or a later one. Negative values select other offsets: -1 the high
+    watermark or, with READ_COMMITTED, the last stable offset; -2 the log start offset; -3 the
+    record with the largest timestamp (from version 7 on); -4 the first offset on local disk (from
+    version 8 on); -5 the last offset in tiered storage (from version 9 on); -6 the first offset
+    that is not in tiered storage yet (from version 11 on).
     """
 
     max_num_offsets: int = i32(until=0, default=1)
-    """The maximum number of offsets to report."""
+    """The maximum number of offsets to return."""
 
 
 class ListOffsetsTopic(Struct):
@@ -50,7 +50,7 @@ class ListOffsetsTopic(Struct):
     """The topic name."""
 
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
-    """Each partition in the request."""
+    """The partitions whose offsets to return."""
 
 
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
@@ -94,12 +94,12 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """The broker id of the follower, or -1 if the request is from a consumer."""
 
     isolation_level: int = i8(since=2)
-    """The isolation level: 0 (READ_UNCOMMITTED), or 1 (READ_COMMITTED), for which the end of the
-    log is the last stable offset.
+    """The isolation level: 0 (READ_UNCOMMITTED) or 1 (READ_COMMITTED). With 1, the end of the log
+    is the last stable offset.
     """
 
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
-    """Each topic in the request."""
+    """The topics whose offsets to return."""
 
     timeout_ms: int = i32(since=10, ignorable=True)
     """How long the broker may take to read from tiered storage, in milliseconds."""
@@ -115,21 +115,21 @@ class ListOffsetsPartitionResponse(Struct):
     """The partition index."""
 
     error_code: int = i16()
-    """The partition error code, or 0 if there was no error."""
+    """The error code for the partition, or 0 if there was no error."""
 
     old_style_offsets: list[int] = array(i64, until=0)
     """The offsets, in descending order."""
 
     timestamp: int = i64(since=1, default=-1)
-    """The timestamp of the found record, in milliseconds since the Unix epoch; -1 if the request
-    asked for the start or the end, or if no record was found.
+    """The timestamp of the record at `offset`, in milliseconds since the Unix epoch; -1 if the
+    request did not select a record by timestamp, or if there is no such record.
     """
 
     offset: int = i64(since=1, default=-1)
-    """The offset that was asked for, or -1 if there is none."""
+    """The requested offset, or -1 if there is none."""
 
     leader_epoch: int = i32(since=4, default=-1)
-    """The leader epoch associated with the returned offset."""
+    """The leader epoch of the record at `offset`, or -1 if it is unknown."""
 
 
 class ListOffsetsTopicResponse(Struct):
@@ -142,7 +142,7 @@ class ListOffsetsTopicResponse(Struct):
     """The topic name."""
 
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
-    """Each partition in the response."""
+    """The result for each partition."""
 
 
 class ListOffsetsResponse(Response, request=ListOffsetsRequest):
@@ -163,23 +163,21 @@ class ListOffsetsResponse(Response, request=ListOffsetsRequest):
 
     Version 6 is the first flexible version.
 
-    Version 7 is the same as version 6 (KIP-734).
+    Version 7 is the same as version 6; the request has the new timestamp -3 (KIP-734).
 
-    Version 8 is the same as version 7; the request has a new kind of offset (KIP-405).
+    Version 8 is the same as version 7; the request has the new timestamp -4 (KIP-405).
 
-    Version 9 is the same as version 8; the request has a new kind of offset (KIP-1005).
+    Version 9 is the same as version 8; the request has the new timestamp -5 (KIP-1005).
 
-    Version 10 is the same as version 9; the request has a timeout (KIP-1075).
+    Version 10 is the same as version 9; the request has the new field TimeoutMs (KIP-1075).
 
-    Version 11 is the same as version 10; the request has a new kind of offset (KIP-1023).
+    Version 11 is the same as version 10; the request has the new timestamp -6 (KIP-1023).
 
     Source: `ListOffsetsResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
-    """Each topic in the response."""
+    """The result for each topic."""

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (API key 46): list the reassignments in progress."""
+"""ListPartitionReassignments (API key 46): list the reassignments of partitions in progress."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
     FLEXIBLE_SINCE = 0
 
     timeout_ms: int = i32(default=60000)
-    """The time in ms to wait for the request to complete."""
+    """How long the broker waits for the request to complete, in milliseconds."""
 
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, nullable_since=0, default=None
     )
-    """The topics whose reassignments to list, or null for all."""
+    """The topics whose reassignments to list, or null for all topics."""
 
 
 class OngoingPartitionReassignment(Struct):
@@ -56,16 +56,16 @@ class OngoingPartitionReassignment(Struct):
     """
 
     partition_index: int = i32()
-    """The index of the partition."""
+    """The partition index."""
 
     replicas: list[int] = array(i32)
-    """The current replica set."""
+    """The broker ids of the current replicas."""
 
     adding_replicas: list[int] = array(i32)
-    """The replicas that are being added."""
+    """The broker ids of the replicas that are being added."""
 
     removing_replicas: list[int] = array(i32)
-    """The replicas that are being removed."""
+    """The broker ids of the replicas that are being removed."""
 
 
 class OngoingTopicReassignment(Struct):
@@ -78,7 +78,7 @@ class OngoingTopicReassignment(Struct):
     """The topic name."""
 
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
-    """The ongoing reassignments for each partition."""
+    """The reassignment of each partition."""
 
 
 class ListPartitionReassignmentsResponse(Response, request=ListPartitionReassignmentsRequest):
@@ -88,15 +88,13 @@ class ListPartitionReassignmentsResponse(Response, request=ListPartitionReassign
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
-    """The ongoing reassignments for each topic."""
+    """The reassignments in progress, by topic."""

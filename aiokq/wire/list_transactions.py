@@ -15,7 +15,7 @@ __all__ = [
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Request of the ListTransactions API.
 
-    Version 1 adds DurationFilter, the minimum duration of the transactions to list.
+    Version 1 adds DurationFilter, the minimum duration of the transactions to list (KIP-994).
 
     Version 2 adds TransactionalIdPattern, which selects transactional ids by a regular expression
     (KIP-1152).
@@ -30,16 +30,16 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     FLEXIBLE_SINCE = 0
 
     state_filters: list[str] = array(string)
-    """The states of the transactions to list; empty for all."""
+    """The states of the transactions to list; empty for all states."""
 
     producer_id_filters: list[int] = array(i64)
-    """The producer ids of the transactions to list; empty for all."""
+    """The producer ids of the transactions to list; empty for all producer ids."""
 
     duration_filter: int = i64(since=1, default=-1)
-    """List only transactions that have run longer than this, in milliseconds; negative for all."""
+    """The minimum duration of the transactions to list, in milliseconds; negative for all."""
 
     transactional_id_pattern: str | None = string(since=2, nullable_since=2, default=None)
-    """A regular expression for the transactional ids to list; empty or null for all."""
+    """A regular expression for the transactional ids to list; null or empty for all."""
 
 
 class ListTransactionsTransactionState(Struct):
@@ -52,10 +52,10 @@ class ListTransactionsTransactionState(Struct):
     """The transactional id."""
 
     producer_id: int = i64()
-    """The producer id."""
+    """The current producer id of the transactional id."""
 
     transaction_state: str = string()
-    """The current transaction state of the producer."""
+    """The state of the transaction, such as `Ongoing`."""
 
 
 class ListTransactionsResponse(Response, request=ListTransactionsRequest):
@@ -68,17 +68,15 @@ class ListTransactionsResponse(Response, request=ListTransactionsRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     unknown_state_filters: list[str] = array(string)
-    """The states in the request that the coordinator does not know."""
+    """The states in the request that the coordinator does not have."""
 
     transaction_states: list[ListTransactionsTransactionState] = array(
         ListTransactionsTransactionState
     )
-    """The transactions."""
+    """The transactions that match all filters."""

@@ -40,20 +40,20 @@ class MetadataRequest(Request["MetadataResponse"]):
 
     Version 4 adds AllowAutoTopicCreation.
 
-    Version 8 adds the fields that ask for the authorized operations of the cluster and of the
+    Version 8 adds the two fields that request the authorized operations of the cluster and of the
     topics.
 
     Version 9 is the first flexible version.
 
-    Version 10 adds the topic id and allows a null name. In versions 10 and 11 no broker implements
-    this, so a request must give topics by name.
+    Version 10 adds the topic id, and a topic name may be null. Brokers find topics by id only from
+    version 12 on; in versions 10 and 11, a request must give the names.
 
     Version 11 removes IncludeClusterAuthorizedOperations, which the DescribeCluster API replaces
     (KIP-700).
 
-    From version 12 on, topics can be given by id.
+    From version 12 on, a request can give topics by id.
 
-    Version 13 adds a top-level error code to the response.
+    Version 13 adds an error code for the whole request to the response.
 
     Source: `MetadataRequest.json`.
     """
@@ -107,7 +107,7 @@ class MetadataResponsePartition(Struct):
     """
 
     error_code: int = i16()
-    """The partition error, or 0 if there was no error."""
+    """The error code for the partition, or 0 if there was no error."""
 
     partition_index: int = i32()
     """The partition index."""
@@ -119,13 +119,13 @@ class MetadataResponsePartition(Struct):
     """The leader epoch of this partition."""
 
     replica_nodes: list[int] = array(i32)
-    """The set of all nodes that host this partition."""
+    """The ids of the brokers that have a replica of the partition, the preferred leader first."""
 
     isr_nodes: list[int] = array(i32)
-    """The set of nodes that are in sync with the leader for this partition."""
+    """The ids of the brokers in the ISR, including the leader."""
 
     offline_replicas: list[int] = array(i32, since=5, ignorable=True)
-    """The set of offline replicas of this partition."""
+    """The ids of the brokers whose replica is offline."""
 
 
 class MetadataResponseTopic(Struct):
@@ -135,7 +135,7 @@ class MetadataResponseTopic(Struct):
     """
 
     error_code: int = i16()
-    """The topic error, or 0 if there was no error."""
+    """The error code for the topic, or 0 if there was no error."""
 
     name: str | None = string(nullable_since=12)
     """The topic name; null if the request gave an id that does not exist."""
@@ -144,10 +144,10 @@ class MetadataResponseTopic(Struct):
     """The topic id; zero if the request gave a name that does not exist."""
 
     is_internal: bool = boolean(since=1, ignorable=True)
-    """True if the topic is internal."""
+    """Whether the topic is internal."""
 
     partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-    """Each partition in the topic."""
+    """The partitions of the topic."""
 
     topic_authorized_operations: int = i32(since=8, default=-2147483648)
     """The operations on the topic that the client may do, one bit per operation."""
@@ -180,20 +180,18 @@ class MetadataResponse(Response, request=MetadataRequest):
     Version 11 removes ClusterAuthorizedOperations, which the DescribeCluster API replaces
     (KIP-700).
 
-    From version 12 on, a topic that was asked for by id may have a null name.
+    From version 12 on, a topic name may be null if the request gave the topic by id.
 
-    Version 13 adds a top-level error code to the response.
+    Version 13 adds an error code for the whole request to the response.
 
     Source: `MetadataResponse.json`.
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
-    """A list of brokers present in the cluster."""
+    """The live brokers of the cluster."""
 
     cluster_id: str | None = string(since=2, nullable_since=2, default=None, ignorable=True)
     """The ID of the cluster that the responding broker belongs to."""
@@ -204,10 +202,10 @@ class MetadataResponse(Response, request=MetadataRequest):
     """
 
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
-    """Each topic in the response."""
+    """The result for each topic."""
 
     cluster_authorized_operations: int = i32(since=8, until=10, default=-2147483648)
     """The operations on the cluster that the client may do, one bit per operation."""
 
     error_code: int = i16(since=13, ignorable=True)
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""

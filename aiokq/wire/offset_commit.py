@@ -27,10 +27,10 @@ class OffsetCommitRequestPartition(Struct):
     """The partition index."""
 
     committed_offset: int = i64()
-    """The message offset to be committed."""
+    """The offset to commit."""
 
     committed_leader_epoch: int = i32(since=6, default=-1, ignorable=True)
-    """The leader epoch of this partition."""
+    """The leader epoch of the last consumed record, or -1 if it is unknown."""
 
     commit_timestamp: int = i64(since=1, until=1, default=-1)
     """When the offset was committed, in milliseconds since the Unix epoch; -1 for the time at which
@@ -38,7 +38,7 @@ class OffsetCommitRequestPartition(Struct):
     """
 
     committed_metadata: str | None = string(nullable_since=0)
-    """Any associated metadata the client wants to keep."""
+    """The metadata to store with the offset, or null."""
 
 
 class OffsetCommitRequestTopic(Struct):
@@ -68,7 +68,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
     Versions 3 and 4 are the same as version 2.
 
-    Version 5 removes the retention time: only the broker's configuration determines it.
+    Version 5 removes the retention time; from then on, only the broker's configuration sets it.
 
     Version 6 adds the leader epoch of the committed offset.
 
@@ -91,14 +91,14 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     FLEXIBLE_SINCE = 8
 
     group_id: str = string()
-    """The unique group identifier."""
+    """The group id."""
 
     generation_id_or_member_epoch: int = i32(since=1, default=-1, ignorable=True)
     """The generation of a classic group, or the member epoch of a group of the consumer protocol.
     """
 
     member_id: str = string(since=1, ignorable=True)
-    """The member ID assigned by the group coordinator."""
+    """The member id of the sender; empty if it is not a member of the group."""
 
     group_instance_id: str | None = string(since=7, nullable_since=7, default=None)
     """The group.instance.id of the member (static membership), or null."""
@@ -136,7 +136,7 @@ class OffsetCommitResponseTopic(Struct):
     """The topic ID."""
 
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
-    """The responses for each partition in the topic."""
+    """The result for each partition."""
 
 
 class OffsetCommitResponse(Response, request=OffsetCommitRequest):
@@ -159,8 +159,7 @@ class OffsetCommitResponse(Response, request=OffsetCommitRequest):
     Version 8 is the first flexible version.
 
     Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds the error
-    codes STALE_MEMBER_EPOCH, for these groups, and GROUP_ID_NOT_FOUND, for groups of both
-    protocols.
+    codes STALE_MEMBER_EPOCH for these groups, and GROUP_ID_NOT_FOUND for groups of either protocol.
 
     Version 10 replaces the topic names by topic ids (KIP-848).
 
@@ -173,9 +172,7 @@ class OffsetCommitResponse(Response, request=OffsetCommitRequest):
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
-    """The responses for each topic."""
+    """The result for each topic."""

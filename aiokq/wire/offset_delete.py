@@ -50,7 +50,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     MAX_VERSION = 0
 
     group_id: str = string()
-    """The unique group identifier."""
+    """The group id."""
 
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
     """The topics to delete offsets for."""
@@ -79,7 +79,7 @@ class OffsetDeleteResponseTopic(Struct):
     """The topic name."""
 
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
-    """The responses for each partition in the topic."""
+    """The result for each partition."""
 
 
 class OffsetDeleteResponse(Response, request=OffsetDeleteRequest):
@@ -89,12 +89,10 @@ class OffsetDeleteResponse(Response, request=OffsetDeleteRequest):
     """
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     throttle_time_ms: int = i32(ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
-    """The responses for each topic."""
+    """The result for each topic."""

@@ -60,7 +60,7 @@ class OffsetFetchRequestGroup(Struct):
     """The group ID."""
 
     member_id: str | None = string(since=9, nullable_since=9, default=None, ignorable=True)
-    """The member id."""
+    """The member id, for groups of the consumer protocol (KIP-848); else null."""
 
     member_epoch: int = i32(since=9, default=-1, ignorable=True)
     """The member epoch, for groups of the consumer protocol (KIP-848); else -1."""
@@ -80,8 +80,8 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
     From version 1 on, the offsets come from the internal topic __consumer_offsets.
 
-    From version 2 on, null topics ask for the offsets of all topics, and the response has a
-    top-level error code.
+    From version 2 on, null topics request the offsets of all topics, and the response has an error
+    code for the whole request.
 
     Versions 3, 4 and 5 are the same as version 2.
 
@@ -89,10 +89,10 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
     Version 7 adds RequireStable.
 
-    Version 8 adds several groups in one request.
+    From version 8 on, a request can contain several groups.
 
-    Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds MemberId
-    and MemberEpoch, which the coordinator checks for these groups.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848), for which it adds
+    MemberId and MemberEpoch.
 
     Version 10 replaces the topic names by topic ids (KIP-848).
 
@@ -106,7 +106,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     FLEXIBLE_SINCE = 6
 
     group_id: str = string(until=7)
-    """The group to fetch offsets for."""
+    """The id of the group whose offsets to fetch."""
 
     topics: list[OffsetFetchRequestTopic] | None = array(
         OffsetFetchRequestTopic, until=7, nullable_since=2
@@ -117,7 +117,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """The groups whose offsets to fetch."""
 
     require_stable: bool = boolean(since=7)
-    """Whether partitions with an open transactional commit get the retriable error
+    """Whether a partition with a pending offset commit of a transaction gets the retriable error
     UNSTABLE_OFFSET_COMMIT instead of an offset.
     """
 
@@ -154,7 +154,7 @@ class OffsetFetchResponseTopic(Struct):
     """The topic name."""
 
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, until=7)
-    """The responses per partition."""
+    """The result for each partition."""
 
 
 class OffsetFetchResponsePartitions(Struct):
@@ -176,7 +176,7 @@ class OffsetFetchResponsePartitions(Struct):
     """The metadata that the client committed with the offset."""
 
     error_code: int = i16(since=8)
-    """The partition-level error code, or 0 if there was no error."""
+    """The error code for the partition, or 0 if there was no error."""
 
 
 class OffsetFetchResponseTopics(Struct):
@@ -192,7 +192,7 @@ class OffsetFetchResponseTopics(Struct):
     """The topic ID."""
 
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, since=8)
-    """The responses per partition."""
+    """The result for each partition."""
 
 
 class OffsetFetchResponseGroup(Struct):
@@ -205,10 +205,10 @@ class OffsetFetchResponseGroup(Struct):
     """The group ID."""
 
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, since=8)
-    """The responses per topic."""
+    """The result for each topic."""
 
     error_code: int = i16(since=8)
-    """The group-level error code, or 0 if there was no error."""
+    """The error code for the group, or 0 if there was no error."""
 
 
 class OffsetFetchResponse(Response, request=OffsetFetchRequest):
@@ -218,7 +218,7 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
 
     Version 1 is the same as version 0.
 
-    Version 2 adds a top-level error code.
+    Version 2 adds an error code for the whole request.
 
     Version 3 adds the throttle time.
 
@@ -229,13 +229,13 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
 
     Version 6 is the first flexible version.
 
-    Version 7 adds the partition-level error UNSTABLE_OFFSET_COMMIT, for a commit of a transaction
-    that is not completed.
+    Version 7 adds the error UNSTABLE_OFFSET_COMMIT, for partitions with a pending offset commit of
+    a transaction.
 
     Version 8 adds a result for each group of the request.
 
-    Version 9 is the first version for groups of the consumer protocol (KIP-848). It adds the error
-    codes STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID for these groups.
+    Version 9 is the first version for groups of the consumer protocol (KIP-848), for which it adds
+    the error codes STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID.
 
     Version 10 replaces the topic names by topic ids (KIP-848).
 
@@ -248,15 +248,13 @@ class OffsetFetchResponse(Response, request=OffsetFetchRequest):
     """
 
     throttle_time_ms: int = i32(since=3, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
-    """The responses per topic."""
+    """The result for each topic."""
 
     error_code: int = i16(since=2, until=7, ignorable=True)
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8)
-    """The responses per group id."""
+    """The result for each group."""

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23): return the end offset of a leader epoch in partitions."""
+"""OffsetForLeaderEpoch (API key 23): return the end offsets of leader epochs in partitions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class OffsetForLeaderPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
-    """The leader epoch that the client knows. A larger epoch than the broker's gets the error
-    UNKNOWN_LEADER_EPOCH, a smaller one FENCED_LEADER_EPOCH; -1 is not checked.
+    """The leader epoch in the client's metadata; -1 is not checked. The error is
+    UNKNOWN_LEADER_EPOCH if it is larger than the broker's, FENCED_LEADER_EPOCH if it is smaller.
     """
 
     leader_epoch: int = i32()
-    """The epoch to look up an offset for."""
+    """The leader epoch whose end offset to return."""
 
 
 class OffsetForLeaderTopic(Struct):
@@ -43,7 +43,7 @@ class OffsetForLeaderTopic(Struct):
     """The topic name."""
 
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
-    """Each partition to get offsets for."""
+    """The partitions whose end offsets to return."""
 
 
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
@@ -55,9 +55,9 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
     Version 2 adds the current leader epoch, by which the broker detects outdated metadata.
 
-    Version 3 adds ReplicaId. Its default, -2, stands for a client that may see offsets beyond the
-    high watermark; a request of an older version, which has no ReplicaId, is answered like one with
-    -2, because it may come from a follower.
+    Version 3 adds ReplicaId. Its default, -2, stands for a sender that may see offsets beyond the
+    high watermark. Requests of older versions are treated as if they had -2, because they may come
+    from followers.
 
     Version 4 is the first flexible version.
 
@@ -71,10 +71,12 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     FLEXIBLE_SINCE = 4
 
     replica_id: int = i32(since=3, default=-2, ignorable=True)
-    """The broker id of the follower, or -1 if the request is from a consumer."""
+    """The broker id of the follower; -1 for a consumer, -2 for a sender that may see offsets beyond
+    the high watermark.
+    """
 
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
-    """Each topic to get offsets for."""
+    """The topics whose end offsets to return."""
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
@@ -128,9 +130,7 @@ class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest
     """
 
     throttle_time_ms: int = i32(since=2, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
     """The result for each topic."""

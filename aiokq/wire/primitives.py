@@ -1,6 +1,7 @@
-"""Functions that compiled codecs call: varints, integer arrays, unknown tagged fields, errors.
+"""Functions that generated codecs call: varints, integer arrays, unknown tagged fields, errors.
 
-They are the slow branches of the source that `aiokq.wire.compile` generates.
+The source that `aiokq.wire.compile` generates handles the usual cases inline, and calls these
+functions for the others.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ __all__ = [
 ]
 
 MAX_STRING: Final = 0x7FFF
-"""Maximum length of a string in bytes; Kafka rejects longer compact strings, too."""
+"""Maximum length of a string in bytes; as in Kafka, also that of a compact string."""
 
 COPY_BELOW: Final = 1024
-"""Record data in memory that is shorter than this many bytes is copied, not passed by reference."""
+"""Record data in memory is copied if it has fewer bytes than this, else passed by reference."""
 
 
 _BUFFERS: Final = frozenset((bytes, bytearray, memoryview))
@@ -53,17 +54,17 @@ class Malformed(ValueError):
 
 
 class FieldNotSupported(ProtocolError):
-    """A field that the version lacks has a value that must not be dropped silently."""
+    """A message sets a field that its version lacks, and that is not ignorable."""
 
 
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
-"""Errors that generated decoders turn into a `ProtocolError`: the bytes are not the message.
+"""Errors that generated decoders turn into a `ProtocolError`, because the bytes are malformed.
 
 `ValueError` includes `Malformed` and the error for invalid UTF-8.
 """
 
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
-"""Errors that generated encoders turn into a `ProtocolError`: a value does not fit its field."""
+"""Errors that generated encoders turn into a `ProtocolError`, as a value does not fit its field."""
 
 
 def fail(detail: str) -> NoReturn:
@@ -72,7 +73,7 @@ def fail(detail: str) -> NoReturn:
 
 
 def unsupported(api: str, version: int, field: str) -> NoReturn:
-    """Raise `FieldNotSupported` for a field that is set, but absent in the version."""
+    """Raise `FieldNotSupported` for a field that is set and that the version lacks."""
     raise FieldNotSupported(
         f"{field} is set, which version {version} cannot carry", api=api, version=version
     )
@@ -127,7 +128,7 @@ def string_prefix(value: int) -> bytes:
 
 
 class IntArrays(dict[int, Callable[..., object]]):
-    """Pack or unpack functions for arrays of one integer type, by number of elements.
+    """Functions that pack or unpack arrays of one number type, by the number of elements.
 
     Functions for at most 64 elements, such as the replicas of a partition, are cached.
     """
@@ -161,7 +162,7 @@ def read_unknown(
 
 
 def read_tags(data: Buffer, position: int, end: int, struct_: Struct) -> int:
-    """Read the tagged fields of a struct whose class defines none; return the next position."""
+    """Read the tags of a struct whose class defines no tagged field; return the next position."""
     count, position = uvarint(data, position)
     if count > (end - position) // 2:
         raise Malformed(f"{count} tagged fields in {end - position} bytes")
@@ -181,7 +182,7 @@ def write_tags(struct_: Struct, write: Callable[[bytes], None]) -> None:
 
 
 def tagged_section(known: dict[int, bytes], unknown: Mapping[int, bytes]) -> bytes:
-    """Return a struct's section of tagged fields, known and unknown, in the order of their tags."""
+    """Return the encoded tagged fields of a struct: their number, then each field, by tag."""
     merged = known
     if unknown:
         twice = known.keys() & unknown.keys()
@@ -205,7 +206,10 @@ def records_length(value: object) -> int:
 
 
 def put_records(small: list[bytes], fragments: list[Fragment], value: object, size: int) -> None:
-    """Append record data to `fragments` by reference, or to `small` if it is short."""
+    """Append record data by reference to `fragments`, after the parts in `small`.
+
+    Short data in memory is appended to `small` instead.
+    """
     pieces: Sequence[Fragment] = value if isinstance(value, (list, tuple)) else (value,)
     if size < COPY_BELOW and not any(isinstance(piece, FileRange) for piece in pieces):
         small += pieces  # type: ignore[arg-type]  # any buffer can be joined
@@ -221,7 +225,7 @@ _UNKNOWN = uuid.SafeUUID.unknown
 
 
 def make_uuid(data: Buffer) -> uuid.UUID:
-    """Return a uuid of 16 bytes, in a third of the time of the constructor with its checks."""
+    """Return a uuid of 16 bytes without the checks of `uuid.UUID`, in a third of the time."""
     made = _new_uuid(uuid.UUID)
     _set(made, "int", int.from_bytes(data, "big"))
     _set(made, "is_safe", _UNKNOWN)

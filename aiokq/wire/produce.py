@@ -30,8 +30,9 @@ class PartitionProduceData(Struct):
     """The partition index."""
 
     records: Records = records()
-    """The record batches to append: from version 3 on, exactly one batch, of magic 2. Decoded as a
-    view of the frame; encoded by reference from a buffer, a file range or a list of them.
+    """The record batches to append: from version 3 on, exactly one batch, of magic 2. Decoding
+    returns a view of the frame. Encoding takes a buffer, a file range or a list of them, by
+    reference.
     """
 
 
@@ -45,10 +46,10 @@ class TopicProduceData(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
-    """Each partition to produce to."""
+    """The records for each partition."""
 
 
 class ProduceRequest(Request["ProduceResponse"]):
@@ -59,8 +60,8 @@ class ProduceRequest(Request["ProduceResponse"]):
 
     Versions 1 and 2 are the same as version 0.
 
-    Version 3 adds the transactional id, for which a transactional producer must be authorized, and
-    message format 2.
+    Version 3 adds message format 2, and the transactional id, for which a transactional producer
+    must be authorized.
 
     Version 4 is the same as version 3, but the response may have the error KAFKA_STORAGE_ERROR.
 
@@ -96,15 +97,15 @@ class ProduceRequest(Request["ProduceResponse"]):
     """The transactional ID, or null if the producer is not transactional."""
 
     acks: int = i16()
-    """The replicas that must have the records before the broker answers: 0 for none (there is no
-    response), 1 for the leader, -1 for all replicas in sync.
+    """Which replicas must have the records before the broker answers: 0 for none (there is no
+    response), 1 for the leader, -1 for all in-sync replicas.
     """
 
     timeout_ms: int = i32()
-    """How long the broker waits for the replicas, in milliseconds."""
+    """How long the broker waits for the in-sync replicas, in milliseconds."""
 
     topic_data: list[TopicProduceData] = array(TopicProduceData)
-    """Each topic to produce to."""
+    """The records for each topic."""
 
 
 class BatchIndexAndErrorMessage(Struct):
@@ -114,7 +115,7 @@ class BatchIndexAndErrorMessage(Struct):
     """
 
     batch_index: int = i32(since=8)
-    """The index in the batch of a record for which the batch was refused."""
+    """The index in the batch of a record that caused the refusal of the batch."""
 
     batch_index_error_message: str | None = string(since=8, nullable_since=8, default=None)
     """The error message for the record, or null."""
@@ -127,7 +128,7 @@ class ProduceLeaderIdAndEpoch(Struct):
     """
 
     leader_id: int = i32(since=10, default=-1)
-    """The ID of the current leader or -1 if the leader is unknown."""
+    """The id of the current leader, or -1 if the leader is unknown."""
 
     leader_epoch: int = i32(since=10, default=-1)
     """The latest known leader epoch."""
@@ -154,12 +155,12 @@ class PartitionProduceResponse(Struct):
     """
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
-    """The log start offset."""
+    """The log start offset of the partition, or -1."""
 
     record_errors: list[BatchIndexAndErrorMessage] = array(
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
-    """The records for which the batch was refused."""
+    """The records that caused the refusal of the batch."""
 
     error_message: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
     """The reason why the batch was refused, or null."""
@@ -167,7 +168,7 @@ class PartitionProduceResponse(Struct):
     current_leader: ProduceLeaderIdAndEpoch | None = struct(
         ProduceLeaderIdAndEpoch, since=10, tag=0
     )
-    """The leader to which the producer should send the partition's next batches."""
+    """The current leader of the partition; set if the producer's metadata is outdated."""
 
 
 class TopicProduceResponse(Struct):
@@ -180,7 +181,7 @@ class TopicProduceResponse(Struct):
     """The topic name."""
 
     topic_id: uuid.UUID = uuid_(since=13, ignorable=True)
-    """The unique topic ID."""
+    """The topic id."""
 
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
     """The result for each partition."""
@@ -193,13 +194,13 @@ class ProduceNodeEndpoint(Struct):
     """
 
     node_id: int = i32(since=10)
-    """The ID of the associated node."""
+    """The id of the node."""
 
     host: str = string(since=10)
-    """The node's hostname."""
+    """The hostname."""
 
     port: int = i32(since=10)
-    """The node's port."""
+    """The port."""
 
     rack: str | None = string(since=10, nullable_since=10, default=None)
     """The rack of the node, or null if it has not been assigned to a rack."""
@@ -225,8 +226,8 @@ class ProduceResponse(Response, request=ProduceRequest):
     From version 6 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).
 
-    Version 8 adds RecordErrors and ErrorMessage, which describe the records for which a batch was
-    refused (KIP-467).
+    Version 8 adds RecordErrors and ErrorMessage, which describe the records that caused the refusal
+    of a batch (KIP-467).
 
     Version 9 is the first flexible version.
 
@@ -246,11 +247,9 @@ class ProduceResponse(Response, request=ProduceRequest):
     """The result for each topic."""
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     node_endpoints: list[ProduceNodeEndpoint] = array(ProduceNodeEndpoint, since=10, tag=0)
-    """The endpoints of the leaders in `current_leader` of partitions with the error
+    """The endpoints of the brokers that `current_leader` names, for partitions with the error
     NOT_LEADER_OR_FOLLOWER.
     """

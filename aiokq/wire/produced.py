@@ -1,7 +1,7 @@
 """Fast encoder of the response to a Produce request whose batches were all appended.
 
 All topics must have CreateTime, because the encoder writes -1 for the log append time.
-`ProduceResponse` and `aiokq.wire.encode` would give the same bytes, but take longer. A broker with
+`aiokq.wire.encode` of a `ProduceResponse` returns the same bytes, but takes longer. A broker with
 many producers sends this response more often than any other.
 
 Source: `ProduceResponse.json`. Tests: tests/unit/wire/test_produced.py.
@@ -30,7 +30,7 @@ _ERRORS_SINCE: Final = 8
 _HEAD: Final = struct.Struct(">ii")  # size, correlation id
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_APPENDED: Final = struct.Struct(">ihqqq")  # partition, error, offset, time, log start offset
+_APPENDED: Final = struct.Struct(">ihqqq")  # partition, error, base offset, time, log start offset
 _APPENDED_V3: Final = struct.Struct(">ihqq")
 _NO_RECORD_ERRORS: Final = b"\0\0\0\0\xff\xff"  # no record errors, no error message
 _NO_RECORD_ERRORS_V9: Final = b"\1\0\0"  # no record errors, error message or tagged fields

@@ -1,4 +1,4 @@
-"""Schemas of the control records of a KRaft quorum's log and of its snapshots, all versions."""
+"""Schemas of the control records in the log and snapshots of a KRaft quorum, in all versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ __all__ = [
 
 
 class LeaderChangeMessageVoter(Struct):
-    """Element of `LeaderChangeMessage.voters` and element of
-    `LeaderChangeMessage.granting_voters`.
+    """Element of `LeaderChangeMessage.voters` and of `LeaderChangeMessage.granting_voters`.
 
     Source: `LeaderChangeMessage.json`, struct `Voter`.
     """
@@ -31,11 +30,11 @@ class LeaderChangeMessageVoter(Struct):
     """The ID of the voter."""
 
     voter_directory_id: uuid.UUID = uuid_(since=1)
-    """The directory id of the voter."""
+    """The id of the voter's log directory."""
 
 
 class LeaderChangeMessage(Message):
-    """Value of the control record with which a leader begins its epoch.
+    """Value of the control record that a new leader appends first in its epoch.
 
     Version 1 adds VoterDirectoryId (KIP-853).
 
@@ -48,16 +47,16 @@ class LeaderChangeMessage(Message):
     FLEXIBLE_SINCE = 0
 
     version: int = i16()
-    """The version of the leader change message."""
+    """The version in which this message is encoded."""
 
     leader_id: int = i32()
     """The ID of the newly elected leader."""
 
     voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
-    """The set of voters in the quorum for this epoch."""
+    """The voters of the quorum in this epoch."""
 
     granting_voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
-    """The voters who voted for the leader at the time of election."""
+    """The voters that voted for the leader."""
 
 
 class SnapshotHeaderRecord(Message):
@@ -72,7 +71,7 @@ class SnapshotHeaderRecord(Message):
     FLEXIBLE_SINCE = 0
 
     version: int = i16()
-    """The version of the snapshot header record."""
+    """The version in which this record is encoded."""
 
     last_contained_log_timestamp: int = i64()
     """When the last log record that the snapshot contains was appended, in milliseconds since the
@@ -92,7 +91,7 @@ class SnapshotFooterRecord(Message):
     FLEXIBLE_SINCE = 0
 
     version: int = i16()
-    """The version of the snapshot footer record."""
+    """The version in which this record is encoded."""
 
 
 class KRaftVersionRecord(Message):
@@ -107,10 +106,10 @@ class KRaftVersionRecord(Message):
     FLEXIBLE_SINCE = 0
 
     version: int = i16()
-    """The version of the kraft version record."""
+    """The version in which this record is encoded."""
 
     k_raft_version: int = i16()
-    """The kraft protocol version."""
+    """The new `kraft.version`."""
 
 
 class VotersRecordEndpoint(Struct):
@@ -136,10 +135,10 @@ class KRaftVersionFeature(Struct):
     """
 
     min_supported_version: int = i16()
-    """The minimum supported KRaft protocol version."""
+    """The lowest `kraft.version` that the voter supports."""
 
     max_supported_version: int = i16()
-    """The maximum supported KRaft protocol version."""
+    """The highest `kraft.version` that the voter supports."""
 
 
 class VotersRecordVoter(Struct):
@@ -149,16 +148,16 @@ class VotersRecordVoter(Struct):
     """
 
     voter_id: int = i32()
-    """The replica id of the voter in the topic partition."""
+    """The id of the voter."""
 
     voter_directory_id: uuid.UUID = uuid_()
-    """The directory id of the voter in the topic partition."""
+    """The id of the voter's log directory."""
 
     endpoints: list[VotersRecordEndpoint] = array(VotersRecordEndpoint)
-    """The endpoint that can be used to communicate with the voter."""
+    """The endpoints at which the voter can be reached."""
 
     k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
-    """The versions of the KRaft protocol that the voter supports."""
+    """The range of `kraft.version` that the voter supports."""
 
 
 class VotersRecord(Message):
@@ -173,7 +172,7 @@ class VotersRecord(Message):
     FLEXIBLE_SINCE = 0
 
     version: int = i16()
-    """The version of the voters record."""
+    """The version in which this record is encoded."""
 
     voters: list[VotersRecordVoter] = array(VotersRecordVoter)
-    """The set of voters in the quorum for this epoch."""
+    """The voters of the quorum from this record on."""

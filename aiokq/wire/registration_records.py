@@ -1,4 +1,4 @@
-"""Schemas of the metadata records about brokers and controllers, all versions."""
+"""Schemas of the metadata records about brokers and controllers, in all versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BrokerEndpoint(Struct):
     """The port."""
 
     security_protocol: int = i16()
-    """The security protocol."""
+    """The security protocol, as numbered in Kafka's SecurityProtocol."""
 
 
 class BrokerFeature(Struct):
@@ -57,7 +57,7 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(Message):
-    """Metadata record that registers a start of a broker.
+    """Metadata record that registers a broker, each time it starts.
 
     Version 1 adds InControlledShutdown.
 
@@ -78,31 +78,31 @@ class RegisterBrokerRecord(Message):
     """The broker id."""
 
     is_migrating_zk_broker: bool = boolean(since=2)
-    """Whether the broker still uses ZooKeeper and is being migrated."""
+    """Whether the broker uses ZooKeeper and is being migrated to KRaft."""
 
     incarnation_id: uuid.UUID = uuid_()
-    """The incarnation ID of the broker process."""
+    """The id of the broker's process, which is new after each start."""
 
     broker_epoch: int = i64()
-    """The broker epoch assigned by the controller."""
+    """The broker epoch that the controller assigned."""
 
     end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
-    """The endpoints that can be used to communicate with this broker."""
+    """The endpoints at which the broker can be reached."""
 
     features: list[BrokerFeature] = array(BrokerFeature)
-    """The features on this broker."""
+    """The features that the broker supports."""
 
     rack: str | None = string(nullable_since=0)
-    """The broker rack."""
+    """The rack of the broker, or null."""
 
     fenced: bool = boolean(default=True)
-    """True if the broker is fenced."""
+    """Whether the broker is fenced."""
 
     in_controlled_shutdown: bool = boolean(since=1)
-    """True if the broker is in controlled shutdown."""
+    """Whether the broker is in controlled shutdown."""
 
     log_dirs: list[uuid.UUID] = array(uuid_, since=3, tag=0)
-    """The ids of the broker's available log directories."""
+    """The ids of the broker's log directories that are available."""
 
 
 class UnregisterBrokerRecord(Message):
@@ -121,7 +121,7 @@ class UnregisterBrokerRecord(Message):
     """The broker id."""
 
     broker_epoch: int = i64()
-    """The broker epoch."""
+    """The broker epoch of the registration to remove."""
 
 
 class BrokerRegistrationChangeRecord(Message):
@@ -144,20 +144,20 @@ class BrokerRegistrationChangeRecord(Message):
     """The broker id."""
 
     broker_epoch: int = i64()
-    """The broker epoch assigned by the controller."""
+    """The broker epoch that the controller assigned."""
 
     fenced: int = i8(tag=0)
-    """-1 if the broker has been unfenced, 0 if no change, 1 if the broker has been fenced."""
+    """1 if the broker has been fenced, -1 if it has been unfenced, 0 if this did not change."""
 
     in_controlled_shutdown: int = i8(since=1, tag=1)
-    """0 if no change, 1 if the broker is in controlled shutdown."""
+    """1 if the broker has begun a controlled shutdown, 0 if this did not change."""
 
     log_dirs: list[uuid.UUID] = array(uuid_, since=2, tag=2)
-    """The ids of the broker's available log directories."""
+    """The ids of the broker's log directories that are available; empty if they did not change."""
 
 
 class FenceBrokerRecord(Message):
-    """Metadata record that fences a broker; Kafka reads it and no longer writes it.
+    """Metadata record that fences a broker. Current versions of Kafka read it, but do not write it.
 
     Source: `FenceBrokerRecord.json`.
     """
@@ -169,14 +169,15 @@ class FenceBrokerRecord(Message):
     RECORD_TYPE = 7
 
     id: int = i32()
-    """The broker ID to fence. It will be removed from all ISRs."""
+    """The id of the broker to fence, which is removed from all ISRs."""
 
     epoch: int = i64()
-    """The epoch of the broker to fence."""
+    """The broker epoch of the broker."""
 
 
 class UnfenceBrokerRecord(Message):
-    """Metadata record that unfences a broker; Kafka reads it and no longer writes it.
+    """Metadata record that unfences a broker. Current versions of Kafka read it, but do not write
+    it.
 
     Source: `UnfenceBrokerRecord.json`.
     """
@@ -188,10 +189,10 @@ class UnfenceBrokerRecord(Message):
     RECORD_TYPE = 8
 
     id: int = i32()
-    """The broker ID to unfence."""
+    """The id of the broker to unfence."""
 
     epoch: int = i64()
-    """The epoch of the broker to unfence."""
+    """The broker epoch of the broker."""
 
 
 class ControllerEndpoint(Struct):
@@ -210,7 +211,7 @@ class ControllerEndpoint(Struct):
     """The port."""
 
     security_protocol: int = i16()
-    """The security protocol."""
+    """The security protocol, as numbered in Kafka's SecurityProtocol."""
 
 
 class ControllerFeature(Struct):
@@ -230,7 +231,7 @@ class ControllerFeature(Struct):
 
 
 class RegisterControllerRecord(Message):
-    """Metadata record that registers a start of a controller.
+    """Metadata record that registers a controller, each time it starts.
 
     Source: `RegisterControllerRecord.json`.
     """
@@ -245,13 +246,13 @@ class RegisterControllerRecord(Message):
     """The controller id."""
 
     incarnation_id: uuid.UUID = uuid_()
-    """The incarnation ID of the controller process."""
+    """The id of the controller's process, which is new after each start."""
 
     zk_migration_ready: bool = boolean()
-    """Whether the controller has the configurations for the migration from ZooKeeper."""
+    """Whether the controller is configured for the migration from ZooKeeper."""
 
     end_points: list[ControllerEndpoint] = array(ControllerEndpoint)
-    """The endpoints that can be used to communicate with this controller."""
+    """The endpoints at which the controller can be reached."""
 
     features: list[ControllerFeature] = array(ControllerFeature)
-    """The features on this controller."""
+    """The features that the controller supports."""

@@ -25,7 +25,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     FLEXIBLE_SINCE = 2
 
     auth_bytes: bytes = bytes_()
-    """The SASL authentication bytes from the client, as defined by the SASL mechanism."""
+    """The message of the client, in the format of the SASL mechanism."""
 
 
 class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
@@ -45,9 +45,9 @@ class SaslAuthenticateResponse(Response, request=SaslAuthenticateRequest):
     """The error message, or null if there was no error."""
 
     auth_bytes: bytes = bytes_()
-    """The SASL authentication bytes from the server, as defined by the SASL mechanism."""
+    """The message of the server, in the format of the SASL mechanism."""
 
     session_lifetime_ms: int = i64(since=1, ignorable=True)
-    """How long the session lasts in milliseconds, 0 for no limit. Afterwards the connection
+    """How long the session lasts, in milliseconds; 0 for no limit. After that time the connection
     accepts only a new authentication.
     """

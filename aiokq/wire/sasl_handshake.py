@@ -23,7 +23,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     MAX_VERSION = 1
 
     mechanism: str = string()
-    """The SASL mechanism chosen by the client."""
+    """The SASL mechanism that the client chooses."""
 
 
 class SaslHandshakeResponse(Response, request=SaslHandshakeRequest):
@@ -39,4 +39,4 @@ class SaslHandshakeResponse(Response, request=SaslHandshakeRequest):
     """The error code, or 0 if there was no error."""
 
     mechanisms: list[str] = array(string)
-    """The mechanisms enabled in the server."""
+    """The SASL mechanisms that the broker has enabled."""

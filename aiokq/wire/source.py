@@ -1,8 +1,8 @@
-"""`Source`: the Python source of a codec under construction, common to encoders and decoders.
+"""`Source`: the base class of the generators of codecs, which write Python source.
 
-A `Source` has lines, indentation, and the names that the source refers to. Its subclasses generate
-decoders (`aiokq.wire.decode_source`) and encoders (`aiokq.wire.encode_source`). `least_size` gives
-the minimum sizes of values, by which decoders check the lengths of arrays.
+Its subclasses generate decoders (`aiokq.wire.decode_source`) and encoders
+(`aiokq.wire.encode_source`). `least_size` returns the minimum sizes of values, with which decoders
+check the number of elements of an array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CODES: Final[Mapping[str, str]] = {
     "f64": "d",
     "boolean": "?",
 }
-"""Format characters of the fixed-width numbers; a uuid has a fixed width but is not a number."""
+"""`struct` format characters of the number kinds, all of fixed width."""
 
 SIZES: Final[Mapping[str, int]] = {
     kind: struct.calcsize(">" + code) for kind, code in CODES.items()
@@ -41,14 +41,14 @@ SIZES: Final[Mapping[str, int]] = {
 
 
 class Context(NamedTuple):
-    """The version that is compiled, and whether it is flexible."""
+    """The message version that is compiled, and whether it is flexible."""
 
     version: int
     flexible: bool
 
 
 def least_size(kind: str, of: object, at: Context) -> int:
-    """Return the minimum size in bytes of a field or array element of a kind."""
+    """Return the minimum encoded size, in bytes, of a field or array element."""
     if kind in SIZES:
         return SIZES[kind]
     if kind == "uuid":
@@ -61,7 +61,7 @@ def least_size(kind: str, of: object, at: Context) -> int:
 
 
 def least_struct_size(cls: type[Struct], at: Context) -> int:
-    """Return the minimum size in bytes of a struct in a version."""
+    """Return the minimum encoded size of a struct, in bytes."""
     size = 1 if at.flexible else 0
     for field in cls.__fields__:
         if field.in_version(at.version) and field.tag is None:
@@ -71,7 +71,7 @@ def least_struct_size(cls: type[Struct], at: Context) -> int:
 
 
 def has_records(cls: type[Struct]) -> bool:
-    """Return whether a message contains record data, which is decoded as a view of its frame."""
+    """Return whether a message has a records field, which is decoded as a view of its frame."""
     for field in cls.__fields__:
         if field.kind == "records":
             return True
@@ -81,7 +81,13 @@ def has_records(cls: type[Struct]) -> bool:
 
 
 class Source(ABC):
-    """Source under construction: lines, indentation, names, and a pending fixed-width run."""
+    """The Python source of a codec while it is generated.
+
+    Attributes:
+        names: the objects to which the source refers, by name.
+        run: the pending run: fixed-width values, as pairs of format character and expression, for
+            which the next flush generates one call of `struct`.
+    """
 
     verb: str
 
@@ -108,7 +114,7 @@ class Source(ABC):
 
     @contextmanager
     def function(self, line: str) -> Iterator[None]:
-        """Write a separate function: `line` is its `def`, the `with` block writes its body."""
+        """Write a function of its own: `line` is its `def`; the `with` block writes its body."""
         lines, depth, run = self.lines, self.depth, self.run
         self.lines, self.depth, self.run = [line], 1, []
         yield
@@ -116,7 +122,7 @@ class Source(ABC):
         self.lines, self.depth, self.run = lines, depth, run
 
     def name(self, prefix: str, value: object) -> str:
-        """Return a global name for an object; for the same object and prefix, the same name."""
+        """Return a global name for an object: always the same name for one object and prefix."""
         for known, held in self.names.items():
             if held is value and known.startswith(prefix):
                 return known
@@ -125,19 +131,19 @@ class Source(ABC):
         return made
 
     def primitive(self, name: str) -> str:
-        """Return the name of a function of `aiokq.wire.primitives`."""
+        """Make a function of `aiokq.wire.primitives` available to the source; return its name."""
         self.names[name] = getattr(primitives, name)
         return name
 
     def packer(self, form: str, method: str) -> str:
-        """Return the name of a bound method of a `struct.Struct`, one per format."""
+        """Make a `struct.Struct` method for a format available to the source; return its name."""
         made = f"{method}_{form.replace('?', 'B_')}"
         if made not in self.names:
             self.names[made] = getattr(struct.Struct(">" + form), method)
         return made
 
     def class_name(self, cls: type[Struct]) -> str:
-        """Return the name of a struct class."""
+        """Make a struct class available to the source; return its name."""
         self.names[cls.__name__] = cls
         return cls.__name__
 
@@ -151,10 +157,10 @@ class Source(ABC):
 
     @abstractmethod
     def body(self) -> None:
-        """Write the main function."""
+        """Generate the main function."""
 
     def source(self) -> str:
-        """Return the whole source."""
+        """Generate and return the whole source."""
         self.body()
         return "\n\n\n".join("\n".join(lines) for lines in [*self.functions, self.lines]) + "\n"
 
@@ -167,7 +173,7 @@ class Source(ABC):
         return self.names[self.verb]
 
     def default(self, field: Field) -> str:
-        """Return the expression of a field's default."""
+        """Return a Python expression for the default of a field."""
         if field.default is list:
             return "[]"
         if field.fresh_default:

@@ -1,10 +1,11 @@
-"""`Struct` and the base classes of messages: how message classes are created, without codecs.
+"""`Struct` and the base classes of messages: how message classes are created.
 
-A struct is a mutable class with slots whose fields are the specifiers of `aiokq.wire.fields`. Type
-checkers and the functions of `dataclasses` (`fields`, `replace`, `asdict`) treat it as a dataclass,
-but the `dataclass` decorator is not used: it takes half a millisecond per class, and a broker,
-which starts in 150 ms, loads some two hundred classes. Here a class takes microseconds, and its
-`__init__` is compiled when the class has several instances.
+A struct is a mutable class with slots. The class body declares its fields with the specifiers of
+`aiokq.wire.fields`. Type checkers and the functions of `dataclasses` (`fields`, `replace`,
+`asdict`) treat a struct as a dataclass. The `dataclass` decorator is not used, because it takes
+half a millisecond per class, and a broker, which starts in 150 ms, loads some two hundred classes.
+The metaclass here takes microseconds per class. The `__init__` of a class is compiled only when
+several instances of the class have been created.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ NO_TAGS: Final[Mapping[int, bytes]] = _NoTags()
 
 
 _created: Final[dict[type, int]] = {}
-"""Number of instances of each class without a compiled `__init__`."""
+"""For each class whose `__init__` is not compiled: the number of instances created so far."""
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
@@ -62,7 +63,7 @@ def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]
 
 
 class _DataclassFields:
-    """Descriptor of `__dataclass_fields__`, so that `dataclasses.replace` and `asdict` work."""
+    """Descriptor of `__dataclass_fields__`, which `dataclasses.replace` and `asdict` read."""
 
     def __get__(self, instance: object, owner: StructType) -> dict[str, dataclasses.Field[object]]:
         made: dict[str, dataclasses.Field[object]] = {
@@ -78,7 +79,7 @@ class _DataclassFields:
 
 
 class _DataclassParams:
-    """Parameters that `pprint` reads: `repr` is False, because `Struct` has a repr of its own."""
+    """Parameters that `pprint` reads; `repr` is False, because `Struct` has its own `__repr__`."""
 
     repr = False
 
@@ -102,7 +103,7 @@ class StructType(type):
         """Create the class.
 
         Raises:
-            TypeError: the class has fields and would inherit others; Kafka's structs do not extend
+            TypeError: both the class and a base class have fields; Kafka's structs do not extend
                 each other.
         """
         fields: list[Field] = []
@@ -122,11 +123,11 @@ class StructType(type):
 
 
 class Struct(metaclass=StructType):
-    """A struct of the wire protocol, covering all versions; all arguments are keywords.
+    """A struct of the wire protocol, for all versions; its arguments are keyword-only.
 
     Attributes:
-        unknown_tags: received tagged fields that the class does not define (tag to value), kept so
-            that they can be forwarded unchanged.
+        unknown_tags: the received tagged fields that the class does not define, by tag. Encoding
+            writes them unchanged.
     """
 
     __slots__ = ("unknown_tags",)
@@ -141,7 +142,7 @@ class Struct(metaclass=StructType):
         unknown_tags: Mapping[int, bytes] = NO_TAGS
 
     def __init__(self, **values: object) -> None:
-        """Set the given fields, and the other fields to their defaults."""
+        """Set the given fields to their values, and the other fields to their defaults."""
         cls = type(self)
         created = _created[cls] = _created.get(cls, 0) + 1
         if created <= OBJECTS_WITHOUT_CONSTRUCTOR and _assign(self, values):
@@ -164,12 +165,12 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by value; records that are a view of a frame cannot be pickled."""
+        """Support copying and pickling; records that are a view of a frame cannot be pickled."""
         values = {field.name: getattr(self, field.name) for field in self.__fields__}
         return _restore, (type(self), values, dict(self.unknown_tags))
 
     def __repr__(self) -> str:
-        """Show the fields that differ from their defaults; of bytes and records only the length.
+        """Show the fields that differ from their defaults; for bytes and records, only the length.
 
         Bytes may contain payloads and credentials, which must not appear in logs or tracebacks.
         """
@@ -197,7 +198,7 @@ def _length(value: object) -> int:
 
 
 def _assign(struct: Struct, values: Mapping[str, object]) -> bool:
-    """Do what `__init__` does; return False for arguments that `__init__` refuses."""
+    """Set the fields as `__init__` does; return False if a name in `values` is no argument."""
     given = 0
     for field in struct.__fields__:
         if field.name in values:
@@ -212,7 +213,7 @@ def _assign(struct: Struct, values: Mapping[str, object]) -> bool:
 
 
 def _compile_init(cls: StructType) -> Callable[..., None]:
-    """Build `__init__` for a struct: plain assignments, new objects for mutable defaults."""
+    """Compile the `__init__` of a struct; it creates a new object for each mutable default."""
     names: dict[str, object] = {"NO_TAGS": NO_TAGS, "MISSING": dataclasses.MISSING}
     parameters, body = [], []
     for field in cls.__fields__:
@@ -240,7 +241,7 @@ def _compile_init(cls: StructType) -> Callable[..., None]:
 
 
 class Message(Struct):
-    """A struct that is encoded by itself: a request, a response or the content of a record.
+    """A struct that is not nested: a request, a response, or the key or value of a record.
 
     Attributes:
         NAME: Kafka's name of the API for requests and responses, of the schema for other messages.
@@ -248,7 +249,8 @@ class Message(Struct):
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
             but must not be advertised or negotiated. `None` if there is no such version.
-        FLEXIBLE_SINCE: first version with compact lengths and tagged fields (KIP-482), or `None`.
+        FLEXIBLE_SINCE: first flexible version: with compact lengths and tagged fields (KIP-482).
+            `None` if there is no such version.
         RECORD_TYPE: type number of a coordinator record or cluster metadata record; `None` for
             other messages.
     """
@@ -274,7 +276,7 @@ class Message(Struct):
 
 
 class Response(Message):
-    """Base of responses; ``class XResponse(Response, request=XRequest)`` declares the request.
+    """Base class of responses: ``class XResponse(Response, request=XRequest)``.
 
     Attributes:
         API_KEY: key of the API.
@@ -285,7 +287,7 @@ class Response(Message):
     API_KEY: ClassVar[int]
 
     def __init_subclass__(cls, *, request: type[Request[Response]]) -> None:
-        """Copy key, name and versions from the request class, and set its `RESPONSE`."""
+        """Copy key, name and versions from the request class; set the `RESPONSE` of that class."""
         super().__init_subclass__()
         request.RESPONSE = cls
         cls.API_KEY = request.API_KEY
@@ -300,7 +302,7 @@ R = TypeVar("R", bound=Response, covariant=True)
 
 
 class Request(Message, Generic[R]):
-    """Base of requests, generic in the response.
+    """Base class of requests, generic in the response class.
 
     Attributes:
         API_KEY: key of the API, as in the request header.

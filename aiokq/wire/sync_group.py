@@ -1,4 +1,4 @@
-"""SyncGroup (API key 14): receive a member's assignment; the leader sends all of them."""
+"""SyncGroup (API key 14): distribute the leader's assignments to the members of a classic group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SyncGroupRequestAssignment(Struct):
     """
 
     member_id: str = string()
-    """The ID of the member to assign."""
+    """The member id of the member."""
 
     assignment: bytes = bytes_()
-    """The member assignment."""
+    """The assignment of the member."""
 
 
 class SyncGroupRequest(Request["SyncGroupResponse"]):
@@ -43,7 +43,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     FLEXIBLE_SINCE = 4
 
     group_id: str = string()
-    """The unique group identifier."""
+    """The group id."""
 
     generation_id: int = i32()
     """The generation of the group."""
@@ -55,13 +55,13 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     """The group.instance.id of the member (static membership), or null."""
 
     protocol_type: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The group protocol type."""
-
-    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The protocol type of the group, such as `consumer`, or null."""
 
+    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    """The name of the group's protocol, such as `range`, or null."""
+
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
-    """The assignment of each member; empty unless the sender is the group's leader."""
+    """The assignment of each member if the group's leader sends the request; empty otherwise."""
 
 
 class SyncGroupResponse(Response, request=SyncGroupRequest):
@@ -83,18 +83,16 @@ class SyncGroupResponse(Response, request=SyncGroupRequest):
     """
 
     throttle_time_ms: int = i32(since=1, ignorable=True)
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     protocol_type: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    """The group protocol type."""
-
-    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
     """The protocol type of the group, such as `consumer`, or null."""
 
+    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    """The name of the group's protocol, such as `range`, or null."""
+
     assignment: bytes = bytes_()
-    """The member assignment."""
+    """The assignment of the member."""

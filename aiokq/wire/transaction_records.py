@@ -1,4 +1,4 @@
-"""Schemas of the transaction records, all versions."""
+"""Schemas of the records that store and end transactions, in all versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["EndTxnMarker", "PartitionsSchema", "TransactionLogKey", "Transaction
 
 
 class TransactionLogKey(Message):
-    """Key of the record of a transactional id.
+    """Key of the record that stores the state of a transactional id.
 
     Source: `TransactionLogKey.json`.
     """
@@ -20,7 +20,7 @@ class TransactionLogKey(Message):
     RECORD_TYPE = 0
 
     transactional_id: str = string()
-    """The transactional id of the transaction."""
+    """The transactional id."""
 
 
 class PartitionsSchema(Struct):
@@ -37,7 +37,8 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message):
-    """Value of the record of a transactional id: its producer and its transaction.
+    """Value of the record that stores the state of a transactional id: its producer and
+    transaction.
 
     Version 1 is the first flexible version. Later changes should only add or remove tagged fields,
     because an older Kafka cannot read a newer version (KIP-915).
@@ -52,39 +53,39 @@ class TransactionLogValue(Message):
     RECORD_TYPE = 0
 
     producer_id: int = i64()
-    """Producer id in use by the transactional id."""
+    """The producer id that the transactional id uses."""
 
     previous_producer_id: int = i64(since=1, default=-1, tag=0)
-    """Producer id used by the last committed transaction."""
+    """The producer id of the last committed transaction, or -1."""
 
     next_producer_id: int = i64(since=1, default=-1, tag=1)
-    """Latest producer ID sent to the producer for the given transactional id."""
+    """The latest producer id that the coordinator sent to the producer, or -1."""
 
     producer_epoch: int = i16()
-    """Epoch associated with the producer id."""
+    """The epoch of `producer_id`."""
 
     next_producer_epoch: int = i16(since=1, default=-1, tag=3)
-    """Epoch of `next_producer_id`."""
+    """The epoch of `next_producer_id`, or -1."""
 
     transaction_timeout_ms: int = i32()
-    """The transaction timeout, in milliseconds from the start of the transaction."""
+    """The maximum duration of the transaction, in milliseconds from its start."""
 
     transaction_status: int = i8()
-    """The state of the transaction, a number of Kafka's TransactionState."""
+    """The state of the transaction, as numbered in Kafka's TransactionState."""
 
     transaction_partitions: list[PartitionsSchema] | None = array(
         PartitionsSchema, nullable_since=0
     )
-    """Partitions involved in the transaction."""
+    """The partitions in the transaction; null if the state is Empty."""
 
     transaction_last_update_timestamp_ms: int = i64()
-    """When the transaction was last updated, in milliseconds since the Unix epoch."""
+    """When the transaction last changed, in milliseconds since the Unix epoch."""
 
     transaction_start_timestamp_ms: int = i64()
     """When the transaction was started, in milliseconds since the Unix epoch."""
 
     client_transaction_version: int = i16(since=1, tag=2)
-    """The transaction version used by the client."""
+    """The transaction version that the client uses."""
 
 
 class EndTxnMarker(Message):
@@ -98,4 +99,4 @@ class EndTxnMarker(Message):
     MAX_VERSION = 0
 
     coordinator_epoch: int = i32()
-    """The coordinator's epoch when it wrote the marker."""
+    """The coordinator epoch of the coordinator that wrote the marker."""

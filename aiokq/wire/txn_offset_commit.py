@@ -22,16 +22,16 @@ class TxnOffsetCommitRequestPartition(Struct):
     """
 
     partition_index: int = i32()
-    """The index of the partition within the topic."""
+    """The partition index."""
 
     committed_offset: int = i64()
-    """The message offset to be committed."""
+    """The offset to commit."""
 
     committed_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
-    """The leader epoch of the last consumed record."""
+    """The leader epoch of the last consumed record, or -1 if it is unknown."""
 
     committed_metadata: str | None = string(nullable_since=0)
-    """Any associated metadata the client wants to keep."""
+    """The metadata to store with the offset, or null."""
 
 
 class TxnOffsetCommitRequestTopic(Struct):
@@ -78,16 +78,16 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """The ID of the group."""
 
     producer_id: int = i64()
-    """The producer id that the transactional id uses now."""
+    """The current producer id of the transactional id."""
 
     producer_epoch: int = i16()
-    """The current epoch associated with the producer ID."""
+    """The current epoch of the producer id."""
 
     generation_id: int = i32(since=3, default=-1)
-    """The generation of the consumer."""
+    """The generation of the group in which the consumer is a member, or -1."""
 
     member_id: str = string(since=3)
-    """The member ID assigned by the group coordinator."""
+    """The member id of the consumer; empty if it is not a member of the group."""
 
     group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
     """The group.instance.id of the member (static membership), or null."""
@@ -119,7 +119,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     """The topic name."""
 
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
-    """The responses for each partition in the topic."""
+    """The result for each partition."""
 
 
 class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
@@ -140,9 +140,7 @@ class TxnOffsetCommitResponse(Response, request=TxnOffsetCommitRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
-    """The responses for each topic."""
+    """The result for each topic."""

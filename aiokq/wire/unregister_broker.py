@@ -21,7 +21,7 @@ class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
     FLEXIBLE_SINCE = 0
 
     broker_id: int = i32()
-    """The broker ID to unregister."""
+    """The id of the broker whose registration to remove."""
 
 
 class UnregisterBrokerResponse(Response, request=UnregisterBrokerRequest):
@@ -31,12 +31,10 @@ class UnregisterBrokerResponse(Response, request=UnregisterBrokerRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or null if there was no error."""
+    """The error message, or null if there was no error."""

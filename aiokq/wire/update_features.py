@@ -20,7 +20,7 @@ class FeatureUpdateKey(Struct):
     """
 
     feature: str = string()
-    """The name of the finalized feature to be updated."""
+    """The name of the feature."""
 
     max_version_level: int = i16()
     """The new finalized level of the feature; a value below 1 deletes the finalized feature."""
@@ -31,8 +31,8 @@ class FeatureUpdateKey(Struct):
     """
 
     upgrade_type: int = i8(since=1, default=1)
-    """The changes that are allowed: 1 for an upgrade only, 2 for a downgrade without loss of
-    metadata, 3 for a downgrade that may lose metadata.
+    """The permitted change: 1 for an upgrade, 2 for a downgrade without loss of metadata, 3 for a
+    downgrade that may lose metadata.
     """
 
 
@@ -41,7 +41,7 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
     Version 1 adds ValidateOnly.
 
-    From version 2 on, the response has no results for individual features.
+    From version 2 on, the response has no results for single features.
 
     Source: `UpdateFeaturesRequest.json`.
     """
@@ -56,7 +56,7 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """How long the broker waits for the request to complete, in milliseconds."""
 
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
-    """The list of updates to finalized features."""
+    """The change for each feature."""
 
     validate_only: bool = boolean(since=1)
     """Whether to validate the request without changing anything."""
@@ -69,7 +69,7 @@ class UpdatableFeatureResult(Struct):
     """
 
     feature: str = string()
-    """The name of the finalized feature."""
+    """The name of the feature."""
 
     error_code: int = i16()
     """The error code, or 0 if there was no error."""
@@ -85,15 +85,13 @@ class UpdateFeaturesResponse(Response, request=UpdateFeaturesRequest):
     """
 
     throttle_time_ms: int = i32()
-    """How long the client is throttled because it violated a quota, in milliseconds; 0 if it did
-    not.
-    """
+    """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The top-level error code, or 0 if there was no error."""
+    """The error code of the whole request, or 0 if there was no error."""
 
     error_message: str | None = string(nullable_since=0)
-    """The top-level error message, or null if there was no error."""
+    """The error message of the whole request, or null if there was no error."""
 
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, until=1, ignorable=True)
-    """Results for each feature update."""
+    """The result for each feature."""

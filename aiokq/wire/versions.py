@@ -1,8 +1,8 @@
-"""Choice of the version in which a message is sent, by the fields that it sets.
+"""Choice of the version in which to send a message, by the fields that the message sets.
 
-Some fields were removed: the last version with FindCoordinator's `key` is 3, and the last with
-Fetch's `topic` is 12. So the newest version that both sides support may be unable to carry a
-message.
+The newest version that both sides support may lack a field that the message sets, because newer
+versions removed some fields: FindCoordinator has `key` only up to version 3, and Fetch has `topic`
+only up to version 12.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["newest_version"]
 
 
 class _Need(NamedTuple):
-    """A field that is set, and the versions that contain it."""
+    """A field that a message sets, and the versions that have the field."""
 
     name: str
     since: int
@@ -41,8 +41,8 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
     If there is no such version, return the newest one that lacks only ignorable fields.
 
     Raises:
-        FieldNotSupported: there is no such version, either; the error names the fields and their
-            versions.
+        FieldNotSupported: each version lacks a field that is set and not ignorable. The error names
+            the fields and their versions.
     """
     needs = set(_needs(message, "", type(message).FLEXIBLE_SINCE, droppable=False))
     strict = [need for need in needs if not need.ignorable]
@@ -62,11 +62,11 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
 def _needs(
     struct: Struct, prefix: str, flexible_since: int | None, *, droppable: bool
 ) -> Iterator[_Need]:
-    """Yield the fields that a struct, and structs in it, set to values other than the default.
+    """Yield the fields of a struct and of its nested structs that do not have their defaults.
 
     Args:
-        droppable: whether the field that holds the struct is ignorable, so that the struct may be
-            dropped.
+        droppable: whether the struct may be dropped, because the field that contains it is
+            ignorable.
     """
     if struct.unknown_tags:
         since = ALWAYS if flexible_since is None else flexible_since

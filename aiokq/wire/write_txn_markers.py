@@ -36,10 +36,10 @@ class WritableTxnMarker(Struct):
     """
 
     producer_id: int = i64()
-    """The current producer ID."""
+    """The producer id of the transaction."""
 
     producer_epoch: int = i16()
-    """The current epoch associated with the producer ID."""
+    """The producer epoch of the marker."""
 
     transaction_result: bool = boolean()
     """The result of the transaction: false for abort, true for commit."""
@@ -51,7 +51,8 @@ class WritableTxnMarker(Struct):
     """The leader epoch of the coordinator's partition of __transaction_state."""
 
     transaction_version: int = i8(since=2, ignorable=True)
-    """The transaction version of the marker: 0 or 1 for the former protocol, 2 for KIP-890."""
+    """The transaction version of the marker: 0 or 1 for the protocol before KIP-890, 2 for KIP-890.
+    """
 
 
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
@@ -73,7 +74,7 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     FLEXIBLE_SINCE = 1
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
-    """The transaction markers to be written."""
+    """The markers to write."""
 
 
 class WritableTxnMarkerPartitionResult(Struct):
@@ -99,7 +100,7 @@ class WritableTxnMarkerTopicResult(Struct):
     """The topic name."""
 
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
-    """The results by partition."""
+    """The result for each partition."""
 
 
 class WritableTxnMarkerResult(Struct):
@@ -109,10 +110,10 @@ class WritableTxnMarkerResult(Struct):
     """
 
     producer_id: int = i64()
-    """The producer id that the transactional id uses now."""
+    """The producer id, as in the request."""
 
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
-    """The results by topic."""
+    """The result for each topic."""
 
 
 class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
@@ -122,10 +123,10 @@ class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
 
     Version 1 is the first flexible version.
 
-    Version 2 is the same as version 1; the request has a new field (KIP-1228).
+    Version 2 is the same as version 1; the request adds TransactionVersion (KIP-1228).
 
     Source: `WriteTxnMarkersResponse.json`.
     """
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
-    """The results for each marker."""
+    """The result for each marker."""
