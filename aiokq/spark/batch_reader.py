@@ -43,7 +43,7 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """The least timestamp that a filter selects, in milliseconds, or None without such a filter.
+    """Least timestamp that the filters select, in milliseconds since 1970; None without a filter.
 
     Reading starts at the first record of each partition with this timestamp or a later one.
     """
@@ -76,10 +76,7 @@ class KafkaBatchReader(DataSourceReader):
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the ranges without offsets that filters exclude; subclasses with filters override.
-
-        This class has no filters and returns the ranges unchanged.
-        """
+        """Return the ranges that the filters select; this class has no filters, so all of them."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -126,8 +126,8 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
         jvm_context = context._jsc.sc()
         restore = partial(jvm_context.setLocalProperties, jvm_context.getLocalProperties().clone())
         context.addJobTag(tag)
-        # Without this setting, tasks of a cancelled job that wait for something would not be
-        # interrupted, and would keep their slots.
+        # Without this setting, blocked tasks of a cancelled job would not be interrupted, and would
+        # keep their slots.
         context.setInterruptOnCancel(True)
     try:
         return work()

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 LOOK_AGAIN: Final = 0.1
-"""Seconds between two checks of a query whose end is awaited."""
+"""Seconds between two checks of `await_termination` whether the query has ended."""
 
 
 async def collect(frame: DataFrame) -> list[Row]:
@@ -90,8 +90,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         while chunk := await call_with_tag(session, tag, partial(_taken, iterator, rows)):
             yield chunk
     finally:
-        # Closing the iterator early drains what the JVM has already sent. This blocks, so it is
-        # done in a thread.
+        # If the iterator is closed early, PySpark first reads all rows that the JVM has already
+        # sent. This blocks, so it is done in a thread.
         held = [iterator]
         del iterator
         await in_thread(partial(_close, held))

@@ -1,4 +1,4 @@
-"""Checksums of several records or rows; the order of the records or rows does not matter.
+"""Checksums of several records or rows, which do not depend on the order of the records or rows.
 
 Equal checksums show that a repeated write has the same content as the first one. They are no
 protection against forgery.
@@ -24,7 +24,7 @@ def checksum(key: bytes | None, value: bytes | None) -> int:
 
 
 def batch_checksum(batch: pa.RecordBatch, columns: WriteColumns) -> int:
-    """Return the sum of the checksums of all rows of a batch; only written columns count."""
+    """Return the sum of the checksums of all rows of a batch, over the columns in `columns`."""
     nothing = [None] * batch.num_rows
     keys = nothing if columns.key < 0 else _bytes(batch.column(columns.key))
     values = _bytes(batch.column(columns.value))

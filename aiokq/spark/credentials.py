@@ -56,7 +56,7 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     if text is None:
         return {}
     found = _JAAS.fullmatch(text)
-    # _JAAS alone would accept a second module as further entries of the first one.
+    # _JAAS alone would accept a second module as further entries of the first module.
     if found is None or _ENTRIES.fullmatch(found[3]) is None:
         # The value contains a password, so the message does not repeat it.
         raise ConfigError(

@@ -67,7 +67,7 @@ class TaskId:
     """A task of a batch of a streaming query.
 
     Attributes:
-        query: id of the query, which its checkpoint keeps.
+        query: id of the query, from its checkpoint.
         run: id of this run of the query.
         batch: number of the batch.
         task: number of the task in the batch.
@@ -102,7 +102,7 @@ class TaskId:
 
     @property
     def transactional_id(self) -> str:
-        """The transactional id; all attempts and all batches use the same id for a task number."""
+        """The transactional id, which depends only on the query and the number of the task."""
         return f"{self.query}-{self.task}"
 
 
@@ -172,7 +172,7 @@ class TaskTransaction:
         await self._ledger.refresh(self.client.cluster, self._timeout + MARGIN)
 
     def _others(self) -> dict[int, TaskEntry]:
-        """Return the entries of this batch with rows that only earlier runs wrote or compared."""
+        """Return the entries of this batch from earlier runs; entries without rows are left out."""
         return {
             task: entry
             for task, entry in self._ledger.tasks.items()

@@ -136,7 +136,7 @@ class GroupProgress:
         self._tried.set()
 
     def _failed(self, error: Exception) -> None:
-        """Log a failure; at DEBUG level if the previous error was of the same type."""
+        """Log a failure at WARNING level, or at DEBUG if the last failure had the same type."""
         known = self._failure is type(error)
         self._failure = type(error)
         logger.log(

@@ -182,7 +182,7 @@ class LatestOffsets:
                 return found
 
     def _tolerate(self, error: KafkaError) -> None:
-        """Raise `error`, unless it is temporary and the deadline has not passed."""
+        """Return if `error` is temporary and the deadline has not passed; otherwise raise it."""
         if not error.retriable and not isinstance(error, _AWAY):
             raise error
         now = self._now()

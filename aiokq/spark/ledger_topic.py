@@ -1,7 +1,7 @@
-"""LedgerTopic: the compacted topic with a record for the content of each committed transaction.
+"""LedgerTopic: the compacted topic to which each transaction writes a summary of its rows.
 
 This module creates the topic and reads its committed records; ledger.py and
-exporting/transactions.py define what a record contains. All records are in partition 0.
+exporting/transactions.py define the content of the records. All records are in partition 0.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LedgerTopic:
             ) from None
 
     async def _prepare(self, cluster: Cluster) -> None:
-        """Create the topic, or check that it keeps the last record of each key."""
+        """Create the topic; if it exists, check that its cleanup.policy is compact."""
         async with cluster.admin() as admin:
             try:
                 await admin.create_topics(

@@ -42,7 +42,7 @@ class ByOffset:
 
 @dataclass(frozen=True)
 class ByTime:
-    """The first record of each partition with `timestamp_ms` (since 1970) or a later timestamp."""
+    """The first record of each partition at or after a timestamp, in milliseconds since 1970."""
 
     timestamp_ms: int
 
@@ -105,7 +105,7 @@ def parse_limit(
 
 
 def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
-    """Return the timestamp; refuse a negative one, which ListOffsets would interpret specially."""
+    """Return the timestamp; refuse negative ones, which have special meanings in ListOffsets."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
         raise ConfigError(

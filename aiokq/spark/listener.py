@@ -41,7 +41,7 @@ _PHASE: Final = ("query", "phase")
 
 
 ENDED_KEPT: Final = 100
-"""Maximum number of names for which counters are kept although no query of the name runs."""
+"""Maximum number of query names without a running query for which counters are kept."""
 
 
 @dataclass
@@ -77,8 +77,8 @@ class AiokqProgressListener(StreamingQueryListener):
       batches without rows are not counted;
     - ``batch_id`` (query): number of the last batch;
     - ``input_rows_per_second``, ``processed_rows_per_second`` (query): rates of the last batch;
-    - ``batch_duration_seconds`` (query, phase): time of each phase of the last batch, under Spark's
-      name of the phase, such as triggerExecution, addBatch, latestOffset;
+    - ``batch_duration_seconds`` (query, phase): duration of each phase of the last batch; phases
+      have Spark's names, such as triggerExecution, addBatch, latestOffset;
     - ``queries_active``: running queries;
     - ``queries_terminated_total`` (outcome): ended queries; the outcome is stopped or failed.
 

@@ -24,10 +24,10 @@ logger = logging.getLogger("aiokq.spark")
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """Limit on what a batch may read, as Spark gives it.
+    """Limit of the records that a batch may read, as Spark passes it.
 
     Attributes:
-        everything: read all records, whatever the options say.
+        everything: whether to read all available records, and ignore the limits of the options.
         max_rows: approximate maximum number of rows.
     """
 

@@ -1,4 +1,4 @@
-"""OffsetReader, which looks up the partitions of a query and their offsets in the cluster."""
+"""OffsetReader: looks up the partitions of a query and their offsets in the cluster."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class OffsetReader:
     async def _by_time(
         self, timestamps: Mapping[TopicPartition, int], which: Which
     ) -> PartitionOffsets:
-        """Return the offset of the first record at or after each timestamp; LATEST without one.
+        """Return the offset of the first record at or after each timestamp; else LATEST.
 
         Raises:
             ConfigError: there is no such record for a start timestamp, and

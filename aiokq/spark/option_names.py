@@ -61,7 +61,7 @@ NOT_OURS: Final[Mapping[str, str]] = {
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """Check that the source or the sink knows every option.
+    """Check that every option is an option of the source or of the sink.
 
     Raises:
         ConfigError: an option is known neither to the source nor to the sink.

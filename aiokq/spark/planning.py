@@ -83,7 +83,7 @@ def split(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """Return the ranges with large ones split, as in the JVM connector.
+    """Split large ranges in the same way as the JVM connector; return all ranges.
 
     Source: Spark `KafkaOffsetRangeCalculator`.
     """

@@ -1,4 +1,4 @@
-"""Filter pushdown: filters on topic, partition, offset and timestamp limit what is fetched.
+"""Filter pushdown: filters on topic, partition, offset and timestamp limit the fetched records.
 
 It is opt-in, because Spark refuses readers that take filters unless
 ``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector has no pushdown.
@@ -29,7 +29,7 @@ from aiokq.spark.planning import OffsetRange
 __all__ = ["PushdownReader"]
 
 Narrow: TypeAlias = Callable[[OffsetRange], OffsetRange | None]
-"""Function from a range to the part that a filter selects; None if it selects nothing."""
+"""Function from a range to the part that a filter selects; None if no offset is selected."""
 
 
 class PushdownReader(KafkaBatchReader):

@@ -69,7 +69,7 @@ NO_EFFECT: Final = frozenset(
         "value.serializer",
     }
 )
-"""Options of Kafka that can be ignored without harm; each is logged once."""
+"""Options of Kafka that can be ignored without harm; a warning is logged once for each."""
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "interceptor.classes": "",
@@ -100,7 +100,7 @@ _SETTINGS_OF: Final[Mapping[str, str]] = {
     "ssl_certfile": "ssl.keystore.location",
     "ssl_password": "ssl.key.password",
 }
-"""Setting to the Kafka option from which it may have come; error messages name the option."""
+"""Maps settings to the Kafka options from which they may come; used in error messages."""
 
 
 def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:

@@ -126,8 +126,8 @@ class Target:
         try:
             for batch in batches:
                 made = chunks(batch, self.columns, self.options.topic)
-                # Spark computes this batch while the previous one waits for buffer memory or is
-                # sent.
+                # Spark has computed this batch while the previous one was waiting for buffer memory
+                # or being sent.
                 if accepting is not None:
                     accepting.result()
                 accepting = client.submit(feed.accept(made))

@@ -83,7 +83,7 @@ def stream_ranges(
 def _made_again(
     begun: SourceOffset, until: SourceOffset, partitions: Partitions, losses: Losses
 ) -> set[str]:
-    """Report and return the recreated topics; a topic without known ids is not noticed."""
+    """Report and return the recreated topics; topics whose ids are unknown are left out."""
     again: set[str] = set()
     for topic in sorted({tp.topic for tp in until.positions}):
         known = [

@@ -126,9 +126,9 @@ if HAS_LIMITS:
         """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """Return the maximum that the options set, or else the minimum, or else no limit.
+            """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``, else no limit.
 
-            The minimum applies even if the maximum is returned: the planner takes it from the
+            If both options are set, both apply: the planner takes ``minOffsetsPerTrigger`` from the
             options.
             """
             options = self._options

@@ -111,7 +111,7 @@ class WorkerClient:
     Spark worker; code in a worker calls `worker_client`.
 
     Args:
-        options: the options that the cluster was made from, if any; error messages name them.
+        options: the options from which the cluster was created, if any, for error messages.
 
     Attributes:
         cluster: the cluster, which must be used on the loop only, through `run` and `submit`.

@@ -23,7 +23,7 @@ KAFKA_COLUMNS: Final = frozenset(
 PARTITION_DATE: Final = "date"
 """Column in the directory names of a load that is partitioned by date.
 
-It contains the day of the column ``timestamp``, so the original record does not need it.
+It repeats the day of the column ``timestamp``, so it is not part of the original record.
 """
 
 _COLUMNS: Final = "Columns"
@@ -69,8 +69,8 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns. None also stands for all columns, unless the files
-    contain records with their Kafka columns; see `of`.
+    """An empty tuple stands for all columns. None also stands for all columns, unless the rows are
+    sent as the original records; see `of`.
     """
     headers: str | None = field(
         default=None,
@@ -201,7 +201,7 @@ class ExportColumns:
                 )
 
     def describe(self) -> str:
-        """Return the columns as text for people."""
+        """Return a description of the columns as text, for the user."""
         if self.value is not None:
             value = f"value: {self.value}"
         else:

@@ -12,7 +12,7 @@ __all__ = ["ColumnError", "ExportFailed"]
 class ExportFailed(KafkaError):
     """An export ended before all rows were acknowledged.
 
-    If the call has a journal (`resume`), the same call continues the export.
+    With a journal (`resume`), repeating the call continues the export.
     """
 
 

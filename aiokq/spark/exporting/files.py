@@ -24,13 +24,13 @@ Constants: TypeAlias = "dict[str, str | None]"
 
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 << 20
-"""Maximum rows, and approximate maximum of bytes, of a piece of an export."""
+"""Limits of a piece of an export: maximum rows, and approximate maximum bytes."""
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Value that stands for null in names of directories; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
-"""Name before "=" in directories that `aiokq spark load` writes; it is not a column."""
+"""Name in directories ``batch_id=N``, which `aiokq spark load` writes; it is not a column."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def until(self) -> int:
-        """Number of the row after the last row, in the file."""
+        """Number in the file of the row after the last row of the piece."""
         return self.first + int(self.batch.num_rows)
 
 
@@ -164,7 +164,7 @@ class ParquetFiles:
 
 
 def _cut(batch: pa.RecordBatch, skip: int, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield slices of about `size` bytes from row `skip` on, each with its first row's number."""
+    """Yield slices of about `size` bytes after `skip` rows, with the number of their first row."""
     rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     for start in range(skip, batch.num_rows, rows):
         yield start, batch.slice(start, rows)

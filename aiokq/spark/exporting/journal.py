@@ -167,7 +167,7 @@ class Journal:
         return {"transaction": number, "file": file, "until": until, **asdict(acknowledged)}
 
     def add_line(self, line: Mapping[str, object]) -> None:
-        """Note a committed transaction; do nothing if the last noted transaction has its number.
+        """Note a committed transaction; do nothing if it is the last noted transaction.
 
         Raises:
             ConfigError: the journal lacks an earlier transaction, or has a later one.
@@ -199,7 +199,10 @@ class Journal:
         self._write({"producer_id": producer_id})
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last noted offset by partition; else the start offset."""
+        """Return the offset after the noted rows, by partition.
+
+        For a partition without noted rows, this is its start offset of the export.
+        """
         behind = {p: ranges[-1][1] + 1 for p, ranges in self.done.offsets.items()}
         return {**self.destination.starts, **behind}
 

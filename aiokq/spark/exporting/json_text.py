@@ -83,7 +83,7 @@ def _number(value: Plain) -> Plain:
 
 
 def _value(value: object, kind: pa.DataType) -> Plain:
-    """Return a value of a struct, list, map or rare column type in a form that `json` can write."""
+    """Return a value of a struct, list, map or other column in a form that `json` can write."""
     import pyarrow as pa
 
     if value is None or isinstance(value, str | bool | int | float):

@@ -105,10 +105,10 @@ async def export(
             of those parts for which no column is given.
         producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings of
             the Cluster are refused.
-        create: how to create the topic if it does not exist; its name is ignored.
+        create: how to create the topic if it does not exist; the name in `create` is ignored.
         resume: file of the journal, with which a later run can continue the export.
-        verify: read the topic back and compare it with the rows.
-        transactions: write in transactions, with these limits.
+        verify: whether to read the topic back and compare it with the rows.
+        transactions: limits of the transactions; None to write without transactions.
         told: function that is called with the progress at the start and after each piece, or after
             each transaction.
 

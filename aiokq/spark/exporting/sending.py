@@ -72,7 +72,7 @@ class Sending:
 
     Attributes:
         size: bytes of the keys and values that this run has sent and that are acknowledged.
-        found: number of rows that an earlier run had sent, and that were only noted by this run.
+        found: number of rows that an earlier run had sent, and that this run only noted.
     """
 
     def __init__(
@@ -151,7 +151,10 @@ class Sending:
             self._report_progress()
 
     async def _make_room(self, rows_: Sequence[Row]) -> None:
-        """Begin a transaction for the next rows if they do not fit in the open one."""
+        """Count the next rows in the open transaction; begin a transaction if none is open.
+
+        If the rows do not fit in the open transaction, it is committed, and another one begins.
+        """
         if self._transaction is None:
             return
         rows, size = len(rows_), sum(map(_size, rows_))

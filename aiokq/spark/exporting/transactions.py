@@ -199,7 +199,7 @@ class OpenTransaction:
         self._size += size
 
     def add(self, file: int, until: int, acknowledged: Acknowledged) -> None:
-        """Add rows that are acknowledged, in their order."""
+        """Add acknowledged rows, which `commit` notes; must be called in the order of the rows."""
         self._position = (file, until)
         self._acknowledged.add(acknowledged)
 

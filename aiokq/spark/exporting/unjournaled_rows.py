@@ -127,7 +127,8 @@ class UnjournaledRows:
         for partition in places if row.partition is None else (row.partition,):
             there = places.get(partition, deque())
             for number, (at, offset) in enumerate(there):
-                # A row without a timestamp got the time at which it was sent.
+                # A row without a timestamp was sent with the current time, so timestamps are not
+                # compared.
                 if time is None or at is None or at == time:
                     del there[number]
                     self._left -= 1

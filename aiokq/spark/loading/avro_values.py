@@ -37,7 +37,7 @@ _READ_AS_STORED: Final = ("uuid", "duration")
 
 @dataclass(frozen=True)
 class AvroReaders:
-    """Factory of readers for one schema; pickled to the tasks.
+    """Factory of readers for one schema; pickled and sent to the tasks.
 
     Args:
         schema: Avro schema as parsed JSON.

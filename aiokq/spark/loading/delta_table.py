@@ -64,7 +64,7 @@ class DeltaTable:
         self._compression = cast("Codec", (compression or "uncompressed").upper())
 
     def check(self) -> None:
-        """See `Table.check`; Delta has no type for times of day, and column names ignore case."""
+        """See `Table.check`. Delta refuses times of day, and names that differ only in case."""
         import deltalake
 
         try:

@@ -1,4 +1,4 @@
-"""DirectoryLock: a lock that gives a directory to one load at a time."""
+"""DirectoryLock: a lock with which only one load at a time uses a directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Held(Exception):
 
 
 class DirectoryLock:
-    """A lock on a directory, released when the holding process ends, in whatever way.
+    """A lock on a directory, released when the holding process ends, even by a kill.
 
     Forked children do not keep the lock.
 

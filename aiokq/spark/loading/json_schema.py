@@ -79,8 +79,9 @@ def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
     """Return the Arrow type of values that match a JSON Schema.
 
     Objects become structs of their ``properties`` or, without these, maps of
-    ``additionalProperties``; ``required`` members are not null. Strings may have the format
-    date-time or date, or ``"contentEncoding": "base64"``.
+    ``additionalProperties``; ``required`` members are not null. Strings become timestamps with the
+    format date-time, dates with the format date, and binary values with ``"contentEncoding":
+    "base64"``.
 
     Raises:
         ValueError: the schema is malformed, has no type, allows several types, or is recursive.

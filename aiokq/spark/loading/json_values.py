@@ -41,7 +41,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class JsonReaders:
-    """Factory of readers for one type; pickled to the tasks."""
+    """Factory of readers for one type; pickled and sent to the tasks."""
 
     kind: pa.DataType
     nullable: bool = True

@@ -238,7 +238,7 @@ class LoadOptions:
             minimum=1,
         ),
     )
-    """A batch may exceed this number, because it has at least one record of each partition."""
+    """A batch may exceed this number: it has at least one record of each partition with new ones."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(
@@ -318,7 +318,7 @@ class LoadOptions:
                 )
         self._check_nested()
         if self.target_format != "parquet" and set("%?#") & set(str(self.root)):
-            # A table interprets the path as a URI, in which these characters are delimiters.
+            # Delta and Iceberg interpret the path as a URI, in which these characters are special.
             raise OptionError("to", f"{self.root}: the path of a table must not contain % ? or #")
         if self.format is not None and self.format not in FORMATS:
             raise OptionError("format", f"{self.format!r} is not one of {_of(LoadFormat)}")
@@ -335,7 +335,7 @@ class LoadOptions:
             raise OptionError("table", f"{self.table!r}: write NAMESPACE.NAME")
 
     def _check_nested(self) -> None:
-        """Check that readers of the target or of the dead letters find no files of the others."""
+        """Check that readers of one directory do not also read files of another directory."""
         given = [
             (name, _directory(directory))
             for name in ("checkpoint", "dead_letter")
@@ -441,7 +441,7 @@ class LoadOptions:
 
 
 def _anchored(pattern: str) -> str:
-    """Return a pattern that matches whole names only, unlike the original; flags stay first."""
+    """Return the pattern, changed so that it matches whole names only; flags stay first."""
     flags, rest = re.findall(r"^((?:\(\?[a-zA-Z]+\))*)(.*)", pattern, re.S)[0]
     return f"{flags}^(?:{rest})$"
 

@@ -50,7 +50,7 @@ START_PAUSES: Final = (1.0, 30.0)
 """First and longest pause before a retry, in seconds; the pause doubles each time."""
 
 HELD: Final = 120.0
-"""Seconds after which a query counts as started, even if it has loaded nothing."""
+"""Seconds after which a running query counts as started, even if it has loaded nothing."""
 
 LATE: Final = "Python worker failed to connect back"
 """Spark's message if a Python worker takes more than ten seconds to start, as on a busy machine;

@@ -102,7 +102,7 @@ def _start(
             signal.signal(signal.SIGINT, before)
     if quiet:
         session.sparkContext.setLogLevel("OFF")
-        # If the JVM ends, the accumulator server would print a traceback.
+        # The handler is replaced, because it would print a traceback if the JVM ends.
         server = getattr(session.sparkContext, "_accumulatorServer", None)
         if server is not None:
             server.handle_error = lambda request, address: None
@@ -131,7 +131,7 @@ def _start_jvm(conf: Mapping[str, str]) -> None:
 def _signals_later() -> Iterator[None]:
     """Defer SIGINT and SIGTERM to the end of the block.
 
-    If the driver ended before the JVM has connected to the driver, the JVM would run forever.
+    If the driver ended before the JVM is connected to the driver, the JVM would run forever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

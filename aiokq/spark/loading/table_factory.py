@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["codec_of", "require_extras", "table_of"]
 
 EXTRAS = {"delta": "deltalake", "iceberg": "pyiceberg", "avro": "fastavro"}
-"""Format of the target or of values to the package that it needs; the format names the extra."""
+"""Package that each format of a target or of values needs; the extra is named like the format."""
 
 
 def require_extras(options: LoadOptions) -> None:
-    """Check that all packages are installed.
+    """Check that the packages that the formats need are installed.
 
     Raises:
         ConfigError: an extra is missing.

@@ -107,7 +107,7 @@ def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with a column for the day of each record's timestamp, in UTC."""
     import pyarrow as pa
 
-    # date32 counts days since 1970, in UTC, as timestamps do.
+    # The cast gives the day in UTC, because date32 and timestamps both count from 1970 in UTC.
     times = within_calendar(batch.column("timestamp")).cast(pa.timestamp("us"))
     return batch.append_column(pa.field("date", pa.date32()), times.cast(pa.date32(), safe=False))
 

@@ -94,7 +94,7 @@ class Target:
             locks.enter_context(closing(_locked(self.root, "to")))
             with _reported(self.root):
                 self._claim(identity)
-            # Before the first batch, only this lock prevents that two loads share a checkpoint.
+            # Before the first batch, only this lock prevents two loads from sharing a checkpoint.
             locks.enter_context(closing(_locked(self.checkpoint.directory, "checkpoint")))
             if self.dead_letters is not None:
                 locks.enter_context(closing(_locked(self.dead_letters, "dead_letter")))
@@ -117,7 +117,7 @@ class Target:
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
     def sync_temporary(self) -> None:
-        """Sync the entries of the directories of unfinished batches in their parents."""
+        """Sync the temporary directories, so that the names of unfinished batches are on disk."""
         for root in (self.root, self.dead_letters):
             if root is not None and (root / TEMPORARY).is_dir():
                 sync_directory(root / TEMPORARY)

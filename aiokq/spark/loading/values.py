@@ -40,7 +40,7 @@ class Decoded:
 
 
 class ValueDecoder(Protocol):
-    """Decoder of values; pickled to the tasks."""
+    """Decoder of values; pickled and sent to the tasks."""
 
     @property
     def field(self) -> pa.Field:
