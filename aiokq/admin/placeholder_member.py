@@ -75,7 +75,7 @@ LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class PlaceholderRemoved(Exception):
-    """The placeholder is not in its group: the coordinator or another client removed it."""
+    """The placeholder is no longer in its group: the coordinator or another client removed it."""
 
 
 class PlaceholderMember:
@@ -107,8 +107,8 @@ class PlaceholderMember:
         if group.protocol_type == PROTOCOL_TYPE:
             wanted = Subscription(tuple(sorted(subscribed.union(topics))))
             self._metadata = encode_subscription(wanted)
-        # All current members support the group's strategy. The others are offered for members that
-        # join later and do not support this strategy.
+        # All current members support the group's strategy. Kafka's other strategies are offered for
+        # members that join later and do not support it.
         self._protocols = [name for name in (group.assignor,) if name]
         if group.protocol_type == PROTOCOL_TYPE:
             self._protocols += [name for name in ASSIGNORS if name not in self._protocols]

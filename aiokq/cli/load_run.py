@@ -44,7 +44,7 @@ WORDS: Final[Mapping[str, str]] = {
     # As written in the file of --config.
     "kafka.security.protocol": "security.protocol",
 }
-"""Words in errors of a load, and how they are written on the command line."""
+"""Words in errors of a load, and the words of the command line that replace them."""
 
 
 @contextlib.contextmanager

@@ -19,21 +19,21 @@ __all__ = ["AtOffset", "AtTime", "FromEnd", "Start", "parse_start", "start_offse
 
 @dataclass(frozen=True)
 class AtOffset:
-    """The same offset in every partition."""
+    """A start at the same offset in each partition."""
 
     offset: int
 
 
 @dataclass(frozen=True)
 class FromEnd:
-    """A number of offsets before the end of every partition."""
+    """A start that is a number of offsets before the end of each partition."""
 
     offsets: int
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first record at or after a time, in ms since 1970."""
+    """A start at the first record at or after a time, given in ms since 1970."""
 
     timestamp_ms: int
 

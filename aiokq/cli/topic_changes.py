@@ -48,7 +48,7 @@ class _Outcomes:
         self._failed: set[str] = set()
 
     def add(self, name: str, **members: Json) -> None:
-        """Add members to the topic's document."""
+        """Add fields to the topic's JSON object."""
         self._documents[name] |= members
 
     def fail(self, name: str, error: KafkaError | None, *, part: str = "") -> None:

@@ -1,7 +1,7 @@
-"""`Cluster`, the entry point for one Kafka cluster: makes producers, consumers and admin clients.
+"""`Cluster`, the entry point for one Kafka cluster: creates producers, consumers, admin clients.
 
 Metadata and connections are kept by `ClusterEngine`. Each kind of client is imported when the first
-client of that kind is made, because few programs use all of them.
+client of that kind is created, because few programs use all kinds.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Cluster:
         state = "open" if self._engine.started else "closed" if self._engine.closed else "new"
         return f"<Cluster {servers} {state}>"
 
-    # -- what is known
+    # -- state and metadata
 
     @property
     def settings(self) -> ClusterSettings:

@@ -20,7 +20,7 @@ class ClusterHealth:
         brokers_down: ids of brokers in the metadata that do not answer, with the reason.
         partitions_failed: partitions whose requests fail, with Kafka's name of the error.
         metadata_age_ms: milliseconds since the last metadata response; None before the first.
-        metadata_error: why the latest metadata request failed; None if it succeeded.
+        metadata_error: reason why the latest metadata request failed; None if it succeeded.
     """
 
     brokers_up: frozenset[int]
@@ -31,7 +31,7 @@ class ClusterHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether a broker is up, none is down, no partition fails, and metadata has no error."""
+        """Whether brokers are up and none is down, and no partition or metadata request fails."""
         return (
             bool(self.brokers_up)
             and not self.brokers_down

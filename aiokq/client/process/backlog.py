@@ -111,7 +111,7 @@ class Backlog:
         return {tp: first_offset(queue.first) for tp, queue in self.queues.items()}
 
     def rewind(self) -> dict[TopicPartition, int]:
-        """Return and clear `taken`, to read again from there; drop the items of its partitions."""
+        """Return and clear `taken`, and drop the items of its partitions, to read them again."""
         taken, self.taken = self.taken, {}
         for tp in taken:
             self.queues.pop(tp, None)

@@ -84,7 +84,7 @@ class Commits:
         self._ending = False
         """Whether a commit was begun whose outcome is not known."""
         self._doomed: str | None = None
-        """Why the handled records must be aborted; None if they may be committed."""
+        """The reason to abort the handled records; None if they may be committed."""
         self._fenced: ProducerFenced | None = None
         """The error that fenced the producer; None if the producer need not be replaced."""
         self._committing: dict[TopicPartition, int] = {}
@@ -152,8 +152,8 @@ class Commits:
     async def begin(self) -> bool:
         """Begin a transaction, unless one is open; return whether records can be handled.
 
-        The producer may have to abort the previous transaction first. After a timeout this is
-        repeated, unless a rebalance or the end of the call is waiting; then the result is False.
+        The producer may have to abort the previous transaction first. After a timeout, the method
+        tries again. It returns False if a rebalance or the end of the call is waiting.
         """
         while self._transactional and self._transaction is None:
             try:

@@ -79,7 +79,7 @@ class ProcessOptions:
 
 @frozen
 class ProcessReport:
-    """What one call of `process()` did.
+    """The report of one call of `process()`.
 
     Attributes:
         records: records that were handled, and whose results are committed.

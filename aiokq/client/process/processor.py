@@ -93,7 +93,7 @@ class Processor:
         self._hurry = 0
         """The number of rebalances that wait for a commit."""
         self._failure: BaseException | None = None
-        """An error in a rebalance that ends the call."""
+        """An error that occurred in a rebalance and that ends the call."""
         self._ended = False
         """Whether `run` has ended: nothing is handled or committed any more."""
         self._supervisor = Supervisor("process")
@@ -151,7 +151,7 @@ class Processor:
             self.lost(partitions)
 
     def lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Abort handled records of these partitions, which another member may handle, too."""
+        """Abort handled records of these partitions: another member may handle the same records."""
         if not self._ended and self._commits.lost(partitions):
             self._limit.end()
             self._reader.wake()

@@ -73,7 +73,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _waking(self, limit: asyncio.Timeout) -> Iterator[asyncio.Timeout]:
-        """Let `wake` end the block, whose wait has the timeout `limit`."""
+        """Allow `wake` to end the wait in the block; `limit` is the timeout of the wait."""
         self._reading = limit
         try:
             yield limit

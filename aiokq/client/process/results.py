@@ -32,7 +32,7 @@ ENDS: Final = (TransactionAborted, ProducerFenced, Closed, BufferFull, RequestTi
 
 
 class ResultRefused(Exception):
-    """The producer did not accept a result; `cause` says why."""
+    """The producer did not accept a result; `cause` is the reason."""
 
     def __init__(self, item: Item, cause: Exception) -> None:
         super().__init__(cause)
@@ -78,8 +78,8 @@ class Results:
             seconds, ended: see `HandlerResults.handle`.
 
         Returns:
-            The number of items that were handled completely; then, about the item after these, the
-            result that is not accepted yet, or None, and the error of the handler, or None.
+            The number of completely handled items; the result of the next item if it is not
+            accepted yet, else None; the error that the handler raised for the next item, else None.
         """
         start = queue.at
         reached, rest, error = self._now.handle(
