@@ -56,7 +56,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value, in the metric's unit."""
+        """Add one value, in the metric's unit."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 

@@ -156,7 +156,7 @@ class ConfigError(KafkaError, ValueError):
             complaint: text of the error. A suggestion follows if `nearest_name` finds a known name
                 that is similar to `name`.
         """
-        from aiokq.core.nearest_name import nearest_name  # only on the way to an error
+        from aiokq.core.nearest_name import nearest_name  # imported here: rarely needed
 
         near = nearest_name(name, known)
         return cls(f"{complaint}: did you mean {near}?" if near else complaint)

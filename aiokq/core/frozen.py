@@ -162,9 +162,9 @@ def _complete(cls: Any) -> None:
 
 
 def _pattern(cls: Any, **options: bool) -> Any:
-    """Return a new dataclass with the fields of `cls`, from which `cls` can copy the methods."""
+    """Return a new dataclass with the fields of `cls`; the caller copies methods of it to `cls`."""
     annotations: dict[str, object] = {}
-    # `dataclass` computes the signature, which takes time, for a class without a docstring.
+    # For a class without a docstring, `dataclass` would compute the signature, which takes time.
     namespace: dict[str, Any] = {
         "__module__": cls.__module__,
         "__doc__": cls.__doc__ or cls.__name__,

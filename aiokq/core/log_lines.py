@@ -23,8 +23,8 @@ EVERY: Final = 60.0
 BURST: Final = 4
 """Maximum number of lines about one cause within `EVERY` seconds.
 
-The limit holds however often the cause begins and ends. For example, a broker that shuts down
-closes its connections, and may accept new connections before it exits.
+The limit holds however often the cause ends and recurs. For example, a broker that shuts down
+closes all connections and may accept new ones before it exits.
 """
 
 

@@ -131,10 +131,10 @@ class ObservableMap(Generic[K, V]):
         self._latest.pop(key, None)
 
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
-        """Return a latest or later key and value for which `predicate(key, value)` is true.
+        """Return the first key and value for which `predicate(key, value)` is true.
 
-        Waits for the first such value if there is none yet; cancelling the wait removes its
-        subscription. Exceptions of the predicate are raised here.
+        The latest value of each key is tested first, then each value that is emitted. Cancelling
+        the wait removes its subscription. Exceptions of the predicate are raised here.
 
         Raises:
             BaseException: a copy of the error passed to `close`.

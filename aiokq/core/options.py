@@ -33,7 +33,7 @@ class Option(NamedTuple):
     typed: Any
     """Type on the command line, if the command converts the value; None for the field's type."""
     default: Any
-    """Default on the command line, if it is of another type; None for the field's default."""
+    """Default on the command line, if its form differs there; None for the field's default."""
     before: str | None
     """Field before which the help lists the option; None to list it in the order of the fields."""
 

@@ -186,7 +186,11 @@ class Outages:
         self._write(logging.DEBUG, text, name, retry_in, error)
 
     def reached(self, address: str) -> bool:
-        """Record a response of a node; return whether the end of an outage was logged."""
+        """Record a response of the node at `address`.
+
+        Returns:
+            Whether a line about the end of an outage was logged.
+        """
         lost = self.ended("node unreachable", address)
         return self.ended("node refuses", address) or lost
 
@@ -198,7 +202,11 @@ class Outages:
                 self._runs[what, to] = runs
 
     def ended(self, what: str, key: Hashable) -> bool:
-        """Record the end of a failure at a place; return whether a line was written."""
+        """Record a success of the operation `what` at a place.
+
+        Returns:
+            Whether a line about the end of a failure was logged.
+        """
         runs = self._runs.get((what, key))
         if not runs:
             return False

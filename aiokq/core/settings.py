@@ -84,9 +84,10 @@ In a property file they are ignored with a warning, which ends with the replacem
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that all of Kafka's clients have but only some of aiokq's.
+"""Settings that only some of aiokq's clients have, although all of Kafka's clients have them.
 
-The values describe how the other clients of aiokq behave; the warnings end with them.
+In the property file of another client they are ignored with a warning. The warning ends with the
+value here, which describes how this client behaves instead.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {

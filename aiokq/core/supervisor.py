@@ -27,7 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger("aiokq.core")
 
 STILL_RUNNING_SECONDS: Final = 0.1
-"""Interval at which a call that waits for another loop checks that the loop is still running."""
+"""Seconds between two checks, by a call that waits for another loop, that this loop still runs."""
 
 
 class State(Enum):
@@ -54,9 +54,9 @@ class Supervisor:
         name: name of the owner, for task names and logs.
         on_failure: called once, on the loop, in the failing child; must not block. The owner fails
             its waiters there.
-        on_cancelled: called once, on the loop, if the tasks are cancelled otherwise than by
-            `close`, as when the loop is shut down; must neither block nor raise. The owner fails
-            its waiters there, because no background task runs any more.
+        on_cancelled: called once, on the loop, if something other than `close` cancels the tasks,
+            such as the shutdown of the loop; must neither block nor raise. The owner fails its
+            waiters there, because no background task runs any more.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 Constructor keywords are checked here, because importing pydantic would delay the start by 100 ms.
 The tables accept values of the setting's own type, an int for a float, and a str for a list. All
-other values are passed to the settings model, which converts them or raises the error, so that all
-other conversions and all error texts exist only there. `tools/generate_settings.py` generates the
+other values are passed to the settings model, which converts or refuses them. Other conversions and
+the texts of errors therefore exist only in the model. `tools/generate_settings.py` generates the
 tables from the models.
 Tests: tests/property/core/test_settings_parity.py.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Values"]
 
 Hook: TypeAlias = Callable[[object], object]
-"""A function that converts a value, or raises ValueError."""
+"""A function that converts a value, or raises ValueError if the value is invalid."""
 
 M = TypeVar("M", bound="Settings")
 

@@ -80,7 +80,10 @@ class _Threads:
         forks.watch(self)
 
     def forget(self) -> None:
-        """Replace threads and lock in a forked child: a thread of the parent may hold the lock."""
+        """Replace the threads and the lock in a forked child.
+
+        The threads do not exist in the child, and the lock may be held by a thread of the parent.
+        """
         self.lock = threading.Lock()
         self.of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopThread] = (
             weakref.WeakKeyDictionary()
@@ -125,7 +128,7 @@ class _LoopThread(threading.Thread):
         try:
             self._watch()
         finally:
-            # The entry's thread refers to the loop, so that the entry would keep the loop alive.
+            # Remove the thread: it refers to the loop, and the entry would keep the loop alive.
             with _threads.lock:
                 if _threads.of.get(self._loop) is self:
                     del _threads.of[self._loop]
