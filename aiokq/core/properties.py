@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# Compiled on first use: a broker's start on a new directory reads no properties.
+# Compiled at the first use, because a broker that starts on a new directory reads no properties.
 _KEY = r"(?s)((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*"
 _ESCAPE = r"(?s)\\(u[0-9a-fA-F]{4}|.)"
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

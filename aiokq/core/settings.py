@@ -333,12 +333,12 @@ def _config_error(cls: type[Settings], error: ValidationError) -> ConfigError:
 
 
 def _is_number(annotation: object) -> bool:
-    """Return whether the type of a setting is a number, which a bool must not be converted to."""
+    """Return whether a type accepts numbers but not bools."""
     return annotation in (int, float) or annotation == int | None
 
 
 def is_list(annotation: object) -> bool:
-    """Return whether the type of a setting is a list or the like, and does not include str."""
+    """Return whether a type accepts several values but not a plain str."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         branches = typing.get_args(annotation)

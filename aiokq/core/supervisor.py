@@ -27,7 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger("aiokq.core")
 
 STILL_RUNNING_SECONDS: Final = 0.1
-"""Seconds between two checks, by a call that waits for another loop, that this loop still runs."""
+"""Seconds between two checks by `handed_over` that the other loop is still running."""
 
 
 class State(Enum):
