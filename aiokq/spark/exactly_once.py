@@ -145,8 +145,8 @@ class TaskTransaction:
         """Look up the batch in the ledger, and begin the transaction if the batch is not there.
 
         Raises:
-            ConfigError: the ledger has a later batch than the checkpoint, or a task whose rows an
-                earlier run committed did not compare them within the transaction timeout.
+            ConfigError: the ledger has a later batch than the checkpoint; or a task that committed
+                rows in an earlier run did not compare its rows within the transaction timeout.
             KafkaError: the ledger cannot be read.
         """
         await self._refresh()

@@ -35,7 +35,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class Destination:
-    """Cluster and topic of an export; a resumed run must have the same.
+    """Cluster and topic of an export; a resumed run must use the same cluster and topic.
 
     Attributes:
         starts: log end offset of each partition when the export began.

@@ -238,7 +238,7 @@ class LoadOptions:
             minimum=1,
         ),
     )
-    """A batch may exceed this number: it has at least one record of each partition with new ones."""
+    """A batch may exceed this number: it has at least one record of each partition that has any."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(
