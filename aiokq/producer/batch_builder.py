@@ -81,7 +81,7 @@ class BatchBuilder:
 def record_size(key: object, value: object, headers: Headers | None) -> int:
     """Return an upper bound of the size of a record in a batch, in bytes.
 
-    A key, value or header value that is not bytes-like counts as 0: the append will refuse it.
+    A key, value or header value that is not bytes-like counts as 0: appending it raises TypeError.
 
     Raises:
         TypeError: headers that are not pairs of a name and a value.

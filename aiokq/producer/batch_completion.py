@@ -41,8 +41,8 @@ class BatchCompletion:
     """Completes and fails batches, and reports each outcome.
 
     Attributes:
-        delivered_records: records acknowledged since the start.
-        failed_records: records failed since the start.
+        delivered_records: number of records acknowledged since the start.
+        failed_records: number of records that failed since the start.
         on_failed: called with the error of each failed batch, before its Deliveries raise it.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
             end of `async with` call it, and raise the failures that no caller has observed.

@@ -57,12 +57,15 @@ class BatchSealer:
     ) -> bool:
         """Compress the batch, if it has a codec, and seal it.
 
+        Args:
+            sealed: called with the batch after its compression in the executor, unless the batch
+                has failed in the meantime, for example because it expired.
+            broke: called with the batch, the name of the place and the exception if an exception
+                occurs, here or in the executor.
+
         Returns:
-            True if the batch is sealed. False if the batch is being compressed in the executor, or
-            if `broke(queued, where, error)` was called because of an exception. After the
-            compression in the executor, `sealed(queued)` is called, unless the batch has failed in
-            the meantime, for example because it expired. If the compression raises, `broke` is
-            called.
+            True if the batch is sealed. False if it is being compressed in the executor, or if
+            `broke` was called.
         """
         try:
             return self._seal(queued, sealed, broke)

@@ -250,9 +250,9 @@ class DeliveryEngine:
         self._queues.relax()
 
     async def settle(self) -> None:
-        """Send without lingering, and wait until no accepted record is without an outcome.
+        """Send without lingering, and wait until every accepted record has an outcome.
 
-        Unlike `flush`, this includes records that are accepted during the call.
+        Unlike `flush`, this includes the records that are accepted during the call.
         """
         self._queues.hurry()
         try:
@@ -272,7 +272,7 @@ class DeliveryEngine:
         await self._incomplete.wait()
 
     def offer_all(self) -> None:
-        """Offer the queues that have batches to their senders."""
+        """Offer each queue that has a batch ready to the sender of its leader."""
         self._queues.offer_all()
 
     def restart_sequences(self) -> None:

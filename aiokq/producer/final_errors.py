@@ -1,4 +1,4 @@
-"""The errors of batches that failed for good."""
+"""Creates the errors with which batches fail for good."""
 
 from __future__ import annotations
 

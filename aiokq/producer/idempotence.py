@@ -1,7 +1,7 @@
-"""Producer id, epoch and sequence numbers of the idempotent producer, sans-IO.
+"""State machines of the idempotent producer: producer id, epoch and sequence numbers.
 
-The state machines here send nothing and hold no batches: producer_id.py obtains the id,
-partition_queue.py numbers its batches.
+They send nothing and hold no batches: producer_id.py obtains the id, partition_queue.py numbers its
+batches.
 
 Source: KIP-98, KIP-360; Kafka `TransactionManager.java`, `TxnPartitionEntry.java`.
 """
@@ -80,7 +80,7 @@ class ProducerIdentity:
 
     An idempotent producer without transactions bumps its epoch by itself (KIP-360), because no
     other producer uses its id. Brokers keep an epoch per partition, so a partition whose
-    sequences are intact stays in its older epoch.
+    sequences are intact keeps its older epoch.
     """
 
     __slots__ = ("_current", "state")

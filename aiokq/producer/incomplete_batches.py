@@ -70,7 +70,7 @@ class IncompleteBatches:
                 flush.done.set_result(None)
 
     def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Replace a split batch with its parts, also in the flushes that wait for the batch."""
+        """Replace a split batch with its parts; the flushes that wait for it wait for the parts."""
         self._batches.update(dict.fromkeys(parts))
         for flush in self._flushes:
             if batch in flush.batches:

@@ -58,7 +58,7 @@ class MissingTopics:
     """Watches topics while records or callers wait for them, and warns of topics that do not exist.
 
     Args:
-        timeout: seconds that records wait for a topic at most; only named in the warning.
+        timeout: longest time that records wait for a topic, in seconds; shown in the warning.
         spawn: starts a task that belongs to the producer.
     """
 

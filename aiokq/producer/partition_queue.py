@@ -164,7 +164,7 @@ class PartitionQueue:
             self._senders.ready(self)
 
     def put(self, batch: Batch) -> None:
-        """Close and append the open batch, append `batch`, and offer the queue to its sender."""
+        """Append the open batch, if any, then `batch`, and offer the queue to its sender."""
         if self._open() is not None:
             self._append(self._take())
         self._append(batch)

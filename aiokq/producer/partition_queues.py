@@ -209,7 +209,7 @@ class PartitionQueues:
         return [queued for queue in self._all() for queued in queue.take_all()]
 
     def core_failed(self, batch: Batch, error: KafkaError) -> None:
-        """Report a batch that failed in the accumulator; if it is in a queue, remove it there."""
+        """Report a batch that failed in the accumulator, and remove it from its queue, if any."""
         queue = self._queues.get(batch.topic, {}).get(batch.partition)
         if queue is not None:
             queue.forget(batch)

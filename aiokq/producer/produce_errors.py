@@ -64,7 +64,7 @@ Source: Kafka `clients/producer/internals/Sender.java` (completeBatch, canRetry)
 
 
 def outcome_of_code(code: int) -> Outcome:
-    """Return the outcome for an error code; an unknown code fails only the batch."""
+    """Return the outcome for an error code; FAILED if the code is unknown."""
     outcome = OUTCOMES.get(code)
     if outcome is not None:
         return outcome

@@ -128,7 +128,7 @@ class Producer:
                 await self._engine.start()
             await self._delivery.supervisor.start()
         except BaseException:
-            await self.close()  # __aexit__ is not called now, and the cluster may be open
+            await self.close()  # __aexit__ will not be called, and the cluster may be open
             raise
         if self._loop is not None:
             return  # another task called start() earlier
@@ -418,7 +418,7 @@ class Producer:
         again, which sends its records again.
 
         Returns:
-            Deliveries in the order of the batch's records, as `send_many`.
+            Deliveries, in the order of the batch's records; see `send_many`.
 
         Raises:
             ConfigError: the batch is empty.
@@ -531,7 +531,7 @@ class Producer:
             self._claimed = True
             await transactions.initialize()
         except BaseException:
-            await self.close()  # __aexit__ is not called now
+            await self.close()  # __aexit__ will not be called
             raise
 
     # -- closing

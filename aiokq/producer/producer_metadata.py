@@ -48,7 +48,7 @@ class _Lookup:
         started: monotonic seconds at which the first record began to wait.
         task: looks the topic up. At its end, the task removes this object, except when the task is
             cancelled or fails because of a bug.
-        limit: timeout of `task`; set to the present to end the wait early.
+        limit: timeout of `task`; it is set to the current time to end the wait early.
         ending: task that decides when to end the wait early; None until the producer is closed.
     """
 

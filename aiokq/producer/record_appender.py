@@ -300,7 +300,7 @@ class RecordAppender:
     # -- internals
 
     def _check_turn(self, turn: KafkaError | None) -> None:
-        """Raise the last error of `refuse`, unless this still is `turn`."""
+        """Raise the last error of `refuse`, if records were refused after the error `turn`."""
         if self._refusal is not turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)

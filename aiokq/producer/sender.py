@@ -416,7 +416,7 @@ class Sender:
             async with asyncio.timeout(self._timeout):
                 await connection.drain()
         except TimeoutError:
-            # No answer is due, so the connection itself does not notice that the broker hangs.
+            # The connection expects no response, so it does not notice that the broker hangs.
             lost = ConnectionLost(
                 f"closed: {self.node.name} read nothing for {self._timeout:g} s",
                 api="Produce",

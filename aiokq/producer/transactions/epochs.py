@@ -73,9 +73,9 @@ class Epochs:
     def lose_addition(self) -> None:
         """Note that a request failed that may still add partitions or offsets to the transaction.
 
-        If the coordinator carries it out after the end of the transaction, it begins another one.
-        From `transaction.version` 2 on, the call does nothing, because late requests have an older
-        epoch.
+        If the coordinator carries out the request after the end of the transaction, another
+        transaction begins. From `transaction.version` 2 on, the call does nothing, because late
+        requests have an older epoch.
         """
         if not self._state.bumps_epochs:
             self.addition_lost = self._bump = True
@@ -92,7 +92,7 @@ class Epochs:
         """
         if version >= EPOCH_BUMP_VERSION and self._ended_by is not None:
             # A late request of the last transaction must not count for the next one. If the last
-            # one ended below version 2, its end did not bump the epoch.
+            # one ended below `transaction.version` 2, its end did not bump the epoch.
             self._bump = self._bump or self._ended_by < EPOCH_BUMP_VERSION
         if not self._bump:
             return

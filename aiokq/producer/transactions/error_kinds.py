@@ -133,7 +133,7 @@ abort would fail with it again.
 """
 
 _OTHERWISE: Final = {"AddPartitionsToTxn": _K.ABORT, "Produce": _K.ABORT}
-"""The kind of the codes that are neither in the table nor retried; for other APIs, FINISHED."""
+"""By API, the kind of codes that are neither in the table nor retried; else FINISHED."""
 
 
 def kind_of_code(api: str, code: int) -> ErrorKind:

@@ -26,7 +26,7 @@ class RecordDelivery(Protocol):
         """Undo one `hurry`."""
 
     async def settle(self) -> None:
-        """Send without lingering, and wait until no accepted record is without an outcome."""
+        """Send without lingering, and wait until every accepted record has an outcome."""
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fail, with `error`, the records that are not in flight."""
@@ -35,7 +35,7 @@ class RecordDelivery(Protocol):
         """Wait until each batch that exists now is delivered or has failed."""
 
     def offer_all(self) -> None:
-        """Offer the queues that have batches to their senders."""
+        """Offer each queue that has a batch ready to the sender of its leader."""
 
     def restart_sequences(self) -> None:
         """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""

@@ -39,7 +39,7 @@ class OffsetSource(Protocol):
     def offsets_for_transaction(
         self,
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], GroupMetadata]:
-        """Return the offsets that `commit()` would commit, and the member that owns them.
+        """Return the offsets that `commit()` would commit, and the group member that commits.
 
         Raises:
             ConfigError: the consumer commits automatically, has no group, or is read in several

@@ -102,7 +102,7 @@ class TransactionEnd:
         self._commit_lost = self._commit_sent = False
 
     def begin(self, committed: bool) -> Ending:
-        """Begin to end the current transaction.
+        """Begin to commit or abort the current transaction.
 
         Raises:
             Closed: the producer was closed.
@@ -218,7 +218,7 @@ class TransactionEnd:
         try:
             await self._request(committed=True, timeout=timeout)
         except KafkaError as error:
-            if state.cause is not None and not self._commit_lost:  # by `forbid_commit`
+            if state.cause is not None and not self._commit_lost:  # the commit was forbidden
                 state.move(Phase.ABORTING)
                 return await self._abort()
             kind = kind_of("EndTxn", error)
@@ -346,5 +346,5 @@ class TransactionEnd:
     def _end_lost(self) -> None:
         """Note that an EndTxn request failed that the coordinator may have carried out."""
         self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
-        # Below version 2, the request could arrive late and end the next transaction.
+        # Below `transaction.version` 2, the request could end the next transaction.
         self._epochs.need()

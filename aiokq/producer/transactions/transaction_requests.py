@@ -76,7 +76,8 @@ class TransactionRequests:
 
         def make(version: int) -> InitProducerIdRequest:
             if producer is not None and version < FIRST_INIT_WITH_PRODUCER:
-                # The request cannot have id and epoch, so a fenced producer would fence others.
+                # The request has no fields for id and epoch, so that a fenced producer would
+                # fence its successor.
                 raise UnsupportedVersion(
                     "the broker is older than 2.5 and cannot give this producer another epoch, "
                     "which it needs after a request that failed or was not answered",
@@ -207,8 +208,8 @@ class TransactionRequests:
             )
             if version < FIRST_OFFSETS_WITH_MEMBER:
                 if member.member_id:
-                    # The request cannot name the member, so a removed member could overwrite the
-                    # offsets of its successor.
+                    # The request has no field for the member, so that a removed member could
+                    # overwrite the offsets of its successor.
                     raise UnsupportedVersion(
                         "the broker is older than 2.5 and does not check the member of a group "
                         "whose offsets are part of a transaction: send_offsets(offsets, group_id)",

@@ -6,7 +6,7 @@ idempotent producer without transactions, once `admits` returns True.
     transaction_state.py        the phase of the producer, and the error that limits it
     epochs.py                   the producer id and epoch
     sent_offsets.py             offsets that are part of a transaction
-    partition_additions.py      AddPartitionsToTxn, below version 2 of transactions
+    partition_additions.py      AddPartitionsToTxn, below `transaction.version` 2
     transaction_end.py          commit and abort
     transaction_requests.py     creates and sends the requests
 
@@ -290,9 +290,9 @@ class Transactions:
     def admits(self, queue: PartitionQueue) -> bool:
         """Return whether the next batch of a partition may be sent now.
 
-        If batches must not be sent at all, the unsent batches of the queue fail soon. Below version
-        2, a partition that is not in the transaction yet is added, and then its queue is offered
-        again.
+        If batches must not be sent at all, the unsent batches of the queue fail soon. Below
+        `transaction.version` 2, a partition that is not in the transaction yet is added, and then
+        its queue is offered again.
         """
         # hot: once per batch, benchmarks/micro/producer.py
         state = self._state
