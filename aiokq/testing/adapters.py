@@ -193,7 +193,7 @@ def confluent_poll(
     start: float = 0,
     end: float = 0,
 ) -> Poll:
-    """Return the poll for messages that `Consumer.consume` returned; none may be an error."""
+    """Return the poll for messages that `Consumer.consume` returned; no message may be an error."""
     records = tuple(
         Polled(
             message.topic() or "",

@@ -18,7 +18,7 @@ class _Definition(NamedTuple):
 
 
 class AnomalyKind(Enum):
-    """The kinds of anomalies, each with a definition, a verdict and the reason of the verdict."""
+    """The kinds of anomalies, each with a definition, a verdict and its reason."""
 
     LOST_WRITE = _Definition(
         "lost-write",
@@ -180,7 +180,7 @@ class AnomalyKind(Enum):
 
     @property
     def definition(self) -> str:
-        """The definition of the anomaly, as one or more sentences."""
+        """The definition of the anomaly."""
         return self.value.definition
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of copiers: each committed input record has one copy, each copy a committed input record.
+"""Checks of copiers: each committed input has exactly one copy, each copy has a committed input.
 
 Each function takes the index of a history.
 """

@@ -84,7 +84,7 @@ class Send(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """A call that commits a transaction (`commit`), or aborts it.
+    """A call that commits a transaction (if `commit` is True) or aborts it.
 
     OK means that the transaction was committed or aborted, as requested. FAILED means that a commit
     was refused, and that the transaction is aborted. A transaction without this operation has an
@@ -100,7 +100,7 @@ class EndTransaction(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Records that a consumer got, in order; `txn` names the transaction that they are input of."""
+    """Records that a consumer got, in order; `txn` names the transaction that has them as input."""
 
     process: str
     records: Sequence[Polled]

@@ -96,7 +96,7 @@ class PartitionIndex:
         self._ends: list[int] = []
 
     def cover(self, first: int, last: int) -> None:
-        """Add the range of offsets that a consumer read; both ends are included."""
+        """Add a range of offsets that a consumer read; `first` and `last` are included."""
         self._ranges.append((first, last))
 
     def finish(self) -> None:
@@ -226,7 +226,7 @@ class HistoryIndex:
             yield from sends
 
     def is_retained(self, partition: TopicPartition, offset: int) -> bool:
-        """Return whether an offset is not below the final log start offset, if that is known."""
+        """Return False if an offset is below the final log start offset: it was deleted."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
 

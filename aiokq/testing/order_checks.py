@@ -17,7 +17,7 @@ __all__ = ["check_last_stable", "check_polls", "check_rebalances", "check_send_o
 
 
 def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find polls that repeat or go back to an offset, or skip records, within an assignment."""
+    """Find polls that return the same or a lower offset, or skip records, in an assignment."""
     for record, poll, before in index.backward:
         yield Anomaly(
             AnomalyKind.NONMONOTONIC_POLL,
@@ -53,7 +53,7 @@ def _skipped(index: HistoryIndex, gap: Gap) -> list[tuple[int, Poll]]:
 
 
 def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find records that a consumer skipped between two assignments, and its group did not read."""
+    """Find records that a consumer skipped between two assignments and its group did not read."""
     found = [(gap, skipped) for gap in index.rebalance_gaps if (skipped := _skipped(index, gap))]
     if not found:
         return
@@ -83,7 +83,7 @@ def check_rebalances(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_send_order(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find sends with a lower offset than the send before, and interleaved transactions."""
+    """Find sends with a lower offset than the previous send, and interleaved transactions."""
     for sends in index.sends.values():
         last: dict[tuple[str, int], Send] = {}
         for send in sorted(sends, key=lambda send: send.start):

@@ -34,7 +34,7 @@ def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _is_fine(index: HistoryIndex, isolation: Isolation, send: Send, poll: Poll) -> bool:
-    """Return True if a read is no such anomaly; this fast check suffices for most reads."""
+    """Return True if a read is certainly correct; this fast check suffices for most reads."""
     if send.outcome is Outcome.FAILED:
         return False
     if isolation is Isolation.READ_UNCOMMITTED or send.txn is None:
@@ -73,7 +73,7 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values at more offsets than they were sent; leave copies to `check_copies`."""
+    """Find values at more offsets than they were sent, except copies (see `check_copies`)."""
     inputs: dict[str, list[str]] = defaultdict(list)
     for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         inputs[copy[1]].append(copy[0])
@@ -101,7 +101,7 @@ def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find offsets with two values, and values read only at another than the acknowledged one."""
+    """Find offsets with two values, and values read only at offsets that were not acknowledged."""
     for record, poll, earlier in index.conflicts:
         yield Anomaly(
             AnomalyKind.INCONSISTENT_OFFSETS,
@@ -207,7 +207,7 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
 
 
 def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
-    """Return each transaction of which read_committed returned a record, with its first record."""
+    """Return, by transaction, the first record that read_committed returned, and its poll."""
     visible: dict[str, tuple[Send, Poll]] = {}
     for (topic, partition), read in index.committed.items():
         if topic not in index.attempts:

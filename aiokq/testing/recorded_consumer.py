@@ -46,7 +46,7 @@ class RecordedConsumer:
         Args:
             timeout: seconds to wait for the first record.
             max_records: the maximum number of records.
-            txn: name of the transaction that the records are the input of; None if there is none.
+            txn: name of the transaction that has the records as input; None if there is none.
         """
         start = self._recorder.clock()
         found = await self._consumer.getmany(timeout=timeout, max_records=max_records)

@@ -132,7 +132,7 @@ class RecordedProducer:
     async def begin_transaction(self) -> str:
         """Begin a transaction as `Producer.begin_transaction` does; return its name.
 
-        The name is the argument `txn` of `RecordedConsumer.poll`.
+        Pass the name as `txn` to `RecordedConsumer.poll`.
         """
         return self._began(await self._producer.begin_transaction())
 
@@ -148,7 +148,8 @@ class RecordedProducer:
     async def transaction(self) -> AsyncIterator[str]:
         """Run a transaction as `Producer.transaction` does, and record its outcome.
 
-        `async with` returns its name, which is the argument `txn` of `RecordedConsumer.poll`.
+        `async with` returns the name of the transaction: pass it as `txn` to
+        `RecordedConsumer.poll`.
         """
         transaction = self._producer.transaction()
         await transaction.__aenter__()

@@ -35,7 +35,7 @@ class Recording(Protocol):
 
 
 def recorded_offsets(offsets: Mapping[P, int | OffsetAndMetadata]) -> tuple[Offset, ...]:
-    """Return the offsets that a commit takes in the form of a history."""
+    """Convert the argument `offsets` of a commit to the `Offset` tuples of a history."""
     return tuple(
         Offset(topic, partition, offset if isinstance(offset, int) else offset.offset)
         for (topic, partition), offset in offsets.items()
