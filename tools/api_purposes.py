@@ -64,7 +64,7 @@ PURPOSES: Final = {
     "TxnOffsetCommit": "commit offsets of a group as part of a transaction",
     "UnregisterBroker": "remove the registration of a broker",
     "UpdateFeatures": "change the levels of the cluster's features",
-    "WriteTxnMarkers": "write the end of transactions to partitions (between brokers)",
+    "WriteTxnMarkers": "write transaction markers to partitions (sent by coordinators)",
 }
 """The purposes by the name of the API."""
 

@@ -167,7 +167,8 @@ class PartitionChangeRecord(Message):
 
     leader_recovery_state: int = i8(default=-1, tag=5)
     """The new recovery state: 0 if the leader was elected from the ISR or has recovered from an
-    unclean election, 1 if it is still recovering from one; -1 if the state did not change.
+    unclean election, 1 if it is still recovering from an unclean election; -1 if the state did not
+    change.
     """
 
     directories: list[uuid.UUID] | None = array(
@@ -323,7 +324,7 @@ class NoOpRecord(Message):
 
 
 class ZkMigrationStateRecord(Message):
-    """Metadata record with the state of the migration from ZooKeeper, which Kafka 4 ignores.
+    """Metadata record with the state of the migration from ZooKeeper. Kafka 4 ignores the record.
 
     In Kafka 3.4, the states are 0 (None), 1 (PreMigration), 2 (Migration) and 3 (PostMigration).
     Kafka 3.5 swapped two numbers: 1 is Migration and 2 is PreMigration. The swap was possible

@@ -123,7 +123,7 @@ class ConsumerGroupDescribedGroup(Struct):
     """The group id."""
 
     group_state: str = string()
-    """The state of the group; the empty string after an error."""
+    """The state of the group, such as `Stable`; the empty string if it is unknown."""
 
     group_epoch: int = i32()
     """The group epoch."""

@@ -27,7 +27,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message):
-    """Subscription of a member of a classic group, which it sends in JoinGroup.
+    """The subscription that a member of a classic group sends in JoinGroup.
 
     A member reads a newer version as the newest version that it supports. Therefore each version
     only appends fields, and removes or reorders none.
@@ -77,7 +77,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message):
-    """Assignment of a member of a classic group, which the leader sends in SyncGroup.
+    """The assignment of a member of a classic group, as the leader sends it in SyncGroup.
 
     A member reads a newer version as the newest version that it supports. Therefore each version
     only appends fields, and removes or reorders none.

@@ -88,7 +88,7 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """
 
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
-    """The brokers or controllers, as `endpoint_type` says."""
+    """The brokers or the controllers, according to `endpoint_type`."""
 
     cluster_authorized_operations: int = i32(default=-2147483648)
     """The operations on the cluster that the client may do, one bit per operation."""

@@ -83,7 +83,7 @@ class DescribedGroup(Struct):
     """The group id."""
 
     group_state: str = string()
-    """The state of the group; the empty string after an error."""
+    """The state of the group, such as `Stable`; the empty string if it is unknown."""
 
     protocol_type: str = string()
     """The group protocol type, or the empty string."""

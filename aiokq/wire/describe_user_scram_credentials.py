@@ -83,7 +83,9 @@ class DescribeUserScramCredentialsResponse(Response, request=DescribeUserScramCr
     """The throttle time in milliseconds if the client exceeded a quota; 0 otherwise."""
 
     error_code: int = i16()
-    """The error code of the whole request, such as a failed authorization; 0 if there was none."""
+    """The error code of the whole request, such as for a failed authorization; 0 if there was no
+    error.
+    """
 
     error_message: str | None = string(nullable_since=0)
     """The error message of the whole request, or null if there was no error."""

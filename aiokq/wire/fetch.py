@@ -280,8 +280,8 @@ class FetchPartitionData(Struct):
     """The log start offset."""
 
     diverging_epoch: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, since=12, tag=0)
-    """If the follower's log diverges from the leader's: a leader epoch and its end offset in the
-    leader's log, to which the follower truncates its log.
+    """Set if the follower's log diverges from the leader's log: a leader epoch and its end offset
+    in the leader's log. The follower truncates its log to this offset or a smaller one.
     """
 
     current_leader: FetchLeaderIdAndEpoch | None = struct(FetchLeaderIdAndEpoch, since=12, tag=1)
@@ -303,7 +303,7 @@ class FetchPartitionData(Struct):
     records: Records = records()
     """The record batches. The first may begin before the requested offset, and the last may be cut
     off. Decoding returns a view of the frame. Encoding takes a buffer, a file range or a list of
-    them, by reference.
+    them, and copies only short data.
     """
 
 

@@ -86,7 +86,8 @@ It is the largest API version that fits in a request header (int16).
 """
 
 ZERO_UUID: Final = uuid.UUID(int=0)
-"""The uuid of zeros, which stands for no uuid: the topic id, for example, is not given."""
+"""The uuid of all zeros, with which Kafka represents an absent uuid, such as an unknown topic id.
+"""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Struct")

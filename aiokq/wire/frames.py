@@ -82,7 +82,7 @@ def encode_request(
     head = _REQUEST_HEAD.pack(
         size, message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
-    # The first fragment always has fields of the message, never record data.
+    # The first fragment consists of fields of the message, never of record data.
     fragments[0] = b"".join((head, name, tags, cast("bytes", fragments[0])))
     return fragments
 

@@ -25,8 +25,8 @@ class OffsetForLeaderPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
-    """The leader epoch in the client's metadata; -1 is not checked. The error is
-    UNKNOWN_LEADER_EPOCH if it is larger than the broker's, FENCED_LEADER_EPOCH if it is smaller.
+    """The leader epoch in the client's metadata, or -1 for no check. A larger epoch than the
+    broker's gets the error UNKNOWN_LEADER_EPOCH, a smaller one FENCED_LEADER_EPOCH.
     """
 
     leader_epoch: int = i32()

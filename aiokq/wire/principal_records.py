@@ -188,8 +188,7 @@ class ClientQuotaEntityData(Struct):
 
 
 class ClientQuotaRecord(Message):
-    """Metadata record that sets or removes one quota of an entity: a user, a client id or an
-    address.
+    """Metadata record that sets or removes one quota of a user, a client id, both, or an address.
 
     Source: `ClientQuotaRecord.json`.
     """

@@ -31,8 +31,8 @@ class PartitionProduceData(Struct):
 
     records: Records = records()
     """The record batches to append: from version 3 on, exactly one batch, of magic 2. Decoding
-    returns a view of the frame. Encoding takes a buffer, a file range or a list of them, by
-    reference.
+    returns a view of the frame. Encoding takes a buffer, a file range or a list of them, and copies
+    only short data.
     """
 
 
@@ -115,7 +115,7 @@ class BatchIndexAndErrorMessage(Struct):
     """
 
     batch_index: int = i32(since=8)
-    """The index in the batch of a record that caused the refusal of the batch."""
+    """The index, within the batch, of a record because of which the batch was refused."""
 
     batch_index_error_message: str | None = string(since=8, nullable_since=8, default=None)
     """The error message for the record, or null."""
@@ -160,7 +160,7 @@ class PartitionProduceResponse(Struct):
     record_errors: list[BatchIndexAndErrorMessage] = array(
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
-    """The records that caused the refusal of the batch."""
+    """The records because of which the batch was refused."""
 
     error_message: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
     """The reason why the batch was refused, or null."""

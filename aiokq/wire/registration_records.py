@@ -81,7 +81,7 @@ class RegisterBrokerRecord(Message):
     """Whether the broker uses ZooKeeper and is being migrated to KRaft."""
 
     incarnation_id: uuid.UUID = uuid_()
-    """The id of the broker's process, which is new after each start."""
+    """The incarnation id of the broker: a new id for each start."""
 
     broker_epoch: int = i64()
     """The broker epoch that the controller assigned."""
@@ -169,7 +169,7 @@ class FenceBrokerRecord(Message):
     RECORD_TYPE = 7
 
     id: int = i32()
-    """The id of the broker to fence, which is removed from all ISRs."""
+    """The id of the broker to fence and to remove from all ISRs."""
 
     epoch: int = i64()
     """The broker epoch of the broker."""
@@ -246,7 +246,7 @@ class RegisterControllerRecord(Message):
     """The controller id."""
 
     incarnation_id: uuid.UUID = uuid_()
-    """The id of the controller's process, which is new after each start."""
+    """The incarnation id of the controller: a new id for each start."""
 
     zk_migration_ready: bool = boolean()
     """Whether the controller is configured for the migration from ZooKeeper."""

@@ -57,8 +57,8 @@ _created: Final[dict[type, int]] = {}
 
 
 def _dataclass_field(factory: Callable[[], object]) -> dataclasses.Field[object]:
-    # The cast is needed because typeshed declares `field()` as returning the field's value, which
-    # suits class bodies.
+    # The cast is needed because typeshed declares that `field()` returns a value of the field, not
+    # a `Field`.
     return cast("dataclasses.Field[object]", dataclasses.field(default_factory=factory))
 
 
@@ -244,7 +244,7 @@ class Message(Struct):
     """A struct that is not nested: a request, a response, or the key or value of a record.
 
     Attributes:
-        NAME: Kafka's name of the API for requests and responses, of the schema for other messages.
+        NAME: Kafka's name: of the API for requests and responses, of the schema for other messages.
         MIN_VERSION: oldest version that can be encoded and decoded.
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
@@ -276,7 +276,9 @@ class Message(Struct):
 
 
 class Response(Message):
-    """Base class of responses: ``class XResponse(Response, request=XRequest)``.
+    """Base class of responses, declared with their request class.
+
+    For example: ``class XResponse(Response, request=XRequest)``.
 
     Attributes:
         API_KEY: key of the API.

@@ -15,7 +15,7 @@ class SyncGroupRequestAssignment(Struct):
     """
 
     member_id: str = string()
-    """The member id of the member."""
+    """The member id of the member that gets the assignment."""
 
     assignment: bytes = bytes_()
     """The assignment of the member."""

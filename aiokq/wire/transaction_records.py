@@ -99,4 +99,4 @@ class EndTxnMarker(Message):
     MAX_VERSION = 0
 
     coordinator_epoch: int = i32()
-    """The coordinator epoch of the coordinator that wrote the marker."""
+    """The epoch of the transaction coordinator that wrote the marker."""

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (API key 27): write the end of transactions to partitions (between brokers)."""
+"""WriteTxnMarkers (API key 27): write transaction markers to partitions (sent by coordinators)."""
 
 from __future__ import annotations
 
