@@ -28,7 +28,8 @@ _VALUE: Final = struct.Struct(">hi")
 _RECORD: Final = struct.Struct(">bbbb bhh bhi b")
 """The record of a marker: size, attributes, timestamp delta, offset delta, key, value, headers.
 
-Numbers that Kafka encodes as varints take one byte here, whose value is twice the number.
+Kafka encodes most of these numbers as zigzag varints. In a marker each varint has one byte, with
+twice the number.
 """
 _SIZE: Final = 2 * (_RECORD.size - 1)
 

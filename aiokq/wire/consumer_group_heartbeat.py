@@ -65,8 +65,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """
 
     rebalance_timeout_ms: int = i32(default=-1)
-    """How long the coordinator waits for the member to revoke partitions, in milliseconds; -1 if it
-    has not changed since the last heartbeat.
+    """The maximum time that the coordinator waits for the member to revoke partitions, in
+    milliseconds; -1 if this time has not changed since the last heartbeat.
     """
 
     subscribed_topic_names: list[str] | None = array(string, nullable_since=0, default=None)
@@ -79,8 +79,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """
 
     server_assignor: str | None = string(nullable_since=0, default=None)
-    """The server-side assignor to use; null for the coordinator's default, or if it has not changed
-    since the last heartbeat.
+    """The server-side assignor to use; null for the coordinator's default, or if the assignor has
+    not changed since the last heartbeat.
     """
 
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = array(

@@ -177,7 +177,7 @@ class ClassicMemberMetadata(Struct):
     """The session timeout of the member, in milliseconds."""
 
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
-    """The protocols that the member supports."""
+    """The protocols that the member supports, in the order of its preference."""
 
 
 class ConsumerGroupMemberMetadataValue(Message):

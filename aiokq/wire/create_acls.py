@@ -39,7 +39,7 @@ class AclCreation(Struct):
 class CreateAclsRequest(Request["CreateAclsResponse"]):
     """Request of the CreateAcls API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds the pattern type of the resource.
 
@@ -76,7 +76,7 @@ class AclCreationResult(Struct):
 class CreateAclsResponse(Response, request=CreateAclsRequest):
     """Response to `CreateAclsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).

@@ -71,7 +71,7 @@ class CreatableTopic(Struct):
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """Request of the CreateTopics API.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Version 1 adds ValidateOnly.
 
@@ -164,7 +164,7 @@ class CreatableTopicResult(Struct):
 class CreateTopicsResponse(Response, request=CreateTopicsRequest):
     """Response to `CreateTopicsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Version 1 adds an error message for each topic.
 

@@ -46,7 +46,7 @@ class DeleteAclsFilter(Struct):
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     """Request of the DeleteAcls API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds the pattern type.
 
@@ -120,7 +120,7 @@ class DeleteAclsFilterResult(Struct):
 class DeleteAclsResponse(Response, request=DeleteAclsRequest):
     """Response to `DeleteAclsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds the pattern type of the resource.
 

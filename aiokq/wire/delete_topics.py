@@ -31,7 +31,7 @@ class DeleteTopicState(Struct):
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Request of the DeleteTopics API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Versions 0 to 3 are the same.
 
@@ -83,7 +83,7 @@ class DeletableTopicResult(Struct):
 class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
     """Response to `DeleteTopicsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds the throttle time.
 

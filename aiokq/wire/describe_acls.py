@@ -11,7 +11,7 @@ __all__ = ["AclDescription", "DescribeAclsRequest", "DescribeAclsResource", "Des
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """Request of the DescribeAcls API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds the pattern type of the resource.
 
@@ -92,7 +92,7 @@ class DescribeAclsResource(Struct):
 class DescribeAclsResponse(Response, request=DescribeAclsRequest):
     """Response to `DescribeAclsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds PatternType.
 

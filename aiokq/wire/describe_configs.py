@@ -34,7 +34,7 @@ class DescribeConfigsResource(Struct):
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """Request of the DescribeConfigs API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds IncludeSynonyms; in the response, ConfigSource replaces IsDefault.
 
@@ -138,7 +138,7 @@ class DescribeConfigsResult(Struct):
 class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
     """Response to `DescribeConfigsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 adds ConfigSource and the synonyms.
 

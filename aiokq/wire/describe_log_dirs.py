@@ -31,7 +31,7 @@ class DescribableLogDirTopic(Struct):
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """Request of the DescribeLogDirs API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 is the same as version 0.
 
@@ -119,7 +119,7 @@ class DescribeLogDirsResult(Struct):
 class DescribeLogDirsResponse(Response, request=DescribeLogDirsRequest):
     """Response to `DescribeLogDirsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     From version 1 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).

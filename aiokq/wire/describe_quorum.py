@@ -72,7 +72,7 @@ class DescribeQuorumReplicaState(Struct):
     """
 
     replica_id: int = i32()
-    """The ID of the replica."""
+    """The node id of the replica."""
 
     replica_directory_id: uuid.UUID = uuid_(since=2)
     """The id of the replica's log directory."""

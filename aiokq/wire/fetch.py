@@ -107,7 +107,7 @@ class ForgottenTopic(Struct):
 class FetchRequest(Request["FetchResponse"]):
     """Request of the Fetch API.
 
-    Apache Kafka 4.0 removed the versions before 4.
+    Apache Kafka 4.0 removed versions 0 to 3.
 
     Version 1 is the same as version 0.
 
@@ -345,7 +345,7 @@ class FetchNodeEndpoint(Struct):
 class FetchResponse(Response, request=FetchRequest):
     """Response to `FetchRequest`.
 
-    Apache Kafka 4.0 removed the versions before 4.
+    Apache Kafka 4.0 removed versions 0 to 3.
 
     Version 1 adds the throttle time. Versions 2 and 3 are the same as version 1.
 

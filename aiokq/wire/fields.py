@@ -169,8 +169,8 @@ class Field:
     def is_default(self, value: object) -> bool:
         """Return whether `value` is the default of the field.
 
-        For a tagged struct that may not be null, `None` and a struct whose fields all have their
-        defaults are both the default.
+        For a tagged struct that may not be null, `None` counts as the default, and so does a struct
+        whose fields all have their defaults.
         """
         if (
             self.kind == "struct"

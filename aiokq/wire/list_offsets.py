@@ -56,7 +56,7 @@ class ListOffsetsTopic(Struct):
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """Request of the ListOffsets API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 removes MaxNumOffsets: from this version on, the response has one offset per
     partition.
@@ -148,7 +148,7 @@ class ListOffsetsTopicResponse(Struct):
 class ListOffsetsResponse(Response, request=ListOffsetsRequest):
     """Response to `ListOffsetsRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 replaces the array of offsets by one offset, and adds the timestamp of its record.
 

@@ -65,8 +65,8 @@ class MetadataRequest(Request["MetadataResponse"]):
     FLEXIBLE_SINCE = 9
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
-    """The topics to fetch metadata for. Null asks for all topics, and the empty list for none; in
-    version 0 the empty list asks for all topics.
+    """The topics to describe. Null requests all topics, and the empty list none; in version 0, the
+    empty list requests all topics.
     """
 
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
@@ -197,8 +197,8 @@ class MetadataResponse(Response, request=MetadataRequest):
     """The ID of the cluster that the responding broker belongs to."""
 
     controller_id: int = i32(since=1, default=-1, ignorable=True)
-    """The ID of a broker to which requests for the controller can be sent, or -1 if there is none.
-    In a KRaft cluster this is any live broker.
+    """The id of a broker to which to send requests for the controller, or -1 if there is none. In a
+    KRaft cluster this is any live broker.
     """
 
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)

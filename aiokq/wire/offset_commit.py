@@ -54,13 +54,13 @@ class OffsetCommitRequestTopic(Struct):
     """The topic ID."""
 
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
-    """Each partition to commit offsets for."""
+    """The partitions whose offsets to commit."""
 
 
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Request of the OffsetCommit API.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Version 1 adds the generation, the member id and the commit timestamp.
 
@@ -107,7 +107,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """How long to keep the offset, in milliseconds; -1 for the broker's retention."""
 
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
-    """The topics to commit offsets for."""
+    """The topics whose offsets to commit."""
 
 
 class OffsetCommitResponsePartition(Struct):
@@ -142,7 +142,7 @@ class OffsetCommitResponseTopic(Struct):
 class OffsetCommitResponse(Response, request=OffsetCommitRequest):
     """Response to `OffsetCommitRequest`.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Versions 1 and 2 are the same as version 0.
 

@@ -35,7 +35,7 @@ class OffsetDeleteRequestTopic(Struct):
     """The topic name."""
 
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
-    """Each partition to delete offsets for."""
+    """The partitions whose committed offsets to delete."""
 
 
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
@@ -53,7 +53,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """The group id."""
 
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
-    """The topics to delete offsets for."""
+    """The topics whose committed offsets to delete."""
 
 
 class OffsetDeleteResponsePartition(Struct):

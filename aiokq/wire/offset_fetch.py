@@ -74,7 +74,7 @@ class OffsetFetchRequestGroup(Struct):
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """Request of the OffsetFetch API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     In version 0, the offsets come from ZooKeeper.
 
@@ -214,7 +214,7 @@ class OffsetFetchResponseGroup(Struct):
 class OffsetFetchResponse(Response, request=OffsetFetchRequest):
     """Response to `OffsetFetchRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 is the same as version 0.
 

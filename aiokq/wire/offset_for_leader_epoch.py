@@ -49,7 +49,7 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Request of the OffsetForLeaderEpoch API.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Version 1 is the same as version 0.
 
@@ -116,7 +116,7 @@ class OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(Response, request=OffsetForLeaderEpochRequest):
     """Response to `OffsetForLeaderEpochRequest`.
 
-    Apache Kafka 4.0 removed the versions before 2.
+    Apache Kafka 4.0 removed versions 0 and 1.
 
     Version 1 adds the leader epoch.
 

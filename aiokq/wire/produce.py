@@ -55,7 +55,7 @@ class TopicProduceData(Struct):
 class ProduceRequest(Request["ProduceResponse"]):
     """Request of the Produce API.
 
-    Apache Kafka 4.0 removed the versions before 3. Because of a bug in librdkafka, the ApiVersions
+    Apache Kafka 4.0 removed versions 0 to 2. Because of a bug in librdkafka, the ApiVersions
     response still names them (KAFKA-18659), but brokers refuse them.
 
     Versions 1 and 2 are the same as version 0.
@@ -209,7 +209,7 @@ class ProduceNodeEndpoint(Struct):
 class ProduceResponse(Response, request=ProduceRequest):
     """Response to `ProduceRequest`.
 
-    Apache Kafka 4.0 removed the versions before 3. Because of a bug in librdkafka, the ApiVersions
+    Apache Kafka 4.0 removed versions 0 to 2. Because of a bug in librdkafka, the ApiVersions
     response still names them (KAFKA-18659), but brokers refuse them.
 
     Version 1 adds the throttle time.

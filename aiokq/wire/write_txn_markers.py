@@ -58,7 +58,7 @@ class WritableTxnMarker(Struct):
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """Request of the WriteTxnMarkers API.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 is the first flexible version.
 
@@ -119,7 +119,7 @@ class WritableTxnMarkerResult(Struct):
 class WriteTxnMarkersResponse(Response, request=WriteTxnMarkersRequest):
     """Response to `WriteTxnMarkersRequest`.
 
-    Apache Kafka 4.0 removed the versions before 1.
+    Apache Kafka 4.0 removed version 0.
 
     Version 1 is the first flexible version.
 
