@@ -25,7 +25,7 @@ class CloseReport:
             topic that does not exist.
         unsent: number of records that failed because close() ran out of time or was cancelled, or
             because of a bug in aiokq. Their Deliveries raise `Closed`, and
-            `Closed.may_have_been_written` tells whether a broker may have appended the record.
+            `Closed.may_have_been_written` is True if a broker may have appended the record.
         unsent_by_partition: `unsent` per partition; partition -1 counts the records of a topic
             whose partitions were unknown.
     """

@@ -70,7 +70,7 @@ class IncompleteBatches:
                 flush.done.set_result(None)
 
     def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Replace a split batch with its parts; the flushes that wait for it wait for the parts."""
+        """Replace a split batch with its parts; flushes of the batch then wait for the parts."""
         self._batches.update(dict.fromkeys(parts))
         for flush in self._flushes:
             if batch in flush.batches:

@@ -500,7 +500,7 @@ class PartitionQueue:
         cause = queued.error or self.blocked_by
         error = timed_out(cause, self._limits.delivery_timeout, led=self.leader >= 0)
         if queued.in_flight:
-            queued.expired = True  # the response will tell whether the sequence numbers were used
+            queued.expired = True  # the response will show whether its sequence numbers were used
         else:
             self._window.remove(queued)
             self._break_off(queued)

@@ -32,7 +32,7 @@ class Outcome(Enum):
 OUTCOMES: Final[Mapping[int, Outcome]] = MappingProxyType(
     {
         0: Outcome.DELIVERED,
-        2: Outcome.RETRY,  # CORRUPT_MESSAGE: damaged on the way
+        2: Outcome.RETRY,  # CORRUPT_MESSAGE: damaged in transit
         3: Outcome.MOVED,  # UNKNOWN_TOPIC_OR_PARTITION: perhaps the broker's metadata is old
         5: Outcome.MOVED,  # LEADER_NOT_AVAILABLE
         6: Outcome.MOVED,  # NOT_LEADER_OR_FOLLOWER

@@ -107,7 +107,7 @@ class Producer:
     async def start(self) -> None:
         """Bind to the running loop.
 
-        A producer that was not made by a Cluster also waits for the first metadata.
+        A producer that was created without a Cluster also waits for the first metadata.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms, or every
@@ -325,7 +325,7 @@ class Producer:
         """Accept many records of one topic, waiting for buffer memory as often as necessary.
 
         If the call is cancelled, or fails with BufferFull or Closed while it waits for memory, the
-        records accepted before stay accepted.
+        records that were accepted until then stay accepted.
 
         Args:
             topic: name of the topic.
@@ -339,9 +339,8 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`; no record was accepted. With interceptors,
-                serializers or a partitioner, the records before the refused record may have been
-                accepted.
+            others: the errors of `SendNowait`. No record was accepted then; but with interceptors,
+                serializers or a partitioner, the records before the refused record may have been.
         """
         self._check_accepts()
         return await self._appender.append_many(topic, records, partition)
@@ -350,10 +349,10 @@ class Producer:
         """Accept the rows of `columns` as records, waiting for buffer memory as often as necessary.
 
         `RecordColumns.from_arrow(batch)` creates the columns. Without interceptors, serializers and
-        a custom partitioner no Python object is created per row. If the call is cancelled, or fails
-        with BufferFull or Closed while it waits for memory, the rows accepted before stay accepted.
-        The call reads the buffers until it returns. Data that is changed during the call may be
-        sent changed; changes after the call have no effect.
+        a custom partitioner, no Python object is created per row. If the call is cancelled, or
+        fails with BufferFull or Closed while it waits for memory, the rows that were accepted until
+        then stay accepted. The call reads the buffers until it returns: if they are changed during
+        the call, changed data may be sent; changes after the call have no effect.
 
         Returns:
             Deliveries, in the order of the rows; see `send_many`.
@@ -361,8 +360,8 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`; no row was accepted. With interceptors, serializers
-                or a partitioner, the rows before the refused row may have been accepted.
+            others: the errors of `SendNowait`. No row was accepted then; but with interceptors,
+                serializers or a partitioner, the rows before the refused row may have been.
         """
         self._check_accepts()
         return await self._appender.append_columns(topic, columns)

@@ -31,7 +31,7 @@ class QueuedBatch:
         torn: whether the batch is a part of a split batch that may have been written before the
             split. A broker would refuse the part as out of order instead of recognizing a
             duplicate.
-        expired: whether the batch has failed although it is in flight. The response still tells
+        expired: whether the batch has failed although it is in flight. The response still shows
             whether the batch's sequence numbers were used.
         done: whether the batch was delivered or has failed, or was replaced by its parts.
         error: error of the newest attempt that was refused.

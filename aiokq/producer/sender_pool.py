@@ -147,8 +147,7 @@ class SenderPool:
             self._leader_failed(queue, error, None)
             queue.offer_if_ripe(self.now())
         else:
-            # The client is not authorized, or has no protocol in common with the broker: a retry
-            # cannot help.
+            # A retry cannot help, for example because the authentication failed.
             queue.fail_unsent(error)
 
     def _leader_failed(

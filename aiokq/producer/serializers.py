@@ -29,7 +29,7 @@ class Serializer(Protocol):
 
 
 def serialize_with(serializer: Serializer | Callable[[object], Buffer | None]) -> Serialize:
-    """Return a function of (topic, headers, object) for either kind of serializer.
+    """Return a function of (topic, headers, object) that calls a Serializer or a plain callable.
 
     None is not passed to the serializer and stays null, as with deserializers: most records have
     no key, and a tombstone must not become the text "null".

@@ -71,7 +71,7 @@ class Epochs:
         self._bump = self._bump or not self._state.bumps_epochs
 
     def lose_addition(self) -> None:
-        """Note that a request failed that may still add partitions or offsets to the transaction.
+        """Note that a failed request may still add partitions or offsets to the transaction.
 
         If the coordinator carries out the request after the end of the transaction, another
         transaction begins. From `transaction.version` 2 on, the call does nothing, because late

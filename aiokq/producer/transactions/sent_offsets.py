@@ -21,12 +21,14 @@ __all__ = ["SentOffsets"]
 
 
 class SentOffsets:
-    """Sends offsets as part of transactions; `len()` is the number of unfinished calls of `begin`.
+    """Sends offsets of groups as part of transactions.
+
+    `len()` returns the number of calls of `begin` that have no result yet.
 
     Args:
         max_block: seconds that the requests of one call of `begin` may take together.
-        refused: called with an API and its error; enters the phase that follows the error, and
-            returns the error for the caller of `begin`.
+        refused: called with an API and its error; processes the error, and returns the error for
+            the caller of `begin`.
         spawn: starts a task that belongs to the producer.
     """
 

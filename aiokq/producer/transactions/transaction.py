@@ -114,10 +114,10 @@ class Transaction:
         If the call is cancelled, the transaction can only be aborted.
 
         Args:
-            offsets: a consumer, or offsets by partition as `Consumer.commit` takes them. A consumer
-                stands for the offsets that its `commit()` would commit: those after the last
-                returned record, or with explicit acknowledgement, those of the first record that is
-                not acknowledged.
+            offsets: a consumer, or offsets by partition as `Consumer.commit` takes them. With a
+                consumer, the offsets are those that its `commit()` would commit: per partition, the
+                offset after the last returned record, or with explicit acknowledgement, the offset
+                of the first record that is not acknowledged.
             group_metadata: the result of `Consumer.group_metadata()`, or the id of a group without
                 members. Required with offsets by partition; not allowed with a consumer.
 

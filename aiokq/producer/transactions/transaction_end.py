@@ -89,7 +89,7 @@ class TransactionEnd:
         self._spawn = spawn
         self.now: Ending | None = None
         self._commit_lost = False
-        """Whether a commit request failed that may have committed the current transaction."""
+        """Whether a failed commit request may have committed the current transaction."""
         self._commit_sent = False
         """Whether a commit request for the current transaction was created."""
         self._deadline = 0.0
@@ -111,7 +111,7 @@ class TransactionEnd:
         state.commits = committed
         self._deadline = asyncio.get_running_loop().time() + self._max_block
         commit = False
-        if not state.is_finished:  # if it is, only the batches in flight are awaited
+        if not state.is_finished:  # a finished producer awaits only its batches in flight
             if state.phase is Phase.UNKNOWN and committed:
                 state.cause = None  # the cause was that the last commit was not answered
             # A failed transaction is aborted instead of committed, and the caller gets the cause.
@@ -344,7 +344,7 @@ class TransactionEnd:
         self._commit_sent = self._commit_sent or state.phase is Phase.COMMITTING
 
     def _end_lost(self) -> None:
-        """Note that an EndTxn request failed that the coordinator may have carried out."""
+        """Note that the coordinator may have carried out an EndTxn request that failed."""
         self._commit_lost = self._commit_lost or self._state.phase is Phase.COMMITTING
         # Below `transaction.version` 2, the request could end the next transaction.
         self._epochs.need()

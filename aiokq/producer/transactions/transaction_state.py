@@ -89,7 +89,11 @@ class TransactionState:
     # -- errors
 
     def refused(self, api: str, error: KafkaError) -> KafkaError:
-        """Enter the phase that follows an error of an API; return the error for the caller."""
+        """Process an error of an API, and return the error for the caller.
+
+        After some errors, the producer can only be closed; after others, the transaction can only
+        be aborted.
+        """
         if kind_of(api, error) in DEAD_ENDS:
             return self.finish(error)
         self.fail(error)

@@ -85,7 +85,7 @@ class Transactions:
             spawn,
         )
 
-    # -- the producer's life
+    # -- lifecycle
 
     async def initialize(self) -> None:
         """Request the producer id and epoch; this fences earlier producers of the transactional id.
@@ -318,7 +318,7 @@ class Transactions:
             self._refused("Produce", error)
 
     def _refused(self, api: str, error: KafkaError) -> KafkaError:
-        """Enter the phase that follows an error of an API; return the error for the caller."""
+        """Process an error of an API; return the error for the caller (see `TransactionState`)."""
         if isinstance(error, UnknownProducerId):
             self._epochs.need()
         return self._state.refused(api, error)
