@@ -32,7 +32,7 @@ TopicPartition: TypeAlias = "tuple[str, int]"
 
 
 class TransactionState(Enum):
-    """The outcome of a transaction, as far as the history has it."""
+    """The outcome of a transaction, as far as the history shows it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

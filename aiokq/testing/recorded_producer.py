@@ -197,7 +197,7 @@ class RecordedProducer:
                 Offsets(self._process, group or "", committed, outcome, txn, start, now)
             )
 
-    # -- what is recorded
+    # -- recording
 
     @property
     def _txn(self) -> str | None:

@@ -1,7 +1,7 @@
 """Recorder: records the calls of aiokq's producers and consumers as a history.
 
-It collects operations and requests offsets. `RecordedProducer` and `RecordedConsumer` make the
-calls.
+It stores the operations, and queries offsets itself. `RecordedProducer` and `RecordedConsumer` call
+the clients, and record each call with it.
 """
 
 from __future__ import annotations
