@@ -268,9 +268,9 @@ class PartitionQueue:
         queued.error = error
         outcome = outcome_of(error)
         if outcome is Outcome.OUT_OF_ORDER and queued.stamp is not None:
-            # The broker checks for duplicates before the order, so no earlier attempt of this batch
-            # is in the log. A torn batch may still be in the log as a part of the batch that was
-            # split.
+            # The broker looks for duplicates before it checks the order, so no earlier attempt of
+            # this batch is in the log. A torn batch may still be in the log as a part of the batch
+            # that was split.
             queued.uncertain = queued.torn
         elif not means_not_written(error):
             queued.uncertain = True

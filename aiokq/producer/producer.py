@@ -599,7 +599,7 @@ async def enqueue_serialized(
     timestamp_ms: int | None,
     headers: Headers | None,
 ) -> Delivery:
-    """Accept a record as `Producer.enqueue` does, without interceptors and serializers."""
+    """Accept a record as `Producer.enqueue` does, without calling interceptors or serializers."""
     return await producer._appender.append_serialized(
         topic, value, key, partition, timestamp_ms, headers
     )

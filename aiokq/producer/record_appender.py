@@ -147,7 +147,7 @@ class RecordAppender:
         return HandlerResults(self._accumulator, self._hooks is None)
 
     def memory_freed(self) -> None:
-        """Grant the memory that the accumulator has freed to waiting calls."""
+        """Grant waiting calls the memory that the accumulator has freed."""
         self._memory_waiters.freed()
 
     def refuse(self, error: KafkaError | None) -> None:
@@ -212,7 +212,7 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: Headers | None,
     ) -> Delivery:
-        """Append a record without its interceptors and serializers."""
+        """Append a record without calling interceptors and serializers."""
         # No check here: the accumulator raises TypeError for a value that is not bytes-like.
         data, key_data = cast("Buffer | None", value), cast("Buffer | None", key)
         record = PreparedRecord(topic, data, key_data, partition, timestamp_ms, headers)

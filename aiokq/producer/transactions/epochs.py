@@ -1,4 +1,4 @@
-"""Epochs: the producer id and epoch of a transactional producer; requests new ones.
+"""Epochs: requests the producer id and the epochs of a transactional producer.
 
 Source: KIP-360, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -134,7 +134,8 @@ class Epochs:
         """Note that the coordinator ended the transaction.
 
         Args:
-            after: the producer id and epoch in the response of EndTxn; None if it has none.
+            after: the producer id and epoch in the response of EndTxn; None if it contains
+                no producer id.
         """
         self._ended_by = self._state.version
         if after is not None:
