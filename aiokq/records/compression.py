@@ -379,8 +379,8 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
             raise _corrupt(ZSTD, "cut short")
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         last, kind, size = block & 1, block >> 1 & 3, block >> 3
-        # The content of a raw or repeated-byte block has `size` bytes. For a compressed block, only
-        # the limit of the format is known.
+        # The content of a raw or repeated-byte block has `size` bytes. A compressed block does not
+        # state the size of its content; the format limits it to `largest`.
         bound += largest if kind == 2 else size
         position += 3 + (1 if kind == 1 else size)
     position += 4 if header.has_checksum else 0

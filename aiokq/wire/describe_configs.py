@@ -40,6 +40,8 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
     Version 2 is the same as version 1.
 
+    Version 3 adds IncludeDocumentation.
+
     Version 4 is the first flexible version.
 
     Source: `DescribeConfigsRequest.json`.
@@ -144,6 +146,8 @@ class DescribeConfigsResponse(Response, request=DescribeConfigsRequest):
 
     From version 2 on, a client that exceeds a quota gets the response immediately, and then has to
     pause for `throttle_time_ms` (KIP-219).
+
+    Version 3 adds the type and the documentation of each configuration.
 
     Version 4 is the first flexible version.
 

@@ -364,6 +364,8 @@ class FetchResponse(Response, request=FetchRequest):
 
     From version 10 on, batches may be compressed with zstd (KIP-110).
 
+    Version 11 adds PreferredReadReplica (KIP-392).
+
     Version 12 is the first flexible version. It adds CurrentLeader, and DivergingEpoch for
     followers whose log diverges from the leader's.
 

@@ -62,7 +62,7 @@ def newest_version(message: Message, oldest: int, newest: int) -> int:
 def _needs(
     struct: Struct, prefix: str, flexible_since: int | None, *, droppable: bool
 ) -> Iterator[_Need]:
-    """Yield the fields of a struct and of its nested structs that do not have their defaults.
+    """Yield each field that does not have its default, in a struct and in its nested structs.
 
     Args:
         droppable: whether the struct may be dropped, because the field that contains it is
