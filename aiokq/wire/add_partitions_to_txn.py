@@ -17,7 +17,7 @@ __all__ = [
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """Element of `AddPartitionsToTxnTransaction.topics` and of
+    """Partitions of one topic: an element of `AddPartitionsToTxnTransaction.topics` and of
     `AddPartitionsToTxnRequest.v3_and_below_topics`.
 
     Source: `AddPartitionsToTxnRequest.json`, struct `AddPartitionsToTxnTopic`.
@@ -31,7 +31,8 @@ class AddPartitionsToTxnTopic(Struct):
 
 
 class AddPartitionsToTxnTransaction(Struct):
-    """Element of `AddPartitionsToTxnRequest.transactions`.
+    """Partitions to add to one transaction, or to check: an element of
+    `AddPartitionsToTxnRequest.transactions`.
 
     Source: `AddPartitionsToTxnRequest.json`, struct `AddPartitionsToTxnTransaction`.
     """
@@ -125,7 +126,8 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """Element of `AddPartitionsToTxnResponse.results_by_transaction`.
+    """Result for one transaction: an element of
+    `AddPartitionsToTxnResponse.results_by_transaction`.
 
     Source: `AddPartitionsToTxnResponse.json`, struct `AddPartitionsToTxnResult`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class AlterClientQuotasEntityData(Struct):
-    """Element of `AlterClientQuotasEntryData.entity`.
+    """Type and name of an entity: an element of `AlterClientQuotasEntryData.entity`.
 
     Source: `AlterClientQuotasRequest.json`, struct `EntityData`.
     """
@@ -29,7 +29,7 @@ class AlterClientQuotasEntityData(Struct):
 
 
 class AlterClientQuotasOpData(Struct):
-    """Element of `AlterClientQuotasEntryData.ops`.
+    """Change of one quota: an element of `AlterClientQuotasEntryData.ops`.
 
     Source: `AlterClientQuotasRequest.json`, struct `OpData`.
     """
@@ -45,7 +45,7 @@ class AlterClientQuotasOpData(Struct):
 
 
 class AlterClientQuotasEntryData(Struct):
-    """Element of `AlterClientQuotasRequest.entries`.
+    """Changes of the quotas of one entity: an element of `AlterClientQuotasRequest.entries`.
 
     Source: `AlterClientQuotasRequest.json`, struct `EntryData`.
     """
@@ -79,7 +79,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
 
 
 class AlterClientQuotasResponseEntryData(Struct):
-    """Element of `AlterClientQuotasResponse.entries`.
+    """Result for one entity: an element of `AlterClientQuotasResponse.entries`.
 
     Source: `AlterClientQuotasResponse.json`, struct `EntryData`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class AlterConfigsAlterableConfig(Struct):
-    """Element of `AlterConfigsResource.configs`.
+    """New value of one configuration: an element of `AlterConfigsResource.configs`.
 
     Source: `AlterConfigsRequest.json`, struct `AlterableConfig`.
     """

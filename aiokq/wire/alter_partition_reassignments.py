@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ReassignablePartition(Struct):
-    """Element of `ReassignableTopic.partitions`.
+    """New replicas of one partition: an element of `ReassignableTopic.partitions`.
 
     Source: `AlterPartitionReassignmentsRequest.json`, struct `ReassignablePartition`.
     """

@@ -58,7 +58,8 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """Element of `ApiVersionsResponse.supported_features`.
+    """Levels of one feature that the broker supports: an element of
+    `ApiVersionsResponse.supported_features`.
 
     Source: `ApiVersionsResponse.json`, struct `SupportedFeatureKey`.
     """
@@ -74,7 +75,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """Element of `ApiVersionsResponse.finalized_features`.
+    """Finalized level of one feature: an element of `ApiVersionsResponse.finalized_features`.
 
     Source: `ApiVersionsResponse.json`, struct `FinalizedFeatureKey`.
     """

@@ -33,7 +33,8 @@ _encoders: dict[tuple[type[Message], int], Encoder] = {}
 INTERPRETED_USES: Final = 8
 """Number of messages of one type and version that are interpreted before a codec is compiled.
 
-The limit applies only to the contents of records. Decoded and encoded messages are counted separately.
+The limit applies only to the contents of records. Decoded and encoded messages are counted
+separately.
 """
 
 _decoded: dict[tuple[type[Message], int], int] = {}

@@ -83,7 +83,8 @@ class ConsumerGroupPartitionMetadataKey(Message):
 
 
 class PartitionMetadata(Struct):
-    """Element of `ConsumerGroupPartitionMetadataTopicMetadata.partition_metadata`.
+    """Racks of one partition: an element of
+    `ConsumerGroupPartitionMetadataTopicMetadata.partition_metadata`.
 
     Source: `ConsumerGroupPartitionMetadataValue.json`, struct `PartitionMetadata`.
     """
@@ -168,7 +169,8 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """Value of `ConsumerGroupMemberMetadataValue.classic_member_metadata`.
+    """Session timeout and protocols of a member that uses the classic protocol: the value of
+    `ConsumerGroupMemberMetadataValue.classic_member_metadata`.
 
     Source: `ConsumerGroupMemberMetadataValue.json`, struct `ClassicMemberMetadata`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class CreatePartitionsAssignment(Struct):
-    """Element of `CreatePartitionsTopic.assignments`.
+    """Brokers of one new partition: an element of `CreatePartitionsTopic.assignments`.
 
     Source: `CreatePartitionsRequest.json`, struct `CreatePartitionsAssignment`.
     """

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CreatableReplicaAssignment(Struct):
-    """Element of `CreatableTopic.assignments`.
+    """Brokers of one partition: an element of `CreatableTopic.assignments`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableReplicaAssignment`.
     """
@@ -32,7 +32,7 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """Element of `CreatableTopic.configs`.
+    """One configuration to set: an element of `CreatableTopic.configs`.
 
     Source: `CreateTopicsRequest.json`, struct `CreatableTopicConfig`.
     """
@@ -107,7 +107,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 
 class CreatableTopicConfigs(Struct):
-    """Element of `CreatableTopicResult.configs`.
+    """Description of one configuration: an element of `CreatableTopicResult.configs`.
 
     Source: `CreateTopicsResponse.json`, struct `CreatableTopicConfigs`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class DeleteTopicState(Struct):
-    """Element of `DeleteTopicsRequest.topics`.
+    """Name or id of one topic: an element of `DeleteTopicsRequest.topics`.
 
     Source: `DeleteTopicsRequest.json`, struct `DeleteTopicState`.
     """

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class ComponentData(Struct):
-    """Element of `DescribeClientQuotasRequest.components`.
+    """Condition on one entity type: an element of `DescribeClientQuotasRequest.components`.
 
     Source: `DescribeClientQuotasRequest.json`, struct `ComponentData`.
     """
@@ -55,7 +55,7 @@ class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
 
 
 class DescribeClientQuotasEntityData(Struct):
-    """Element of `DescribeClientQuotasEntryData.entity`.
+    """Type and name of an entity: an element of `DescribeClientQuotasEntryData.entity`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `EntityData`.
     """
@@ -68,7 +68,7 @@ class DescribeClientQuotasEntityData(Struct):
 
 
 class DescribeClientQuotasValueData(Struct):
-    """Element of `DescribeClientQuotasEntryData.values`.
+    """One quota: an element of `DescribeClientQuotasEntryData.values`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `ValueData`.
     """
@@ -81,7 +81,7 @@ class DescribeClientQuotasValueData(Struct):
 
 
 class DescribeClientQuotasEntryData(Struct):
-    """Element of `DescribeClientQuotasResponse.entries`.
+    """Quotas of one entity: an element of `DescribeClientQuotasResponse.entries`.
 
     Source: `DescribeClientQuotasResponse.json`, struct `EntryData`.
     """

@@ -64,7 +64,8 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 
 class DescribeConfigsSynonym(Struct):
-    """Element of `DescribeConfigsResourceResult.synonyms`.
+    """Configuration from which the value of another can come: an element of
+    `DescribeConfigsResourceResult.synonyms`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsSynonym`.
     """
@@ -80,7 +81,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """Element of `DescribeConfigsResult.configs`.
+    """Description of one configuration: an element of `DescribeConfigsResult.configs`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsResourceResult`.
     """
@@ -116,7 +117,7 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """Element of `DescribeConfigsResponse.results`.
+    """Configurations of one resource: an element of `DescribeConfigsResponse.results`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsResult`.
     """

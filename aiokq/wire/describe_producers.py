@@ -45,7 +45,8 @@ class DescribeProducersRequest(Request["DescribeProducersResponse"]):
 
 
 class ProducerState(Struct):
-    """Element of `DescribeProducersPartitionResponse.active_producers`.
+    """State of one producer in the partition: an element of
+    `DescribeProducersPartitionResponse.active_producers`.
 
     Source: `DescribeProducersResponse.json`, struct `ProducerState`.
     """

@@ -65,7 +65,8 @@ class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
 
 
 class DescribeQuorumReplicaState(Struct):
-    """Element of `DescribeQuorumResponsePartitionData.current_voters` and of
+    """Fetch state of one voter or observer: an element of
+    `DescribeQuorumResponsePartitionData.current_voters` and of
     `DescribeQuorumResponsePartitionData.observers`.
 
     Source: `DescribeQuorumResponse.json`, struct `ReplicaState`.

@@ -28,7 +28,7 @@ class DescribeTopicPartitionsTopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """Value of `DescribeTopicPartitionsRequest.cursor`.
+    """First partition of a page: the value of `DescribeTopicPartitionsRequest.cursor`.
 
     Source: `DescribeTopicPartitionsRequest.json`, struct `Cursor`.
     """

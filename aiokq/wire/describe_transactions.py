@@ -43,7 +43,8 @@ class DescribeTransactionsTopicData(Struct):
 
 
 class DescribeTransactionsTransactionState(Struct):
-    """Element of `DescribeTransactionsResponse.transaction_states`.
+    """State of one transactional id: an element of
+    `DescribeTransactionsResponse.transaction_states`.
 
     Source: `DescribeTransactionsResponse.json`, struct `TransactionState`.
     """

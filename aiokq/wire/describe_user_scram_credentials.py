@@ -15,7 +15,7 @@ __all__ = [
 
 
 class UserName(Struct):
-    """Element of `DescribeUserScramCredentialsRequest.users`.
+    """Name of one user: an element of `DescribeUserScramCredentialsRequest.users`.
 
     Source: `DescribeUserScramCredentialsRequest.json`, struct `UserName`.
     """
@@ -41,7 +41,7 @@ class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsR
 
 
 class CredentialInfo(Struct):
-    """Element of `DescribeUserScramCredentialsResult.credential_infos`.
+    """One SCRAM credential: an element of `DescribeUserScramCredentialsResult.credential_infos`.
 
     Source: `DescribeUserScramCredentialsResponse.json`, struct `CredentialInfo`.
     """

@@ -74,7 +74,8 @@ class ElectLeadersPartitionResult(Struct):
 
 
 class ReplicaElectionResult(Struct):
-    """Element of `ElectLeadersResponse.replica_election_results`.
+    """Results for the partitions of one topic: an element of
+    `ElectLeadersResponse.replica_election_results`.
 
     Source: `ElectLeadersResponse.json`, struct `ReplicaElectionResult`.
     """

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class FetchReplicaState(Struct):
-    """Value of `FetchRequest.replica_state`.
+    """Id and epoch of the follower that fetches: the value of `FetchRequest.replica_state`.
 
     Source: `FetchRequest.json`, struct `ReplicaState`.
     """
@@ -89,7 +89,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Element of `FetchRequest.forgotten_topics_data`.
+    """Partitions of one topic: an element of `FetchRequest.forgotten_topics_data`.
 
     Source: `FetchRequest.json`, struct `ForgottenTopic`.
     """
@@ -207,7 +207,7 @@ class FetchRequest(Request["FetchResponse"]):
 
 
 class FetchEpochEndOffset(Struct):
-    """Value of `FetchPartitionData.diverging_epoch`.
+    """Leader epoch and its end offset: the value of `FetchPartitionData.diverging_epoch`.
 
     Source: `FetchResponse.json`, struct `EpochEndOffset`.
     """
@@ -233,7 +233,7 @@ class FetchLeaderIdAndEpoch(Struct):
 
 
 class SnapshotId(Struct):
-    """Value of `FetchPartitionData.snapshot_id`.
+    """Id of a snapshot of the metadata log: the value of `FetchPartitionData.snapshot_id`.
 
     Source: `FetchResponse.json`, struct `SnapshotId`.
     """

@@ -132,7 +132,7 @@ class GroupMetadataKey(Message):
 
 
 class MemberMetadata(Struct):
-    """Element of `GroupMetadataValue.members`.
+    """One member of a classic group: an element of `GroupMetadataValue.members`.
 
     Source: `GroupMetadataValue.json`, struct `MemberMetadata`.
     """

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class IncrementalAlterConfigsAlterableConfig(Struct):
-    """Element of `IncrementalAlterConfigsResource.configs`.
+    """Change of one configuration: an element of `IncrementalAlterConfigsResource.configs`.
 
     Source: `IncrementalAlterConfigsRequest.json`, struct `AlterableConfig`.
     """

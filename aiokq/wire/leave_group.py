@@ -9,7 +9,7 @@ __all__ = ["LeaveGroupRequest", "LeaveGroupResponse", "MemberIdentity", "MemberR
 
 
 class MemberIdentity(Struct):
-    """Element of `LeaveGroupRequest.members`.
+    """One member to remove: an element of `LeaveGroupRequest.members`.
 
     Source: `LeaveGroupRequest.json`, struct `MemberIdentity`.
     """
@@ -56,7 +56,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 
 class MemberResponse(Struct):
-    """Element of `LeaveGroupResponse.members`.
+    """Result for one member: an element of `LeaveGroupResponse.members`.
 
     Source: `LeaveGroupResponse.json`, struct `MemberResponse`.
     """

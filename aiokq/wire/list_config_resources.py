@@ -31,7 +31,7 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
 
 
 class ConfigResource(Struct):
-    """Element of `ListConfigResourcesResponse.config_resources`.
+    """One resource that has configs: an element of `ListConfigResourcesResponse.config_resources`.
 
     Source: `ListConfigResourcesResponse.json`, struct `ConfigResource`.
     """

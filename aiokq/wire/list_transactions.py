@@ -43,7 +43,7 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
 
 
 class ListTransactionsTransactionState(Struct):
-    """Element of `ListTransactionsResponse.transaction_states`.
+    """One transaction: an element of `ListTransactionsResponse.transaction_states`.
 
     Source: `ListTransactionsResponse.json`, struct `TransactionState`.
     """

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class OffsetFetchRequestTopic(Struct):
-    """Element of `OffsetFetchRequest.topics`.
+    """Partitions of one topic, up to version 7: an element of `OffsetFetchRequest.topics`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestTopic`.
     """
@@ -35,7 +35,7 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestTopics(Struct):
-    """Element of `OffsetFetchRequestGroup.topics`.
+    """Partitions of one topic, from version 8 on: an element of `OffsetFetchRequestGroup.topics`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestTopics`.
     """
@@ -51,7 +51,7 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """Element of `OffsetFetchRequest.groups`.
+    """Group whose offsets to fetch: an element of `OffsetFetchRequest.groups`.
 
     Source: `OffsetFetchRequest.json`, struct `OffsetFetchRequestGroup`.
     """
@@ -123,7 +123,8 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """Element of `OffsetFetchResponseTopic.partitions`.
+    """Offset in one partition, up to version 7: an element of
+    `OffsetFetchResponseTopic.partitions`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponsePartition`.
     """
@@ -145,7 +146,7 @@ class OffsetFetchResponsePartition(Struct):
 
 
 class OffsetFetchResponseTopic(Struct):
-    """Element of `OffsetFetchResponse.topics`.
+    """Offsets in one topic, up to version 7: an element of `OffsetFetchResponse.topics`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseTopic`.
     """
@@ -158,7 +159,8 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """Element of `OffsetFetchResponseTopics.partitions`.
+    """Offset in one partition, from version 8 on: an element of
+    `OffsetFetchResponseTopics.partitions`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponsePartitions`.
     """
@@ -180,7 +182,7 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    """Element of `OffsetFetchResponseGroup.topics`.
+    """Offsets in one topic, from version 8 on: an element of `OffsetFetchResponseGroup.topics`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseTopics`.
     """
@@ -196,7 +198,7 @@ class OffsetFetchResponseTopics(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    """Element of `OffsetFetchResponse.groups`.
+    """Offsets of one group: an element of `OffsetFetchResponse.groups`.
 
     Source: `OffsetFetchResponse.json`, struct `OffsetFetchResponseGroup`.
     """

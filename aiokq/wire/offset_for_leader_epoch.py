@@ -80,7 +80,8 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
-    """Element of `OffsetForLeaderTopicResult.partitions`.
+    """Leader epoch of one partition, and its end offset: an element of
+    `OffsetForLeaderTopicResult.partitions`.
 
     Source: `OffsetForLeaderEpochResponse.json`, struct `EpochEndOffset`.
     """

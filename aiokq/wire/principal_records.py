@@ -175,7 +175,7 @@ class RemoveDelegationTokenRecord(Message):
 
 
 class ClientQuotaEntityData(Struct):
-    """Element of `ClientQuotaRecord.entity`.
+    """Type and name of an entity: an element of `ClientQuotaRecord.entity`.
 
     Source: `ClientQuotaRecord.json`, struct `EntityData`.
     """

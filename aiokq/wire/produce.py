@@ -109,7 +109,8 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """Element of `PartitionProduceResponse.record_errors`.
+    """Record because of which a batch was refused: an element of
+    `PartitionProduceResponse.record_errors`.
 
     Source: `ProduceResponse.json`, struct `BatchIndexAndErrorMessage`.
     """

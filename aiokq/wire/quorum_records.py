@@ -129,7 +129,8 @@ class VotersRecordEndpoint(Struct):
 
 
 class KRaftVersionFeature(Struct):
-    """Value of `VotersRecordVoter.k_raft_version_feature`.
+    """Range of `kraft.version` that a voter supports: the value of
+    `VotersRecordVoter.k_raft_version_feature`.
 
     Source: `VotersRecord.json`, struct `KRaftVersionFeature`.
     """

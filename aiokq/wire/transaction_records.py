@@ -24,7 +24,7 @@ class TransactionLogKey(Message):
 
 
 class PartitionsSchema(Struct):
-    """Element of `TransactionLogValue.transaction_partitions`.
+    """Partitions of one topic: an element of `TransactionLogValue.transaction_partitions`.
 
     Source: `TransactionLogValue.json`, struct `PartitionsSchema`.
     """

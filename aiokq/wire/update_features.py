@@ -14,7 +14,7 @@ __all__ = [
 
 
 class FeatureUpdateKey(Struct):
-    """Element of `UpdateFeaturesRequest.feature_updates`.
+    """Change of one feature: an element of `UpdateFeaturesRequest.feature_updates`.
 
     Source: `UpdateFeaturesRequest.json`, struct `FeatureUpdateKey`.
     """

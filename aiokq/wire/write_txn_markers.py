@@ -30,7 +30,7 @@ class WritableTxnMarkerTopic(Struct):
 
 
 class WritableTxnMarker(Struct):
-    """Element of `WriteTxnMarkersRequest.markers`.
+    """Marker of one transaction: an element of `WriteTxnMarkersRequest.markers`.
 
     Source: `WriteTxnMarkersRequest.json`, struct `WritableTxnMarker`.
     """
