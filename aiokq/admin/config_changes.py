@@ -199,7 +199,8 @@ def _merged(
     if hidden:
         raise InvalidConfiguration(
             "a broker before 2.3 replaces all configs of a resource and does not return the values "
-            f"of sensitive ones, so the change would delete {', '.join(hidden)}: set them, too"
+            f"of sensitive configs, so the change would delete {', '.join(hidden)}: set these "
+            "configs in the same call"
         )
     for name, change in changes.items():
         if change.operation is AlterOperation.SET:

@@ -59,7 +59,7 @@ def unregister(
 _SAID = {
     "in service": "in service: stop it before it is unregistered",
     "fenced": "registered and out of service: can be unregistered",
-    None: "not in service; the cluster cannot tell whether it is registered",
+    None: "not in service; the cluster cannot show whether the broker is registered",
 }
 
 

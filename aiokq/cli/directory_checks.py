@@ -89,7 +89,7 @@ def _metadata(files: Files, home: str, paths: Sequence[str]) -> Iterator[Check]:
     private = f"{home}/{PRIVATE_FILE}"
     if not found:
         if files.exists(private) and files.read_bytes(private) != MIGRATED_LINE:
-            detail = f"{private} of an earlier version is moved to it at the next start"
+            detail = f"the next start moves {private}, of an earlier version, to the metadata log"
             yield Check(name, Status.OK, detail)
         else:
             yield Check(name, Status.OK, "none yet: the first start begins one")
@@ -97,7 +97,7 @@ def _metadata(files: Files, home: str, paths: Sequence[str]) -> Iterator[Check]:
     if found != [home]:
         where = ", ".join(found)
         fix = "name the directory that has it in metadata.log.dir, and move others away"
-        yield Check(name, Status.FAIL, f"it is in {where}, and should be in {home}", fix)
+        yield Check(name, Status.FAIL, f"the log is in {where}, but belongs in {home}", fix)
         return
     reader = readers[home]
     try:

@@ -51,8 +51,8 @@ def import_zookeeper(
         bool,
         typer.Option(
             "--clip",
-            help="Replace an offset outside the log by the nearest end of the log; otherwise "
-            "that offset fails.",
+            help="Replace an offset outside the log by the log's start or end; without --clip, "
+            "such an offset is an error.",
         ),
     ] = False,
     dry_run: DryRun = False,

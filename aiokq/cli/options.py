@@ -92,7 +92,7 @@ DryRun = Annotated[
 ValidateOnly = Annotated[
     bool, typer.Option("--dry-run", help="Let the cluster validate the change without applying it.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Make the changes.")]
 NOT_DONE: Final = "dry run, nothing was changed: add --execute to make the changes"
 
 MetadataDirectory = Annotated[

@@ -105,7 +105,7 @@ class ResetOptions:
             "--dry-run", help="Show what would be done; the default without --execute."
         ),
     )
-    execute: bool = field(default=False, metadata=option("--execute", help="Do it."))
+    execute: bool = field(default=False, metadata=option("--execute", help="Make the changes."))
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:

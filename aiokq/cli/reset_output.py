@@ -66,7 +66,7 @@ def _notes(
         if clipped:
             prefix = f"{group_id}: " if len(moved) > 1 else ""
             out.note(
-                f"{prefix}set to the nearest end of the log, which does not have the offset: "
+                f"{prefix}requested offset is outside the log, set to the log's start or end: "
                 f"{', '.join(clipped)}"
             )
         if not results:

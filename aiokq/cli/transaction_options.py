@@ -61,7 +61,7 @@ NodeId = Annotated[
         "--broker-id",
         metavar="ID",
         min=0,
-        help="Ask this broker about its replicas; default: the leaders.",
+        help="Broker whose replicas are queried. Default: the leaders of the partitions.",
         show_default=False,
     ),
 ]

@@ -28,17 +28,19 @@ class ClusterOverrides(TypedDict, total=False):
     the brokers allow it (KIP-392).
     """
     request_timeout_ms: int
-    """Maximum time between a request and its response."""
+    """Maximum time in milliseconds between a request and its response."""
     default_api_timeout_ms: int
-    """Maximum duration of a call, with all retries, if its timeout argument is not given or the
-    call has none.
+    """Maximum duration of a call in milliseconds, with all retries, if its timeout argument is
+    not given or the call has none.
     """
     bootstrap_timeout_ms: int
-    """Maximum time for which start() and `async with` wait for the first metadata; with 0, they
-    do not wait.
+    """Maximum time in milliseconds for which start() and `async with` wait for the first
+    metadata; with 0, they do not wait.
     """
     metadata_max_age_ms: int
-    """Age at which the metadata is requested again, even if nothing indicates a change."""
+    """Age in milliseconds at which the metadata is requested again, even if nothing indicates a
+    change.
+    """
     allow_auto_create_topics: bool
     """Whether a request for the metadata of a missing topic may create the topic, if the brokers
     also allow that.
@@ -48,25 +50,31 @@ class ClusterOverrides(TypedDict, total=False):
     ('none'), or ask bootstrap_servers as well ('rebootstrap').
     """
     metadata_recovery_rebootstrap_trigger_ms: int
-    """How long metadata may be older than metadata_max_age_ms before the client asks
-    bootstrap_servers instead of the known brokers (KIP-1102).
+    """Number of milliseconds by which metadata may be older than metadata_max_age_ms before the
+    client asks bootstrap_servers instead of the known brokers (KIP-1102).
     """
     retry_backoff_ms: int
-    """Pause before the first retry of a request."""
+    """Pause in milliseconds before the first retry of a request."""
     retry_backoff_max_ms: int
-    """Longest pause before a retry of a request; the pause doubles with each retry (KIP-580)."""
+    """Longest pause in milliseconds before a retry of a request; the pause doubles with each
+    retry (KIP-580).
+    """
     reconnect_backoff_ms: int
-    """Pause before the first attempt to reconnect to a broker."""
+    """Pause in milliseconds before the first attempt to reconnect to a broker."""
     reconnect_backoff_max_ms: int
-    """Longest pause before an attempt to reconnect; the pause doubles with each failed attempt."""
+    """Longest pause in milliseconds before an attempt to reconnect; the pause doubles with each
+    failed attempt.
+    """
     socket_connection_setup_timeout_ms: int
-    """Maximum time for opening a connection. It doubles with each failure, up to
+    """Maximum time in milliseconds for opening a connection. It doubles with each failure, up to
     socket_connection_setup_timeout_max_ms.
     """
     socket_connection_setup_timeout_max_ms: int
-    """Upper limit to which the time for opening a connection grows (KIP-601)."""
+    """Upper limit, in milliseconds, to which the time for opening a connection grows (KIP-601)."""
     connections_max_idle_ms: int
-    """Time after which an unused connection is closed; with 0, it stays open."""
+    """Time in milliseconds after which an unused connection is closed; with 0, the connection
+    stays open.
+    """
     security_protocol: SecurityProtocol
     """Whether connections use TLS ('SSL'), SASL ('SASL_PLAINTEXT'), both ('SASL_SSL') or neither
     ('PLAINTEXT').
@@ -92,7 +100,8 @@ class ClusterOverrides(TypedDict, total=False):
     ssl_check_hostname: bool
     """Whether a broker's certificate must contain the name of the broker's host."""
     loop_stall_ms: int
-    """Time after which an event loop that runs nothing is reported as stalled (event
-    LoopStalled, with the stack); 0 turns this off. A thread watches the event loop of a
-    consumer in a group, and of any other client only if this setting is given.
+    """Time in milliseconds after which an event loop that is blocked, because a callback or a
+    coroutine does not yield, is reported as stalled (event LoopStalled, with the stack); 0
+    turns this off. A thread watches the event loop of a consumer in a group, and of any other
+    client only if this setting is given.
     """

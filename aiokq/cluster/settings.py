@@ -58,28 +58,28 @@ class ClusterSettings(ClusterRules, Settings):
         default=30_000,
         ge=1,
         le=INT32_MAX,
-        description="Maximum time between a request and its response.",
+        description="Maximum time in milliseconds between a request and its response.",
     )
     default_api_timeout_ms: int = Field(
         default=60_000,
         ge=1,
         le=INT32_MAX,
-        description="Maximum duration of a call, with all retries, if its timeout argument is not "
-        "given or the call has none.",
+        description="Maximum duration of a call in milliseconds, with all retries, if its timeout "
+        "argument is not given or the call has none.",
     )
     bootstrap_timeout_ms: int = Field(
         default=10_000,
         ge=0,
         le=INT64_MAX,
-        description="Maximum time for which start() and `async with` wait for the first metadata; "
-        "with 0, they do not wait.",
+        description="Maximum time in milliseconds for which start() and `async with` wait for the "
+        "first metadata; with 0, they do not wait.",
     )
     metadata_max_age_ms: int = Field(
         default=300_000,
         ge=1,
         le=INT64_MAX,
-        description="Age at which the metadata is requested again, even if nothing indicates a "
-        "change.",
+        description="Age in milliseconds at which the metadata is requested again, even if nothing "
+        "indicates a change.",
     )
     allow_auto_create_topics: bool = Field(
         default=True,
@@ -95,54 +95,57 @@ class ClusterSettings(ClusterRules, Settings):
         default=300_000,
         ge=0,
         le=INT64_MAX,
-        description="How long metadata may be older than metadata_max_age_ms before the client "
-        "asks bootstrap_servers instead of the known brokers (KIP-1102).",
+        description="Number of milliseconds by which metadata may be older than "
+        "metadata_max_age_ms before the client asks bootstrap_servers instead of the known brokers "
+        "(KIP-1102).",
     )
 
     retry_backoff_ms: int = Field(
         default=100,
         ge=0,
         le=INT64_MAX,
-        description="Pause before the first retry of a request.",
+        description="Pause in milliseconds before the first retry of a request.",
     )
     retry_backoff_max_ms: int = Field(
         default=1_000,
         ge=0,
         le=INT64_MAX,
-        description="Longest pause before a retry of a request; the pause doubles with each "
-        "retry (KIP-580).",
+        description="Longest pause in milliseconds before a retry of a request; the pause "
+        "doubles with each retry (KIP-580).",
     )
     reconnect_backoff_ms: int = Field(
         default=50,
         ge=0,
         le=INT64_MAX,
-        description="Pause before the first attempt to reconnect to a broker.",
+        description="Pause in milliseconds before the first attempt to reconnect to a broker.",
     )
     reconnect_backoff_max_ms: int = Field(
         default=1_000,
         ge=0,
         le=INT64_MAX,
-        description="Longest pause before an attempt to reconnect; the pause doubles with each "
-        "failed attempt.",
+        description="Longest pause in milliseconds before an attempt to reconnect; the pause "
+        "doubles with each failed attempt.",
     )
     socket_connection_setup_timeout_ms: int = Field(
         default=10_000,
         ge=1,
         le=INT64_MAX,
-        description="Maximum time for opening a connection. It doubles with each failure, up to "
-        "socket_connection_setup_timeout_max_ms.",
+        description="Maximum time in milliseconds for opening a connection. It doubles with each "
+        "failure, up to socket_connection_setup_timeout_max_ms.",
     )
     socket_connection_setup_timeout_max_ms: int = Field(
         default=30_000,
         ge=1,
         le=INT64_MAX,
-        description="Upper limit to which the time for opening a connection grows (KIP-601).",
+        description="Upper limit, in milliseconds, to which the time for opening a connection "
+        "grows (KIP-601).",
     )
     connections_max_idle_ms: int = Field(
         default=540_000,
         ge=0,
         le=INT64_MAX,
-        description="Time after which an unused connection is closed; with 0, it stays open.",
+        description="Time in milliseconds after which an unused connection is closed; with 0, the "
+        "connection stays open.",
     )
 
     security_protocol: Annotated[SecurityProtocol, BeforeValidator(upper_case)] = Field(
@@ -188,10 +191,10 @@ class ClusterSettings(ClusterRules, Settings):
         default=1000,
         ge=0,
         le=INT32_MAX,
-        description="Time after which an event loop that runs nothing is reported as stalled "
-        "(event LoopStalled, with the stack); 0 turns this off. A thread watches the "
-        "event loop of a consumer in a group, and of any other client only if this "
-        "setting is given.",
+        description="Time in milliseconds after which an event loop that is blocked, because a "
+        "callback or a coroutine does not yield, is reported as stalled (event LoopStalled, with "
+        "the stack); 0 turns this off. A thread watches the event loop of a consumer in a group, "
+        "and of any other client only if this setting is given.",
     )
 
     @classmethod

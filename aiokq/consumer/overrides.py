@@ -38,7 +38,9 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     fetch.
     """
     fetch_max_wait_ms: int
-    """Maximum time for which a broker waits for fetch_min_bytes before it answers a fetch."""
+    """Maximum time in milliseconds for which a broker waits for fetch_min_bytes before it
+    answers a fetch.
+    """
     fetch_max_bytes: int
     """Maximum bytes of records in one fetch response. The first batch is returned even if it is
     larger (KIP-74).
@@ -83,27 +85,28 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     'cooperative-sticky', Java's class names, or an Assignor of your own.
     """
     session_timeout_ms: int
-    """Time without a heartbeat after which a member is removed from the group. Classic protocol;
-    with the consumer protocol the broker's setting applies.
+    """Time in milliseconds without a heartbeat after which a member is removed from the group.
+    Classic protocol; with the consumer protocol the broker's setting applies.
     """
     heartbeat_interval_ms: int
-    """Interval between heartbeats, whose responses also announce rebalances. Classic protocol;
-    with the consumer protocol the broker's setting applies.
+    """Interval in milliseconds between heartbeats, whose responses also announce rebalances.
+    Classic protocol; with the consumer protocol the broker's setting applies.
     """
     max_poll_interval_ms: int
-    """Time without a request for a record after which a member leaves its group. It joins again
-    when the application requests a record.
+    """Time in milliseconds without a request for a record after which a member leaves its group.
+    It joins again when the application requests a record.
     """
     rebalance_timeout_ms: int | None
-    """Maximum time for which a rebalance waits for the members: until then, records in progress
-    and rebalance handlers must be finished. Default: max_poll_interval_ms, as in Java.
+    """Maximum time in milliseconds for which a rebalance waits for the members: until then,
+    records in progress and rebalance handlers must be finished. Default:
+    max_poll_interval_ms, as in Java.
     """
     enable_auto_commit: bool
     """Whether finished records are committed automatically: every auto_commit_interval_ms, in
     rebalances and when the consumer closes. An explicit true needs a group_id.
     """
     auto_commit_interval_ms: int
-    """Interval at which finished records are committed automatically."""
+    """Interval in milliseconds at which finished records are committed automatically."""
     ack_mode: Literal["implicit", "explicit"]
     """When a record is finished: when the next one is requested ('implicit'), or when it is
     passed to ack() ('explicit'). Not a setting of Kafka.

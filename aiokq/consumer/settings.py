@@ -67,8 +67,8 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=500,
         ge=0,
         le=INT32_MAX,
-        description="Maximum time for which a broker waits for fetch_min_bytes before it answers "
-        "a fetch.",
+        description="Maximum time in milliseconds for which a broker waits for fetch_min_bytes "
+        "before it answers a fetch.",
     )
     fetch_max_bytes: int = Field(
         default=52_428_800,
@@ -152,29 +152,29 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=45_000,
         ge=1,
         le=INT32_MAX,
-        description="Time without a heartbeat after which a member is removed from the group. "
-        "Classic protocol; with the consumer protocol the broker's setting applies.",
+        description="Time in milliseconds without a heartbeat after which a member is removed from "
+        "the group. Classic protocol; with the consumer protocol the broker's setting applies.",
     )
     heartbeat_interval_ms: int = Field(
         default=3_000,
         ge=1,
         le=INT32_MAX,
-        description="Interval between heartbeats, whose responses also announce rebalances. "
-        "Classic protocol; with the consumer protocol the broker's setting applies.",
+        description="Interval in milliseconds between heartbeats, whose responses also announce "
+        "rebalances. Classic protocol; with the consumer protocol the broker's setting applies.",
     )
     max_poll_interval_ms: int = Field(
         default=300_000,
         ge=1,
         le=INT32_MAX,
-        description="Time without a request for a record after which a member leaves its group. "
-        "It joins again when the application requests a record.",
+        description="Time in milliseconds without a request for a record after which a member "
+        "leaves its group. It joins again when the application requests a record.",
     )
     rebalance_timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=INT32_MAX,
-        description="Maximum time for which a rebalance waits for the members: until then, "
-        "records in progress and rebalance handlers must be finished. Default: "
+        description="Maximum time in milliseconds for which a rebalance waits for the members: "
+        "until then, records in progress and rebalance handlers must be finished. Default: "
         "max_poll_interval_ms, as in Java.",
     )
     enable_auto_commit: bool = Field(
@@ -187,7 +187,8 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default=5_000,
         ge=1,
         le=INT32_MAX,
-        description="Interval at which finished records are committed automatically.",
+        description="Interval in milliseconds at which finished records are committed "
+        "automatically.",
     )
     ack_mode: Literal["implicit", "explicit"] = Field(
         default="implicit",

@@ -20,45 +20,47 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """The fields of ProducerSettings as keywords; they override the settings."""
 
     acks: Literal[0, 1, -1, "all"]
-    """Which replicas must have a record before it counts as delivered: none (0: it was written
-    to the connection, which may still buffer it, and its offset is -1), the leader (1), or
-    all in-sync replicas (-1 or 'all').
+    """Replicas that must have a record before the record counts as delivered: all in-sync
+    replicas (-1 or 'all'), the leader (1), or none (0). With 0, a record counts as delivered
+    once it is written to the connection, which may still buffer it; the offset of the record
+    is -1.
     """
     batch_size: int
     """Bytes, before compression, at which a batch is full; 0 sends each record as a batch of its
     own.
     """
     linger_ms: float
-    """Time for which a batch that is not full waits for more records; with 0, it is sent in the
-    next iteration of the event loop. If it is not set and delivery_timeout_ms is, it is at
-    most a quarter of that.
+    """Time in milliseconds for which a batch that is not full waits for more records; with 0,
+    the batch is sent in the next iteration of the event loop. If delivery_timeout_ms is set
+    and linger_ms is not, linger_ms is at most a quarter of delivery_timeout_ms.
     """
     linger_when_awaited: bool | None
     """Whether batches linger although every record of the producer is awaited and no batch is in
-    flight. If not, such batches are sent as soon as the event loop is idle, at the latest
-    after linger_ms, so that `await send()` takes one round trip. Default: only if linger_ms
-    is set, as in Kafka. Awaiting the result of `send_many` awaits all of its records, unless
-    interceptors, serializers or a partitioner are set: then batches linger. Not a setting of
-    Kafka.
+    flight. If False, these batches are sent as soon as the event loop is idle, at the latest
+    after linger_ms, so that `await send()` takes one round trip. Default: True only if
+    linger_ms is set, as in Kafka. Awaiting the result of `send_many` awaits all of its
+    records, unless interceptors, serializers or a partitioner are set: then batches linger.
+    Not a setting of Kafka.
     """
     buffer_memory: int
     """Maximum bytes of records that are not acknowledged yet; at this limit, `send` and
     `enqueue` wait.
     """
     max_block_ms: int
-    """Maximum time for which a call waits for room in buffer_memory, and for which records wait
-    for a topic that the cluster does not know. If it is not set and delivery_timeout_ms is,
-    it is at most that.
+    """Maximum time in milliseconds for which a call waits for room in buffer_memory, and for
+    which records wait for a topic that the cluster does not know. If delivery_timeout_ms is
+    set and max_block_ms is not, max_block_ms is at most delivery_timeout_ms.
     """
     max_request_size: int
     """Maximum bytes of the record batches in one request, and of one record."""
     delivery_timeout_ms: int
-    """Maximum time from the acceptance of a record to its delivery or failure. If it is set, it
-    limits the timeouts that are not set: linger_ms is at most a quarter of it, the wait for a
-    Produce response at most half of the time after linger_ms (but at least 100 ms), and
-    max_block_ms at most all of it. If linger_ms and request_timeout_ms are set too, it must
-    be at least their sum. If it is not set, and the default is below that sum, the sum is
-    used.
+    """Maximum time in milliseconds from the acceptance of a record to its delivery or failure.
+    If delivery_timeout_ms is set, it limits the timeouts that are not set: linger_ms is at
+    most a quarter of delivery_timeout_ms. The timeout of Produce requests is at most half of
+    the time that remains after linger_ms, but is not lowered below 100 ms. max_block_ms is at
+    most delivery_timeout_ms. If linger_ms and request_timeout_ms are set as well,
+    delivery_timeout_ms must be at least their sum. If delivery_timeout_ms is not set, it is
+    raised to linger_ms + request_timeout_ms if it is lower.
     """
     retries: int
     """Maximum number of times that a batch is sent again. Kafka recommends the default, and
@@ -67,23 +69,24 @@ class ProducerOverrides(ClusterOverrides, total=False):
     max_in_flight_requests_per_connection: int
     """Maximum number of unanswered Produce requests to a broker."""
     enable_idempotence: bool
-    """Whether each record is written exactly once and in order, also with retries. If it is not
-    set, it is off if acks, retries or max_in_flight_requests_per_connection conflict with it;
-    if it is set, the conflict is an error.
+    """Whether each record is written exactly once and in order, also with retries. If
+    enable_idempotence is not set, it is off when acks, retries or
+    max_in_flight_requests_per_connection conflict with it. If it is set, a conflict is an
+    error.
     """
     metadata_max_idle_ms: int
-    """Time for which the metadata of a topic is kept current after the last record was sent to
-    it (KIP-526).
+    """Time in milliseconds for which the metadata of a topic is kept current after the last
+    record was sent to the topic (KIP-526).
     """
     transactional_id: str | None
-    """Makes the producer transactional: its records become visible together, by `transaction()`.
-    A producer that starts with this id fences earlier ones, so each instance of a program
-    needs an id of its own, the same after a restart. Needs acks='all', retries and
-    enable_idempotence.
+    """Transactional id. It makes the producer transactional: the records of a `transaction()`
+    become visible together. A producer that starts with this id fences earlier producers with
+    the same id, so each instance of a program needs its own id, and keeps it across restarts.
+    Requires acks='all', retries above 0 and enable_idempotence.
     """
     transaction_timeout_ms: int
-    """Time after which the broker aborts a transaction of this producer that is still open.
-    Limited by transaction.max.timeout.ms of the broker.
+    """Time in milliseconds after which the broker aborts a transaction of this producer that is
+    still open. Limited by transaction.max.timeout.ms of the broker.
     """
     compression_type: CompressionType
     """Compression codec of the batches: 'none', 'gzip', 'snappy', 'lz4' or 'zstd'."""
@@ -94,8 +97,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     compression_gzip_level: int
     """Level of gzip: from 1 (fastest) to 9 (smallest), or -1 for zlib's default."""
     compression_lz4_level: int
-    """Level of lz4: from 1 to 17. The default 9 is the fast algorithm; all others are the high-
-    compression algorithm, with a level of 3 to 12.
+    """Level of lz4: from 1 to 17. The default 9 selects the fast algorithm. Each other level
+    selects the high-compression algorithm, with the nearest level from 3 to 12.
     """
     compression_zstd_level: int
     """Level of zstd: from -131072 (fastest) to 22 (smallest)."""
@@ -110,8 +113,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     (KIP-794); otherwise all partitions get the same share.
     """
     partitioner_availability_timeout_ms: int
-    """If a broker has been sent nothing for this long although batches wait for it, records
-    without a key avoid its partitions (KIP-794); 0 turns this off.
+    """Records without a key avoid the partitions of a broker to which nothing was sent for this
+    time in milliseconds although batches wait for the broker (KIP-794); 0 turns this off.
     """
     partitioner_ignore_keys: bool
     """Whether records with a key are partitioned like records without a key."""

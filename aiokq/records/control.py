@@ -62,8 +62,10 @@ def read_control_type(key: Buffer | None) -> int:
     Raises:
         CorruptRecord: the key is missing, too short, or has a negative version.
     """
-    if key is None or len(key) < _KEY.size:
-        raise CorruptRecord("control record without a type")
+    if key is None:
+        raise CorruptRecord("control record without a key")
+    if len(key) < _KEY.size:
+        raise CorruptRecord(f"control record key of {len(key)} bytes, too short for a type")
     version, kind = _KEY.unpack_from(key)
     if version < 0:
         raise CorruptRecord(f"control record key of version {version}")

@@ -122,7 +122,9 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
     if not inner or position != len(content):
-        raise CorruptRecord(f"compressed message at offset {wrapper.offset} ends in mid-message")
+        raise CorruptRecord(
+            f"compressed message at offset {wrapper.offset} is empty or ends inside a message"
+        )
     # KIP-31: inner v1 offsets are relative, and the wrapper has the offset of the last message
     base = wrapper.offset - inner[-1].offset if magic == 1 else 0
     append_time = wrapper.timestamp_type == LOG_APPEND_TIME

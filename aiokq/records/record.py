@@ -121,8 +121,11 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
     if index == header.count and position == header.size:
         return
     for number, record in enumerate(iter_records(data, header)):
-        if record.offset != header.base_offset + number or record.value is None:
-            raise CorruptRecord(f"record {header.base_offset + number} is missing")
+        offset = header.base_offset + number
+        if record.offset != offset:
+            raise CorruptRecord(f"record {offset} is missing: found offset {record.offset}")
+        if record.value is None:
+            raise CorruptRecord(f"record {offset} has no value")
         if number >= index:
             yield record.value
 
@@ -210,7 +213,7 @@ def encode_batch(
         _append_record(section, record, last - first, record.timestamp_ms - base_timestamp)
         count += 1
     if first is None or last is None or base_timestamp is None or max_timestamp is None:
-        raise ValueError("a batch needs a record")
+        raise ValueError("a batch needs at least one record")
     if last - first >= 2**31:
         raise ValueError(f"offsets {first} to {last}, too far apart for a batch")
     content = compression.compress(codec, section, level) if codec else bytes(section)

@@ -60,7 +60,7 @@ def sasl_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     if found is None or _ENTRIES.fullmatch(found[3]) is None:
         # The value contains a password, so the message does not repeat it.
         raise ConfigError(
-            "option kafka.sasl.jaas.config: it must be one login module, "
+            "option kafka.sasl.jaas.config: the value must be one login module, "
             '\'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." '
             'password="...";\', with the semicolon'
         )

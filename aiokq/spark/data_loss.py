@@ -69,7 +69,7 @@ class Losses:
     def topic_recreated(self, topic: str, before: UUID, now: UUID) -> None:
         self._report(
             "TOPIC_RECREATED",
-            f"Topic {topic} was deleted and created again: its id was {before}, it is {now}.",
+            f"Topic {topic} was deleted and created again: its id was {before}, and is now {now}.",
         )
 
     def deleted(self, partitions: Iterable[TopicPartition]) -> None:

@@ -95,8 +95,8 @@ class TaskId:
         query, run, batch = found
         if context is None or query is None or run is None or batch is None:
             raise ConfigError(
-                "option exactlyOnce: Spark tells this task no query id and no batch number, so it "
-                "is not written exactly once; leave the option out"
+                "option exactlyOnce: this task has no query id or batch number from Spark, so its "
+                "rows cannot be written exactly once; leave the option out"
             )
         return cls(query, run, int(batch), context.partitionId())
 
@@ -193,9 +193,9 @@ class TaskTransaction:
                 raise ConfigError(
                     f"option exactlyOnce: an earlier run has committed the rows of task {tasks} of "
                     f"batch {self._id.batch}, and no such task has repeated them within "
-                    f"{self._timeout:g} s, so this task does not know that its rows are others. "
-                    f"{SAME_PLAN}. If there are fewer cores than tasks now, add some: the tasks "
-                    "wait for each other"
+                    f"{self._timeout:g} s, so this task cannot tell whether its own rows are "
+                    f"already committed. {SAME_PLAN}. If there are fewer cores than tasks now, add "
+                    "cores: the tasks wait for each other"
                 )
 
     async def finish(self, rows: int, checksum: int) -> TaskContent:
@@ -221,8 +221,8 @@ class TaskTransaction:
                 before = f"{found.rows} rows" if found.rows != rows else "other rows"
                 raise ConfigError(
                     f"option exactlyOnce: task {id_.task} of batch {id_.batch} has {rows} rows, "
-                    f"and an earlier attempt has committed {before} for it. Nothing was written "
-                    f"now. {SAME_PLAN}"
+                    f"but an earlier attempt has committed {before} for the task. Nothing was "
+                    f"written now. {SAME_PLAN}"
                 )
             if found.run == id_.run:
                 return content
@@ -316,10 +316,10 @@ def note_batch(
         wanted = len(tasks) if noted is None else noted.tasks
         if noted is not None and noted.batch == batch:
             if (noted.rows, noted.checksum) != (rows, checksum):
+                before = f"{noted.rows} rows" if noted.rows != rows else "other rows"
                 raise ConfigError(
-                    f"option exactlyOnce: batch {batch} has {rows} rows, and an earlier attempt "
-                    f"has committed {noted.rows} for it, or others. Nothing was written now. "
-                    f"{SAME_PLAN}"
+                    f"option exactlyOnce: batch {batch} has {rows} rows, but an earlier attempt "
+                    f"has committed {before} for the batch. Nothing was written now. {SAME_PLAN}"
                 )
         elif noted is None or len(tasks) != wanted:
             key, value = ledger.record_of_note(BatchNote(batch, wanted, rows, checksum))

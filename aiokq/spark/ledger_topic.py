@@ -81,8 +81,8 @@ class LedgerTopic:
         if end.offset < self._position:
             self._position = None
             raise ConfigError(
-                f"topic {self.name} was deleted and created again during the work: what it had "
-                "noted is lost, and what is repeated may be written twice"
+                f"topic {self.name} was deleted and created again while it was in use: its "
+                "entries are lost, so rows that are repeated may be written twice"
             )
         if end.offset == self._position:
             return

@@ -215,7 +215,7 @@ class AiokqProgressListener(StreamingQueryListener):
             ),
             "input": GaugeMetricFamily(
                 "aiokq_spark_input_rows_per_second",
-                "Rows that came per second, of the last batch.",
+                "Rows that arrived per second, of the last batch.",
                 labels=_QUERY,
             ),
             "processed": GaugeMetricFamily(
@@ -232,7 +232,7 @@ class AiokqProgressListener(StreamingQueryListener):
         )
         durations = GaugeMetricFamily(
             "aiokq_spark_batch_duration_seconds",
-            "Time of each phase of the last batch.",
+            "Duration of each phase of the last batch, in seconds.",
             labels=_PHASE,
         )
         offsets = GaugeMetricFamily(
@@ -248,7 +248,7 @@ class AiokqProgressListener(StreamingQueryListener):
         )
         with self._lock:
             active = GaugeMetricFamily(
-                "aiokq_spark_queries_active", "Queries that run.", value=len(self._queries)
+                "aiokq_spark_queries_active", "Running queries.", value=len(self._queries)
             )
             # Two runs with the same name have the same label values; the later run is reported.
             named = {self._names[run]: query for run, query in self._queries.items()}

@@ -76,7 +76,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def _known() -> str:
-    return "there are " + ", ".join(COLUMNS)
+    return "the columns are " + ", ".join(COLUMNS)
 
 
 def check_columns(columns: Sequence[str] | None, schema: StructType) -> None:
@@ -88,8 +88,8 @@ def check_columns(columns: Sequence[str] | None, schema: StructType) -> None:
     names = [field.name for field in schema.fields]
     if columns is not None and [name.lower() for name in names] != [c.lower() for c in columns]:
         raise ConfigError(
-            f"option columns asks for {', '.join(columns)}, the schema given for "
-            f"{', '.join(names)}: give one of the two"
+            f"option columns names {', '.join(columns)}, but the given schema has "
+            f"{', '.join(names)}: give either the option or the schema"
         )
 
 
@@ -109,14 +109,14 @@ class Projection:
             name = _BY_LOWER.get(field.name.lower())
             if name is None:
                 raise ConfigError(
-                    f"the schema asks for a column {field.name!r}, which Kafka's records do not "
-                    f"have; {_known()}"
+                    f"the schema has a column {field.name!r}, but Kafka's records do not have "
+                    f"this column; {_known()}"
                 )
             kind = field.dataType.simpleString()
             if kind != COLUMNS[name]:
                 raise ConfigError(
-                    f"the schema asks for {field.name} as {kind}, but it is {COLUMNS[name]}: "
-                    "read it as that type, and cast it in the frame"
+                    f"the schema has {field.name} as {kind}, but the column is {COLUMNS[name]}: "
+                    f"read it as {COLUMNS[name]}, and cast it in the frame"
                 )
             if name in columns:
                 raise ConfigError(f"the schema has the column {field.name!r} twice")

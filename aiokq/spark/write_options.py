@@ -21,8 +21,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "ByteArraySerializer.",
     "value.serializer": "Kafka option 'value.serializer' is not supported as value are serialized "
     "with ByteArraySerializer.",
-    "transactional.id": "option kafka.transactional.id: transactions are not opened under an id "
-    "of the job, because tasks that run at the same time would fence each other; leave it out",
+    "transactional.id": "option kafka.transactional.id: a job cannot set the transactional id, "
+    "because tasks that run at the same time would fence each other; leave the option out",
 }
 NO_QUERY: Final = (
     "option exactlyOnce: a batch write has no query id and no batch number, by which a repeated "

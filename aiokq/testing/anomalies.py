@@ -24,8 +24,9 @@ class AnomalyKind(Enum):
         "lost-write",
         True,
         "A record was acknowledged (and its transaction committed), a consumer read past its "
-        "offset, and no consumer read it. A consumer reads past what lies between its first record "
-        "(or the position that it sought) and its last, and at the end past all before its last.",
+        "offset, and no consumer read it. A consumer reads past the offsets from its first record "
+        "(or the position that it sought) to its last record. If the history says that the "
+        "partition was read to the end, a consumer reads past all offsets below its last record.",
         "An acknowledged record is in the log until retention removes it.",
     )
     UNSEEN = _Definition(
@@ -45,8 +46,8 @@ class AnomalyKind(Enum):
     INCONSISTENT_OFFSETS = _Definition(
         "inconsistent-offsets",
         True,
-        "Two values have one offset of a partition, or a value was acknowledged with one offset "
-        "and read only at another.",
+        "Two values were read or acknowledged at the same offset of a partition, or a value was "
+        "acknowledged at one offset and read only at others.",
         "A committed offset identifies one record for ever.",
     )
     ABORTED_READ = _Definition(
@@ -59,8 +60,8 @@ class AnomalyKind(Enum):
     CIRCULAR_FLOW = _Definition(
         "circular-flow",
         True,
-        "G1c over read dependencies: transactions each read, at read_committed, a record of the "
-        "next, in a circle.",
+        "G1c over read dependencies: transactions form a circle in which each transaction read, at "
+        "read_committed, a record that the previous transaction wrote.",
         "A record is read after its transaction was committed, and a transaction is committed "
         "after its reads.",
     )
@@ -101,25 +102,25 @@ class AnomalyKind(Enum):
     OFFSETS_APART = _Definition(
         "offsets-apart",
         True,
-        "A group's committed offset is one that only aborted transactions or failed commits set, "
-        "or is older than the offset of a transaction that was committed before, or one that no "
-        "commit set although the history says that it has them all.",
+        "Only aborted transactions or failed commits set a group's committed offset, or a later "
+        "commit had replaced the offset, or no commit set the offset although the history says "
+        "that it has all commits of the group.",
         "The offsets of a transaction are committed with its records, or not at all.",
     )
     COPY = _Definition(
         "copy",
         True,
-        "A record of the input of a copier has two copies in its output, or none at the end; or a "
-        "record of the output has an aborted or failed input, or none in an input topic that was "
-        "read to its end.",
+        "A committed record of a copier's input has several copies in the output, or no copy at "
+        "the end. Or a record of the output is a copy of an aborted or failed record, or of no "
+        "record of an input that was read from offset 0 to its end.",
         "The copier reads committed records, and the copy and the offset of its input are one "
         "transaction.",
     )
     PAST_LAST_STABLE = _Definition(
         "past-last-stable",
         True,
-        "A read_committed poll returned an offset that was not below the last stable offset, as "
-        "asked for after the poll.",
+        "A read_committed poll returned a record whose offset is not below a last stable offset "
+        "that was requested after the poll.",
         "read_committed ends at the last stable offset, which never goes back.",
     )
     HANGING_TRANSACTION = _Definition(
@@ -159,14 +160,14 @@ class AnomalyKind(Enum):
         False,
         "A group's committed offset is one that no recorded commit set, although the history has "
         "commits of the group for that partition.",
-        "A killed recorder does not write down what was in flight, and others may commit for the "
-        "group; `all_commits` says that there are none.",
+        "A killed recorder does not record its commits in flight, and other clients may commit for "
+        "the group; `all_commits` in the history excludes both.",
     )
     UNSENT = _Definition(
         "unsent",
         False,
         "A value was read that nobody sent to this topic, although the history has sends to it.",
-        "A killed recorder does not write down what was in flight, and others may write to the "
+        "A killed recorder does not record its sends in flight, and other clients may write to the "
         "topic.",
     )
 

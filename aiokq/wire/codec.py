@@ -76,7 +76,9 @@ def encode_bytes(message: Message, version: int) -> bytes:
     for fragment in fragments:
         if isinstance(fragment, FileRange):
             raise ProtocolError(
-                "record data in a file has no bytes to copy", api=message.NAME, version=version
+                "record data is a range of a file and cannot be copied",
+                api=message.NAME,
+                version=version,
             )
     return b"".join(cast("list[bytes]", fragments))
 
@@ -136,7 +138,7 @@ def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
     """
     view = memoryview(data)
     if len(view) < 2:
-        raise ProtocolError("no version in front of the schema", api=cls.NAME, offset=0)
+        raise ProtocolError(f"{len(view)} bytes, too short for a version", api=cls.NAME, offset=0)
     found = int.from_bytes(view[:2], "big", signed=True)
     if cls.RECORD_TYPE is not None and cls.NAME.endswith("Key"):
         if found != cls.RECORD_TYPE:

@@ -116,7 +116,7 @@ class _Reader:
         seen = set()
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
-            self.check(tag not in seen, f"tagged field {tag} twice")
+            self.check(tag not in seen, f"tagged field {tag} occurs twice")
             seen.add(tag)
             end = self.position + size
             field = known.get(tag)

@@ -156,7 +156,7 @@ def read_unknown(
     if stop > end:
         raise Malformed(f"tagged field {tag} of {size} bytes exceeds the message")
     if tag in into:
-        raise Malformed(f"tagged field {tag} twice")
+        raise Malformed(f"tagged field {tag} occurs twice")
     into[tag] = bytes(data[position:stop])
     return stop
 

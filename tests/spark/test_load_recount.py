@@ -35,7 +35,9 @@ def test_offsets_without_a_row_are_looked_up_in_the_log(
 
     found = verify_load(tmp_path / "out", kafka=wanted.kafka)
 
-    assert found.problems == [f"{topic}-0, offsets 8 to 19: the log has 12 records, the files 11"]
+    assert found.problems == [
+        f"{topic}-0, offsets 8 to 19: the log has 12 records, the files have 11"
+    ]
     topics.delete_records(topic, {0: 9})
     found = verify_load(tmp_path / "out", kafka=wanted.kafka)
     assert (found.sound, found.gaps) == (True, 1)
@@ -68,7 +70,7 @@ def test_what_compaction_took_away_is_no_loss(
     assert found.gaps == found.offsets - len(log) > 20
     lose_the_first_row(tmp_path / "out", len(log))
     (problem,) = verify_load(tmp_path / "out", kafka=wanted.kafka).problems
-    assert problem.endswith(f"the log has {len(log)} records, the files {len(log) - 1}")
+    assert problem.endswith(f"the log has {len(log)} records, the files have {len(log) - 1}")
 
 
 @pytest.mark.kafka

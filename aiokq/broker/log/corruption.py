@@ -176,7 +176,7 @@ class Damage:
             return
         kept = keep_aside(self._files, file, path, position, end)
         logger.error(
-            "corrupt batch, log cut partition=%s file=%s position=%d reason=%r"
+            "corrupt batch, log truncated partition=%s file=%s position=%d reason=%r"
             " lost_offsets=%s bytes=%d kept=%s",
             self._name,
             path,
@@ -209,7 +209,7 @@ class Damage:
                 kept = unused_name(files, f"{path}{file_names.CORRUPT}0")
                 files.rename(path, kept)
                 logger.error(
-                    "log cut, later segment set aside partition=%s file=%s lost_offsets=%s "
+                    "log truncated, later segment renamed partition=%s file=%s lost_offsets=%s "
                     "bytes=%d kept=%s",
                     self._name,
                     path,

@@ -246,8 +246,8 @@ class LogDirectories:
 
     def _set_unwritten_aside(self, partition: TopicPartition, directory: LogDirectory) -> None:
         logger.warning(
-            "partition=%s is in two log directories: the one of its directories that has no "
-            "records was renamed to %s",
+            "partition=%s is in two log directories: its directory without records was renamed to "
+            "%s",
             partition,
             directory.strays.set_aside(partition),
         )
@@ -433,7 +433,7 @@ def _check_disjoint(files: Files, paths: Sequence[str]) -> None:
                 inner, outer = (path, other) if inner == place else (other, path)
                 raise ConfigError(
                     f"log directory {inner} is inside log directory {outer}: choose directories "
-                    "of which none contains another"
+                    "that do not contain each other"
                 )
         real[place] = path
 

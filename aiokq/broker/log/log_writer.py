@@ -97,7 +97,7 @@ class LogWriter:
             segment.cut_tail()
         except OSError as second:
             logger.error(
-                "a failed append could not be removed, its bytes stay until recovery "
+                "the bytes of a failed append could not be cut off; recovery removes them "
                 "partition=%s path=%s append=%s truncate=%s",
                 self._topic_partition,
                 segment.path(file_names.LOG),

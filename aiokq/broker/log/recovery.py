@@ -470,7 +470,7 @@ class _Loader:
                 )
             return True
         logger.error(
-            "hole in the log, log cut partition=%s lost_offsets=%s",
+            "gap between segments, log truncated partition=%s lost_offsets=%s",
             self._name,
             offsets_text(end, base_offset - 1),
         )

@@ -33,7 +33,7 @@ class ErrorKind(Enum):
 
     RETRY = "send the request again after a pause"
     FIND = "find the coordinator again, then send the request again"
-    ABORT = "abort the transaction, and go on with the next one"
+    ABORT = "abort the transaction, then begin another one"
     FINISHED = "this producer is finished: create a new one, and read the committed offsets"
     INVALID = "the configuration or the permissions must be changed; no retry helps"
 

@@ -22,7 +22,9 @@ class Phase(Enum):
     FAILED = "the transaction can only be aborted"
     COMMITTING = "the records are delivered, then the commit is requested"
     ABORTING = "records that were not sent fail, then the abort is requested"
-    UNKNOWN = "nobody answered whether the transaction ended: it can be ended again in this way"
+    UNKNOWN = (
+        "no response showed whether the commit or abort took effect: the same call can be repeated"
+    )
     FINISHED = "the producer can only be closed"
 
 

@@ -66,15 +66,15 @@ def finished(cause: KafkaError, transactional_id: str) -> KafkaError:
         error.__cause__ = cause
         return error
     error = copy_error(cause)
-    error.add_note(f"This producer cannot go on: {NEXT_STEPS}.")
+    error.add_note(f"This producer can only be closed: {NEXT_STEPS}.")
     return error
 
 
 def unknown(cause: KafkaError) -> CommitOutcomeUnknown:
     """Return the error of a commit that was not answered."""
     error = CommitOutcomeUnknown(
-        "nobody answered whether the transaction was committed: commit it again, or close this "
-        f"producer, {NEXT_STEPS}"
+        "no response showed whether the transaction was committed: commit it again, or close "
+        f"this producer, {NEXT_STEPS}"
     )
     error.__cause__ = cause
     return error

@@ -118,7 +118,7 @@ class TransactionState:
             self.delivery.accept(refusals.finished(cause, self.transactional_id))
             self._fail_unsent_soon()
             logger.error(
-                "transactional producer cannot go on: transactional_id=%s error=%s",
+                "transactional producer can only be closed: transactional_id=%s error=%s",
                 self.transactional_id,
                 cause,
             )

@@ -53,7 +53,8 @@ class ExportColumns:
         metadata=option(
             "--value-column",
             metavar="COLUMN",
-            help="Column of the value, as for the key; null deletes its key in a compacted topic.",
+            help="Column of the value: bytes and text unchanged, other types as JSON. A null value "
+            "deletes the record's key in a compacted topic.",
             panel=_COLUMNS,
             show_default=False,
         ),

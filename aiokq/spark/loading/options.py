@@ -117,7 +117,8 @@ class LoadOptions:
         default=True,
         metadata=option(
             "--fail-on-data-loss/--skip-lost",
-            help="Whether the load fails if records were deleted before the load read them.",
+            help="What the load does if records were deleted before it read them: fail, or "
+            "continue without them.",
             panel=_WHAT,
         ),
     )
@@ -254,7 +255,7 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):
-            raise OptionError("topics", f"give ({self.topics!r},), a tuple of names")
+            raise OptionError("topics", f"must be a tuple of names, such as ({self.topics!r},)")
         if bool(self.topics) == (self.topics_pattern is not None):
             raise OptionError("topics", "give either names of topics or a pattern")
         for topic in self.topics:

@@ -72,12 +72,12 @@ def find_files(
                 problems.append(f"{path}: {_first_line(error)}")
                 continue
             if size != file.size:
-                problems.append(f"{path}: {size} bytes, its manifest says {file.size}")
+                problems.append(f"{path}: {size} bytes, but {file.size} bytes in the manifest")
             if len(table) != file.rows:
-                problems.append(f"{path}: {len(table)} rows, its manifest says {file.rows}")
+                problems.append(f"{path}: {len(table)} rows, but {file.rows} rows in the manifest")
             tables.append(table)
         problems += [
-            f"{path}: its manifest does not have this file"
+            f"{path}: the manifest does not name this file"
             for path in sorted(directory.rglob("*.parquet"))
             if path not in wanted
         ]

@@ -237,7 +237,9 @@ def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -
         counted.add(tp)
         begun, until = spans.get(tp, (0, 0))
         if rows != expected[tp]:
-            problems.append(f"{what}: {tp} has {rows} rows, the manifest says {expected[tp]}")
+            problems.append(
+                f"{what}: {tp} has {rows} rows, but {expected[tp]} rows in the manifest"
+            )
         if distinct != rows and (tp not in again or len(found.batches) == 1):
             problems.append(f"{what}: {tp} has {rows - distinct} rows more than once")
         if tp in spans and not begun <= first <= last < until:
@@ -245,7 +247,7 @@ def _recount(found: Found, again: Mapping[TopicPartition, int], *, dead: bool) -
                 f"{what}: {tp} has offsets {first} to {last}, expected {begun} to {until - 1}"
             )
     problems += [
-        f"{what}: {tp} has no rows, the manifest says {rows}"
+        f"{what}: {tp} has no rows, but {rows} rows in the manifest"
         for tp, rows in expected.items()
         if rows and tp not in counted
     ]
@@ -326,7 +328,7 @@ class _Asked:
         async for batch in reading:
             count += len(batch)
         if count > rows:
-            self.problems.append(f"{where}: the log has {count} records, the files {rows}")
+            self.problems.append(f"{where}: the log has {count} records, the files have {rows}")
         elif count < rows:
             self.notes.append(
                 f"{where}: the log now has {count} records of the {rows} in the files: "

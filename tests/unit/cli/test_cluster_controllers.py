@@ -306,4 +306,4 @@ def test_an_old_cluster_cannot_tell_whether_a_stopped_broker_is_registered(
     assert "in service" in cli("cluster", "unregister", "1").lines[0]
     done = cli("cluster", "unregister", "3")
     assert done.code == 0
-    assert "cannot tell" in done.lines[0]
+    assert "cannot show" in done.lines[0]

@@ -114,4 +114,4 @@ def test_a_missing_directory_and_a_metadata_log_elsewhere(alone: CommandLine, da
     (other / "meta.properties").write_bytes((data / "meta.properties").read_bytes())
     found = checks(alone, "--data-dir", str(other), "--data-dir", str(data))
     assert found["metadata log"][0] == "fail"
-    assert f"it is in {data}, and should be in {other}" in found["metadata log"][1]
+    assert f"the log is in {data}, but belongs in {other}" in found["metadata log"][1]

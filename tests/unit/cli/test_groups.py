@@ -151,7 +151,7 @@ def test_an_offset_outside_the_log_becomes_its_nearest_end(orders: CommandLine) 
     """A note says which partitions are affected."""
     done = orders("groups", "reset", "g", "--all-topics", "--shift-by", "100", "--execute")
     assert (done.code, committed(orders)) == (0, [10, 0])
-    assert "does not have the offset: orders-0, orders-1" in done.err
+    assert "set to the log's start or end: orders-0, orders-1" in done.err
 
 
 def test_a_partition_that_fails_hides_no_other(orders: CommandLine) -> None:

@@ -89,7 +89,8 @@ def test_leader_changes_are_read_in_all_versions_and_written_in_the_oldest() -> 
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (None, b"", "without a type"),
+        (None, b"", "without a key"),
+        (b"\0\0\0", b"", "key of 3 bytes, too short for a type"),
         (struct.pack(">hh", 0, 0), b"\0" * 6, "type 0"),
         (struct.pack(">hh", 0, 99), b"\0" * 6, "type 99"),
         (struct.pack(">hh", 0, 2), None, "LeaderChangeMessage without a version"),

@@ -21,7 +21,7 @@ def test_batches_keep_gaps_and_their_own_base() -> None:
     assert list(iter_records(data, header)) == RECORDS
     with pytest.raises(ValueError, match="100 after 100"):
         encode_batch(RECORDS, crc32c=crc32c, base_offset=101)
-    with pytest.raises(ValueError, match="needs a record"):
+    with pytest.raises(ValueError, match="at least one record"):
         encode_batch([], crc32c=crc32c)
 
 

@@ -63,7 +63,7 @@ def test_a_users_schema_chooses_columns_in_its_order_and_spelling() -> None:
     [
         (("colour", types.StringType()), "do not have"),
         (("value", types.StringType()), "cast it in the frame"),
-        (("partition", types.LongType()), "it is int"),
+        (("partition", types.LongType()), "the column is int"),
     ],
 )
 def test_a_schema_that_records_do_not_have_is_refused(
@@ -83,7 +83,7 @@ def test_a_column_twice_is_refused() -> None:
 def test_columns_and_a_schema_that_differ_are_refused() -> None:
     """One of the two must be a mistake."""
     check_columns(("value",), schema(("VALUE", types.BinaryType())))
-    with pytest.raises(ConfigError, match="give one of the two"):
+    with pytest.raises(ConfigError, match="either the option or the schema"):
         check_columns(("key",), schema(("value", types.BinaryType())))
 
 

@@ -57,7 +57,7 @@ def test_a_file_range_is_counted_and_left_alone() -> None:
     assert piece in fragments
     same = wire.encode(produce(bytes(5001)), 9)
     assert fragments[0] == same[0]
-    with pytest.raises(ProtocolError, match="in a file"):
+    with pytest.raises(ProtocolError, match="range of a file"):
         wire.encode_bytes(produce(piece), 9)
 
 

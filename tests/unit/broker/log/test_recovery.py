@@ -740,7 +740,7 @@ def test_a_log_ends_where_a_power_cut_has_left_a_hole(
     assert [offset for offset, _ in values(log)] == list(range(6))
     assert append(log, batch()).base_offset == 6
     assert f"{file_names.segment_file('', 8, file_names.LOG)[1:]}.corrupt-0" in kept(files)
-    assert "hole in the log, log cut partition=orders-0 lost_offsets=6-7" in caplog.text
+    assert "gap between segments, log truncated partition=orders-0 lost_offsets=6-7" in caplog.text
     assert "lost_offsets=8-11" in caplog.text
 
 

@@ -59,7 +59,7 @@ def test_rows_of_a_table_that_are_there_twice_are_told(tmp_path: Path) -> None:
 
     problems = verified(world).problems
 
-    assert "batch 0: t-0 has 40 rows, the manifest says 20" in problems
+    assert "batch 0: t-0 has 40 rows, but 20 rows in the manifest" in problems
     assert "batch 0: t-0 has 20 rows more than once" in problems
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_gone_or_cut_is_told(world: World) -> None:
 
     assert any(str(first) in problem for problem in problems)
     assert any(str(second) in problem for problem in problems)
-    assert "batch 0: t-0 has no rows, the manifest says 20" in problems
+    assert "batch 0: t-0 has no rows, but 20 rows in the manifest" in problems
 
 
 def test_rows_of_a_file_are_compared_by_record(world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, format_: str, how: 
 
     name = root if format_ == "delta" else "aiokq.load"
     assert any(problem.startswith(f"{name}: the table cannot be read: ") for problem in problems)
-    assert "batch 0: t-0 has no rows, the manifest says 20" in problems
+    assert "batch 0: t-0 has no rows, but 20 rows in the manifest" in problems
 
 
 def test_a_file_of_another_size_is_told(world: World) -> None:
@@ -142,7 +142,7 @@ def test_a_file_of_another_size_is_told(world: World) -> None:
     parquet.write_table(rows, path, compression="none")
 
     assert verified(world).problems == [
-        f"{path}: {path.stat().st_size} bytes, its manifest says {size}"
+        f"{path}: {path.stat().st_size} bytes, but {size} bytes in the manifest"
     ]
 
 
@@ -155,7 +155,7 @@ def test_what_no_manifest_knows_is_told(world: World) -> None:
 
     assert verified(world).problems == [
         f"{root}/batch_id=7: no manifest has this batch",
-        f"{root}/batch_id=0/more.parquet: its manifest does not have this file",
+        f"{root}/batch_id=0/more.parquet: the manifest does not name this file",
     ]
 
 

@@ -219,7 +219,7 @@ VALUE = RawRecord(1, NOW, None, b"x")
         ([HEADER, data_batch(VALUE)], "footer is missing"),
         ([HEADER, data_batch(VALUE._replace(offset=2))], "record 1 is missing"),
         ([HEADER, data_batch(VALUE, VALUE._replace(offset=3))], "wrong offsets"),
-        ([HEADER, data_batch(VALUE._replace(value=None))], "record 1 is missing"),
+        ([HEADER, data_batch(VALUE._replace(value=None))], "record 1 has no value"),
         ([HEADER, control(1, SnapshotHeaderRecord())], "not the footer"),
         ([HEADER, control(1, SnapshotFooterRecord(), SnapshotFooterRecord())], "not the footer"),
         ([HEADER, control(1, SnapshotFooterRecord()), b"x"], "inside a batch"),
