@@ -19,8 +19,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError, ConnectionLost, KafkaError
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.numbers import parse_number
 from aiokq.core.types import TopicPartition
 
 __all__ = ["ZooKeeperOffsets", "read_dump", "read_zookeeper"]
@@ -30,9 +32,6 @@ OFFSET_PATH: Final = re.compile(
     r"(?:(?P<broker>[0-9]+)-)?(?P<partition>[0-9]+)"
 )
 LINE: Final = re.compile(r"(?P<path>/.*?)(?:\t|\s*:\s*(?=[^:/\t]*$))(?P<value>.*)")
-OFFSET: Final = re.compile(r"[0-9]{1,19}")
-MAX_OFFSET: Final = 2**63 - 1
-MAX_PARTITION: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -107,13 +106,19 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
             found.others += 1
             continue
         group_id, broker = match["group"], match["broker"] or ""
-        tp = TopicPartition(match["topic"], int(match["partition"]))
-        if tp.partition > MAX_PARTITION:
-            found.problems.append(f"{where}: {tp} of group {group_id!r} is not a partition")
-            continue
-        if not OFFSET.fullmatch(value) or int(value) > MAX_OFFSET:
+        try:
+            tp = TopicPartition(match["topic"], parse_number(match["partition"], limits.INT32_MAX))
+        except ValueError:
             found.problems.append(
-                f"{where}: {value!r} is not an offset of {tp} of group {group_id!r}"
+                f"{where}: {match['topic']}-{match['partition'][:40]} of group {group_id!r} is "
+                "not a partition"
+            )
+            continue
+        try:
+            offset = parse_number(value, limits.INT64_MAX)
+        except ValueError:
+            found.problems.append(
+                f"{where}: {value[:40]!r} is not an offset of {tp} of group {group_id!r}"
             )
             continue
         # Kafka 0.7 numbered partitions per broker; `0-3` is partition 3 of broker 0.
@@ -123,7 +128,7 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
                 "offsets of Kafka 0.7 have no counterpart in later versions"
             )
             continue
-        found.groups.setdefault(group_id, {})[tp] = int(value)
+        found.groups.setdefault(group_id, {})[tp] = offset
     found.groups = {
         group_id: dict(sorted(offsets.items()))
         for group_id, offsets in sorted(found.groups.items())

@@ -5,6 +5,9 @@ The commands of a group are in the group's module. Commands import the client wh
 
 Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
 Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
+
+Every numeric option has a maximum (`aiokq.cli.options.at_most`), so that a number that Kafka cannot
+represent is wrong usage: the client would raise a ValueError, which `execute` does not catch.
 """
 
 from __future__ import annotations

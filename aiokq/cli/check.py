@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from aiokq.cli.error_text import FAILED
-from aiokq.cli.options import AsJson
+from aiokq.cli.options import AsJson, at_most
 from aiokq.cli.output import Output, complain
+from aiokq.core import limits
 
 __all__ = ["check"]
 
@@ -26,7 +27,13 @@ def check(
         ),
     ],
     shown: Annotated[
-        int, typer.Option("--shown", min=1, help="How many anomalies of each kind to print.")
+        int,
+        typer.Option(
+            "--shown",
+            min=1,
+            callback=at_most(limits.INT32_MAX),
+            help="How many anomalies of each kind to print.",
+        ),
     ] = 5,
     svg: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.altered_configs import altered_json
-from aiokq.cli.options import Assignments, Deletions, ValidateOnly, required_changes
+from aiokq.cli.options import Assignments, Deletions, ValidateOnly, at_most, required_changes
 from aiokq.cli.output import Json
 from aiokq.core import limits
 
@@ -25,7 +25,7 @@ Broker = Annotated[
     typer.Argument(
         metavar="[BROKER]",
         min=0,
-        max=limits.INT32_MAX,
+        callback=at_most(limits.INT32_MAX),
         help="Node id of a broker; without it, the settings of all brokers.",
         show_default=False,
     ),

@@ -9,6 +9,8 @@ import typer
 from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.options import NOT_DONE, DryRun, Execute, executing, named_values
 from aiokq.cli.output import Output, error_json
+from aiokq.core import limits
+from aiokq.core.numbers import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,16 +107,22 @@ def _updates(
 
 def _level(name: str, text: str, flag: str) -> int:
     from aiokq.broker.metadata.image.features import METADATA_VERSION, METADATA_VERSIONS
-    from aiokq.core.limits import INT16_MAX
 
-    least = 1 if flag == "--upgrade" else 0
-    if text.isdecimal() and least <= int(text) <= INT16_MAX:
-        return int(text)
     if name == METADATA_VERSION:
         for level, known in METADATA_VERSIONS.items():
             if known == text:
                 return level
-    raise typer.BadParameter(f"{flag} needs {FORM}, with a level from {least}, not {name}={text}")
+    least = 1 if flag == "--upgrade" else 0
+    try:
+        level = parse_number(text, limits.INT16_MAX)
+    except ValueError:
+        level = -1
+    if level < least:
+        raise typer.BadParameter(
+            f"{flag} needs {FORM}, with a level from {least} to {limits.INT16_MAX}, not "
+            f"{name}={text[:40]}"
+        )
+    return level
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
-from aiokq.cli.options import NOT_DONE, DryRun, Execute, executing
+from aiokq.cli.options import NOT_DONE, DryRun, Execute, at_most, executing
 from aiokq.core import limits
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def unregister(
         typer.Argument(
             metavar="BROKER",
             min=0,
-            max=limits.INT32_MAX,
+            callback=at_most(limits.INT32_MAX),
             help="Node id of the broker.",
             show_default=False,
         ),

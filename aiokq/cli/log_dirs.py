@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile
+from aiokq.cli.options import AsJson, BootstrapServers, ConfigFile, at_most
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.session import Session
+from aiokq.core import limits
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -21,7 +22,13 @@ def log_dirs(
     ctx: typer.Context,
     brokers: Annotated[
         list[int] | None,
-        typer.Option("--broker", metavar="NODE_ID", help="Only this broker; may be repeated."),
+        typer.Option(
+            "--broker",
+            metavar="NODE_ID",
+            min=0,
+            callback=at_most(limits.INT32_MAX),
+            help="Only this broker; may be repeated.",
+        ),
     ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", help="List the partitions in each directory.")

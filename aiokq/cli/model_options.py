@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 import typer
 
+from aiokq.cli.options import at_most
 from aiokq.core.options import Option, options
 
 __all__ = ["Given", "with_models"]
@@ -96,6 +97,7 @@ def _parameter(field: dataclasses.Field[Any], option: Option, hint: object) -> i
             metavar=option.metavar,
             help=option.help,
             min=option.minimum,
+            callback=None if option.maximum is None else at_most(option.maximum),
             rich_help_panel=option.panel,
             show_default=option.show_default,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aiokq.cli.options import named_values
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError
 from aiokq.core.options import option
 
@@ -64,6 +65,7 @@ class NodeOptions:
             help="Id of the node. Default: node.id of the settings, else 0.",
             panel=PANEL,
             minimum=0,
+            maximum=limits.INT32_MAX,
         ),
     )
     assignments: tuple[str, ...] = field(

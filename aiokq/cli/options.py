@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -23,6 +24,7 @@ __all__ = [
     "TopicNames",
     "ValidateOnly",
     "Yes",
+    "at_most",
     "config_changes",
     "executing",
     "named_values",
@@ -106,6 +108,22 @@ MetadataDirectory = Annotated[
         show_default=False,
     ),
 ]
+
+
+def at_most(maximum: float) -> Callable[[Any], Any]:
+    """Return the callback of an option that refuses a number whose magnitude is above `maximum`.
+
+    The option could have the maximum as `max`, but then its help would show all the digits.
+    """
+
+    def checked(given: Any) -> Any:
+        for number in given if isinstance(given, list | tuple) else [given]:
+            if number is not None and not abs(number) <= maximum:  # NaN is refused, too
+                limit = f"at least -{maximum}" if number < 0 else f"at most {maximum}"
+                raise typer.BadParameter(f"must be {limit}")
+        return given
+
+    return checked
 
 
 def executing(*, dry_run: bool, execute: bool) -> bool:

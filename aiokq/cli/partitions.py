@@ -10,6 +10,8 @@ from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.help_text import examples
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.reset_options import named_partitions
+from aiokq.core import limits
+from aiokq.core.numbers import parse_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -217,11 +219,16 @@ def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition,
     wanted: dict[TopicPartition, list[int] | None] = {}
     for text in assignments:
         name, equals, brokers = text.partition("=")
-        ids = brokers.split(",")
-        if not equals or not all(part.strip().isdecimal() for part in ids):
-            raise typer.BadParameter(f"{text!r} is not TOPIC:PARTITION=BROKER[,BROKER...]")
+        if not equals:
+            raise typer.BadParameter(f"{text[:80]!r} is not TOPIC:PARTITION=BROKER[,BROKER...]")
+        try:
+            ids = [parse_number(part.strip(), limits.INT32_MAX) for part in brokers.split(",")]
+        except ValueError as error:
+            raise typer.BadParameter(
+                f"{text[:80]!r} is not TOPIC:PARTITION=BROKER[,BROKER...]: broker {error}"
+            ) from None
         for tp in _only_partitions(name):
-            wanted[tp] = [int(part) for part in ids]
+            wanted[tp] = list(ids)
     for text in cancel:
         for tp in _only_partitions(text):
             wanted[tp] = None

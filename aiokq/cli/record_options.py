@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aiokq.cli.start_positions import Start
+from aiokq.core import limits
 from aiokq.core.options import argument, option
 
 __all__ = ["PrintOptions", "ProduceOptions", "ReadOptions"]
@@ -42,6 +43,7 @@ class ProduceOptions:
             "--partition",
             "-p",
             minimum=0,
+            maximum=limits.INT32_MAX,
             metavar="N",
             help="Partition of all records. Default: by key, or evenly without a key.",
             show_default=False,
@@ -97,7 +99,12 @@ class ReadOptions:
     partitions: frozenset[int] = field(
         default=frozenset(),
         metadata=option(
-            "--partition", "-p", minimum=0, metavar="N", help="Only this partition; repeatable."
+            "--partition",
+            "-p",
+            minimum=0,
+            maximum=limits.INT32_MAX,
+            metavar="N",
+            help="Only this partition; repeatable.",
         ),
     )
     """Numbers of the partitions to read, only with a single topic; empty for all partitions."""
@@ -115,7 +122,12 @@ class ReadOptions:
     limit: int | None = field(
         default=None,
         metadata=option(
-            "--max-messages", "-n", minimum=1, metavar="N", help="End after N records."
+            "--max-messages",
+            "-n",
+            minimum=1,
+            maximum=limits.INT64_MAX,
+            metavar="N",
+            help="End after N records.",
         ),
     )
     follow: bool = field(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from aiokq.cli.time_format import TIME_SYNTAX, parse_time
+from aiokq.core import limits
+from aiokq.core.numbers import parse_number
 from aiokq.core.options import argument, option
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
 
 __all__ = ["ResetOptions", "check_given", "named_partitions", "offsets_file", "target"]
-
-MAX_OFFSET: Final = 2**63 - 1
-MAX_PARTITION: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,22 @@ class ResetOptions:
     )
     to_offset: int | None = field(
         default=None,
-        metadata=option("--to-offset", minimum=0, metavar="N", help="To this offset."),
+        metadata=option(
+            "--to-offset",
+            minimum=0,
+            maximum=limits.INT64_MAX,
+            metavar="N",
+            help="To this offset.",
+        ),
     )
     shift_by: int | None = field(
         default=None,
-        metadata=option("--shift-by", metavar="N", help="N offsets forward, or back if negative."),
+        metadata=option(
+            "--shift-by",
+            maximum=limits.INT64_MAX,
+            metavar="N",
+            help="N offsets forward, or back if negative.",
+        ),
     )
     to_datetime: str | None = field(
         default=None,
@@ -185,9 +195,12 @@ def named_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
             named.append(topic)
             continue
         for number in numbers.split(","):
-            partition = _number(number, MAX_PARTITION)
-            if partition is None:
-                raise typer.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1")
+            try:
+                partition = parse_number(number, limits.INT32_MAX)
+            except ValueError as error:
+                raise typer.BadParameter(
+                    f"{text[:80]!r} is neither TOPIC nor TOPIC:0,1: partition {error}"
+                ) from None
             named.append(TopicPartition(topic, partition))
     return named
 
@@ -214,8 +227,12 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
         if len(fields) not in (3, 4):
             raise _bad_line(path, line)
         *group, topic, partition_text, offset_text = map(str.strip, fields)
-        partition, offset = _number(partition_text, MAX_PARTITION), _number(offset_text, MAX_OFFSET)
-        if not topic or partition is None or offset is None:
+        try:
+            partition = parse_number(partition_text, limits.INT32_MAX)
+            offset = parse_number(offset_text, limits.INT64_MAX)
+        except ValueError:
+            raise _bad_line(path, line) from None
+        if not topic:
             raise _bad_line(path, line)
         if group not in ([], [group_id]):
             continue
@@ -232,11 +249,3 @@ def _bad_line(path: Path, line: int) -> typer.BadParameter:
         f"--from-file {path}, line {line}: must be topic,partition,offset or "
         "group,topic,partition,offset"
     )
-
-
-def _number(text: str, most: int) -> int | None:
-    """Return a number from 0 to `most`; None for any other text."""
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
-        return None
-    number = int(text)
-    return number if number <= most else None

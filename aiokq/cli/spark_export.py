@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.model_options import Given, with_models
-from aiokq.cli.options import AsJson, Assignments, BootstrapServers, ConfigFile, named_values
+from aiokq.cli.options import (
+    AsJson,
+    Assignments,
+    BootstrapServers,
+    ConfigFile,
+    at_most,
+    named_values,
+)
 from aiokq.cli.output import Output
 from aiokq.cli.session import Session
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError
 from aiokq.spark.exporting.columns import ExportColumns
 
@@ -46,6 +54,7 @@ Partitions = Annotated[
     typer.Option(
         "--partitions",
         min=1,
+        callback=at_most(limits.INT32_MAX),
         metavar="N",
         help="Partitions of a new topic. Default: the broker's.",
         rich_help_panel=TOPIC,
@@ -57,6 +66,7 @@ ReplicationFactor = Annotated[
     typer.Option(
         "--replication-factor",
         min=1,
+        callback=at_most(limits.INT16_MAX),
         metavar="N",
         help="Copies of each partition of a new topic. Default: the broker's.",
         rich_help_panel=TOPIC,
@@ -117,6 +127,7 @@ TransactionRows = Annotated[
     typer.Option(
         "--transaction-rows",
         min=1,
+        callback=at_most(limits.INT64_MAX),
         metavar="N",
         help="Rows of a transaction at most. Default: 100000.",
         rich_help_panel=TRANSACTIONS,
@@ -128,6 +139,7 @@ TransactionBytes = Annotated[
     typer.Option(
         "--transaction-bytes",
         min=1,
+        callback=at_most(limits.INT64_MAX),
         metavar="N",
         help="Bytes of keys and values of a transaction at most. Default: 67108864.",
         rich_help_panel=TRANSACTIONS,
@@ -139,6 +151,7 @@ TransactionSeconds = Annotated[
     typer.Option(
         "--transaction-seconds",
         min=0.001,
+        callback=at_most(limits.MAX_SECONDS),
         metavar="SECONDS",
         help="Time after which a transaction is committed. Default: 10.",
         rich_help_panel=TRANSACTIONS,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import typer
 
 from aiokq.cli.time_format import TIME_SYNTAX, parse_time
+from aiokq.core import limits
+from aiokq.core.numbers import parse_number
 
 if TYPE_CHECKING:
     from aiokq.consumer.consumer import Consumer
@@ -54,9 +56,11 @@ def parse_start(text: str, now_ms: int) -> Start:
         return "end"
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
-        if int(digits) >= 2**63:
-            raise typer.BadParameter(f"--from {text}: there is no such offset")
-        return FromEnd(int(digits)) if text.startswith("-") else AtOffset(int(digits))
+        try:
+            number = parse_number(digits, limits.INT64_MAX)
+        except ValueError:
+            raise typer.BadParameter(f"--from {text[:40]}: there is no such offset") from None
+        return FromEnd(number) if text.startswith("-") else AtOffset(number)
     if not text[:1].isdigit() and text[:1] not in ("@", "P", "p"):
         raise typer.BadParameter(
             f"--from {text!r}: write beginning, end, an offset, -N for the last N, or a time: "

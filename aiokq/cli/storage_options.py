@@ -13,8 +13,10 @@ import typer
 
 from aiokq.cli.node_settings import checked_listeners
 from aiokq.cli.options import named_values
+from aiokq.core import limits
 from aiokq.core.errors import ConfigError
 from aiokq.core.named_tuple import NamedTuple
+from aiokq.core.numbers import PORT_MAX, parse_number
 from aiokq.core.options import option
 
 if TYPE_CHECKING:
@@ -131,15 +133,16 @@ def feature_levels(texts: tuple[str, ...]) -> dict[str, int]:
     """Return the levels of --feature by name.
 
     Raises:
-        typer.BadParameter: a text is not NAME=LEVEL.
+        typer.BadParameter: a text is not NAME=LEVEL, or the level is out of range.
     """
     found: dict[str, int] = {}
     for name, text in named_values(list(texts), "--feature", "NAME=LEVEL"):
         try:
-            found[name] = int(text)
+            found[name] = parse_number(text, limits.INT16_MAX)
         except ValueError:
             raise typer.BadParameter(
-                f"--feature {name}: the level must be a whole number, not {text!r}"
+                f"--feature {name}: the level must be a whole number from 0 to "
+                f"{limits.INT16_MAX}, not {text[:40]!r}"
             ) from None
     return found
 
@@ -188,20 +191,20 @@ def _own_address(listeners: Listeners) -> Endpoint:
 def _initial_controller(text: str, listeners: Listeners, node_id: int) -> Quorum:
     from aiokq.broker.log.meta_properties import RESERVED_DIRECTORY_IDS
     from aiokq.broker.log.uuid_text import parse_uuid
-    from aiokq.core.numbers import PORT_MAX
     from aiokq.wire.quorum_records import VotersRecordEndpoint
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
     matches = [_CONTROLLER.fullmatch(part) for part in parts]
     if not matches or not all(matches):
         raise ConfigError(
-            f"--initial-controllers {text}: write ID@HOST:PORT:DIRECTORY_ID, as in "
+            f"--initial-controllers {text[:80]}: write ID@HOST:PORT:DIRECTORY_ID, as in "
             f"{node_id}@localhost:9093:JEXY6aqzQY-32P5TStzaFg"
         )
     others = [part for part, match in zip(parts, matches, strict=True) if not _is(match, node_id)]
     if others or len(parts) > 1:
+        named = ", ".join(part[:80] for part in others or parts[1:])
         raise ConfigError(
-            f"--initial-controllers {', '.join(others or parts[1:])}: a node of aiokq is the only "
+            f"--initial-controllers {named}: a node of aiokq is the only "
             f"voter of its quorum, and this node has the id {node_id}: name this node alone, or "
             "format the directories with Apache Kafka"
         )
@@ -216,13 +219,18 @@ def _initial_controller(text: str, listeners: Listeners, node_id: int) -> Quorum
             f"--initial-controllers: {match[4]} is not the id of a directory: use one that aiokq "
             "storage random-uuid prints"
         )
-    if int(match[3]) > PORT_MAX:
-        raise ConfigError(f"--initial-controllers: port {match[3]} is above {PORT_MAX}")
-    endpoint = VotersRecordEndpoint(
-        name=_own_address(listeners).name, host=match[2], port=int(match[3])
-    )
+    try:
+        port = parse_number(match[3], PORT_MAX)
+    except ValueError:
+        raise ConfigError(
+            f"--initial-controllers: port {match[3][:40]} is above {PORT_MAX}"
+        ) from None
+    endpoint = VotersRecordEndpoint(name=_own_address(listeners).name, host=match[2], port=port)
     return Quorum(standalone=endpoint, directory_id=directory_id)
 
 
 def _is(match: re.Match[str] | None, node_id: int) -> bool:
-    return match is not None and int(match[1]) == node_id
+    try:
+        return match is not None and parse_number(match[1], limits.INT32_MAX) == node_id
+    except ValueError:
+        return False

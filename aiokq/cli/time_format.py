@@ -7,6 +7,9 @@ from typing import Final
 
 import typer
 
+from aiokq.core import limits
+from aiokq.core.numbers import parse_number
+
 __all__ = ["TIME_SYNTAX", "parse_time", "time_text"]
 
 TIME_SYNTAX: Final = (
@@ -25,16 +28,16 @@ def parse_time(text: str, now_ms: int) -> int:
     time_ms = -1
     try:
         if text.startswith("@"):
-            time_ms = int(text[1:])
+            time_ms = parse_number(text[1:], limits.INT64_MAX)
         elif text[:1] in ("P", "p"):
             time_ms = now_ms - duration_ms(text)
         else:
             # A date and time without a zone is local time, as in other tools.
             time_ms = round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(f"{text!r} is not a time: write {TIME_SYNTAX}") from None
-    if not 0 <= time_ms < 2**63:
-        raise typer.BadParameter(f"{text!r} is before 1970 or out of range")
+        raise typer.BadParameter(f"{text[:40]!r} is not a time: write {TIME_SYNTAX}") from None
+    if not 0 <= time_ms <= limits.INT64_MAX:
+        raise typer.BadParameter(f"{text[:40]!r} is before 1970 or out of range")
     return time_ms
 
 

@@ -15,6 +15,7 @@ from aiokq.cli.options import (
     TopicNames,
     ValidateOnly,
     Yes,
+    at_most,
     config_changes,
     named_values,
     once,
@@ -32,7 +33,9 @@ __all__ = ["alter", "create", "delete"]
 
 
 def _partitions(text: str) -> object:
-    return typer.Option("--partitions", "-p", min=1, max=limits.INT32_MAX, metavar="N", help=text)
+    return typer.Option(
+        "--partitions", "-p", min=1, callback=at_most(limits.INT32_MAX), metavar="N", help=text
+    )
 
 
 class _Outcomes:
@@ -85,7 +88,7 @@ def create(
             "--replication-factor",
             "-r",
             min=1,
-            max=limits.INT16_MAX,
+            callback=at_most(limits.INT16_MAX),
             metavar="N",
             help="Copies of each partition. Default: the broker decides.",
         ),

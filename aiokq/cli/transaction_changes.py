@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.options import at_most
 from aiokq.cli.transaction_options import (
     Partition,
     TerminatedId,
@@ -14,6 +15,7 @@ from aiokq.cli.transaction_options import (
     TransactionalId,
     one_id,
 )
+from aiokq.core import limits
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -38,23 +40,40 @@ def abort(
             "--start-offset",
             metavar="OFFSET",
             min=0,
+            callback=at_most(limits.INT64_MAX),
             help="First offset of the transaction, as find-hanging and describe-producers show it.",
             show_default=False,
         ),
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option("--producer-id", min=0, show_default=False, rich_help_panel=OLDER),
+        typer.Option(
+            "--producer-id",
+            min=0,
+            callback=at_most(limits.INT64_MAX),
+            show_default=False,
+            rich_help_panel=OLDER,
+        ),
     ] = None,
     producer_epoch: Annotated[
         int | None,
         typer.Option(
-            "--producer-epoch", min=0, max=2**15 - 1, show_default=False, rich_help_panel=OLDER
+            "--producer-epoch",
+            min=0,
+            callback=at_most(limits.INT16_MAX),
+            show_default=False,
+            rich_help_panel=OLDER,
         ),
     ] = None,
     coordinator_epoch: Annotated[
         int | None,
-        typer.Option("--coordinator-epoch", min=-1, show_default=False, rich_help_panel=OLDER),
+        typer.Option(
+            "--coordinator-epoch",
+            min=-1,
+            callback=at_most(limits.INT32_MAX),
+            show_default=False,
+            rich_help_panel=OLDER,
+        ),
     ] = None,
 ) -> None:
     """Abort a hanging transaction in one partition, by writing an abort marker.

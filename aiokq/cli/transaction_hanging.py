@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
+from aiokq.cli.options import at_most
 from aiokq.cli.output import Output
 from aiokq.cli.transaction_options import NodeId
+from aiokq.core import limits
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -36,6 +38,7 @@ def find_hanging(
             "--max-transaction-timeout",
             metavar="MINUTES",
             min=0,
+            callback=at_most(limits.INT32_MAX),
             help="Only transactions whose last record is older than this.",
         ),
     ] = 15,
@@ -49,6 +52,7 @@ def find_hanging(
             "--partition",
             metavar="P",
             min=0,
+            callback=at_most(limits.INT32_MAX),
             help="Only this partition of the topic.",
             show_default=False,
         ),

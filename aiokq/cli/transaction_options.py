@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from aiokq.cli.options import once
+from aiokq.cli.options import at_most, once
+from aiokq.core import limits
 
 __all__ = [
     "NodeId",
@@ -53,7 +54,14 @@ Topic = Annotated[
 ]
 Partition = Annotated[
     int,
-    typer.Option("--partition", metavar="P", min=0, help="The partition.", show_default=False),
+    typer.Option(
+        "--partition",
+        metavar="P",
+        min=0,
+        callback=at_most(limits.INT32_MAX),
+        help="The partition.",
+        show_default=False,
+    ),
 ]
 NodeId = Annotated[
     int | None,
@@ -61,6 +69,7 @@ NodeId = Annotated[
         "--broker-id",
         metavar="ID",
         min=0,
+        callback=at_most(limits.INT32_MAX),
         help="Broker whose replicas are queried. Default: the leaders of the partitions.",
         show_default=False,
     ),

@@ -8,6 +8,7 @@ import typer
 
 from aiokq.cli.admin_command import AdminCall, admin_command
 from aiokq.cli.help_text import examples
+from aiokq.cli.options import at_most
 from aiokq.cli.output import Json, Output, error_json
 from aiokq.cli.transaction_changes import abort, terminate
 from aiokq.cli.transaction_hanging import find_hanging
@@ -19,6 +20,7 @@ from aiokq.cli.transaction_options import (
     TransactionalIds,
     wanted_ids,
 )
+from aiokq.core import limits
 
 if TYPE_CHECKING:
     from aiokq.admin.client import Admin
@@ -59,6 +61,7 @@ def list_transactions(
             "--duration-filter",
             metavar="MS",
             min=0,
+            callback=at_most(limits.INT64_MAX),
             help="Only transactions that began longer ago than this, in milliseconds.",
         ),
     ] = None,

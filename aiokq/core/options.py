@@ -29,6 +29,8 @@ class Option(NamedTuple):
     panel: str | None
     """Heading under which the help lists the option."""
     minimum: float | None
+    maximum: float | None
+    """Largest magnitude of a number; the help does not show it."""
     show_default: bool
     typed: Any
     """Type on the command line, if the command converts the value; None for the field's type."""
@@ -44,6 +46,7 @@ def option(
     metavar: str | None = None,
     panel: str | None = None,
     minimum: float | None = None,
+    maximum: float | None = None,
     show_default: bool = True,
     typed: Any = None,
     default: Any = None,
@@ -51,13 +54,15 @@ def option(
 ) -> Mapping[str, Option]:
     """Return the metadata of a field that is an option; see `Option`."""
     return {
-        _KEY: Option(flags, help, metavar, panel, minimum, show_default, typed, default, before)
+        _KEY: Option(
+            flags, help, metavar, panel, minimum, maximum, show_default, typed, default, before
+        )
     }
 
 
 def argument(metavar: str, *, help: str, typed: Any = None) -> Mapping[str, Option]:
     """Return the metadata of a field that is a positional argument."""
-    return {_KEY: Option((), help, metavar, None, None, False, typed, None, None)}
+    return {_KEY: Option((), help, metavar, None, None, None, False, typed, None, None)}
 
 
 def options(model: type[Any]) -> list[tuple[dataclasses.Field[Any], Option]]:

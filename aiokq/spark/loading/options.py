@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
+from aiokq.core import limits
 from aiokq.core.options import argument, option
 from aiokq.errors import ConfigError
 
@@ -187,6 +188,7 @@ class LoadOptions:
             help="Maximum number of rows in a file.",
             panel=_FILES,
             minimum=1,
+            maximum=limits.INT64_MAX,
         ),
     )
     table: str | None = field(
@@ -227,6 +229,7 @@ class LoadOptions:
             help="Time from one batch to the next.",
             panel=_RUN,
             minimum=0,
+            maximum=limits.MAX_SECONDS,
         ),
     )
     records_per_batch: int | None = field(
@@ -237,6 +240,7 @@ class LoadOptions:
             help="Approximate number of records in a batch.",
             panel=_RUN,
             minimum=1,
+            maximum=limits.INT64_MAX,
         ),
     )
     """A batch may exceed this number: it has at least one record of each partition that has any."""

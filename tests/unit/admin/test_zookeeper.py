@@ -69,6 +69,14 @@ def test_an_invalid_offset_is_reported_and_the_others_are_read(value: str) -> No
     assert "not an offset of t-0 of group 'g'" in problem
 
 
+@pytest.mark.parametrize("number", ["2147483648", "9" * 5000], ids=["32 bits", "huge"])
+def test_a_number_that_is_not_a_partition_is_reported_and_the_others_are_read(number: str) -> None:
+    """Regression: a number of thousands of digits ended the import with a ValueError."""
+    found = read_dump(f"/consumers/g/offsets/t/{number}\t5\n/consumers/g/offsets/t/1\t5\n")
+    assert found.groups == {"g": {TopicPartition("t", 1): 5}}
+    assert found.problems == [f"line 1: t-{number[:40]} of group 'g' is not a partition"]
+
+
 def test_node_names_of_kafka_0_7_are_accepted_if_unambiguous() -> None:
     """Kafka 0.7 named nodes `broker-partition`, which the tool's documentation still shows."""
     found = read_dump("/consumers/g/offsets/t/0-3:5\n")

@@ -191,6 +191,8 @@ def test_the_named_controller_must_be_this_node(alone, config: Path, tmp_path: P
         ("5@h:1:AAAAAAAAAAAAAAAAAAAAAQ", "not the id of a directory"),
         ("5@h:1:short", "not the id of a directory"),
         (f"5@h:65536:{DIRECTORY}", "above 65535"),
+        (f"5@h:{'9' * 5000}:{DIRECTORY}", "above 65535"),
+        (f"{'9' * 5000}@h:1:{DIRECTORY}", "this node has the id 5"),
     ):
         refused = alone(*arguments, given, servers=None)
         assert (refused.code, words in refused.complaint) == (1, True), refused.err

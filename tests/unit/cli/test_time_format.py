@@ -36,7 +36,27 @@ def test_a_time_without_a_zone_is_local():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "now", "@", "@soon", "@-1", "P", "PT", "P1Y", "2023-13-01", "1969-01-01", "@" + "9" * 30],
+    [
+        "",
+        "now",
+        "@",
+        "@soon",
+        "@-1",
+        "@+1",
+        "@1_000",
+        "@ 1",
+        "@\u0661",
+        "P",
+        "PT",
+        "P1Y",
+        "PT\u0661H",
+        "2023-13-01",
+        "1969-01-01",
+        "@" + "9" * 30,
+        "@" + "9" * 5000,
+        "P" + "9" * 5000 + "D",
+    ],
+    ids=lambda text: ascii(text[:12]),
 )
 def test_what_is_no_time_is_refused(text: str):
     """It must not become 1970."""

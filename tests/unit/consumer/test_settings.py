@@ -25,7 +25,7 @@ def test_durations_are_read_as_java_does(text: str, milliseconds: int) -> None:
     assert duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1D", "P1M", "PT-1S", "P1DT"])
+@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1D", "P1M", "PT-1S", "P1DT", "PT\u0661H"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """A misunderstood reset policy would skip records."""
     with pytest.raises(ValueError):
