@@ -1,15 +1,15 @@
-"""The code that runs once per record, compiled or pure Python; docs/adr/0008-compiled-units.md.
+"""The code that runs once per record, compiled or pure Python; see docs/adr/0008-compiled-units.md.
 
     aiokq.fastpath              shared by all units: checksums, LoopGuard (shared.py)
     aiokq.fastpath.produce      Accumulator, Batch, Delivery, Outgoing, RecordColumns
     aiokq.fastpath.consume      Cursor, Record, Columns, RecordStream
     aiokq.fastpath.broker       OffsetMap, KeptBatches, read_produced
 
-A unit is loaded when it is imported, and no unit loads another. Each exports the classes of its
-compiled parts or of its pure ones; this module chooses once, for all units. `AIOKQ_PURE=1` forces
+A unit is loaded when it is imported, and no unit loads another. Each unit exports the classes of
+its compiled or of its pure parts; this module chooses once, for all units. `AIOKQ_PURE=1` forces
 the pure core, `AIOKQ_REQUIRE_COMPILED=1` makes a missing compiled core an ImportError. With
-neither, a missing compiled core causes one RuntimeWarning per process: pip hides the output of
-setup.py, so that without the warning a user would not learn why everything is slow.
+neither, a missing compiled core causes one RuntimeWarning per process. Without this warning, a user
+would not notice a failed compilation, because pip hides the output of setup.py.
 
 Tests: tests/unit/test_fastpath.py, tests/unit/fastpath/.
 """
@@ -47,7 +47,7 @@ def stale() -> bool:
     """Return whether the compiled core in use was not built from the sources in this package."""
     if not COMPILED:
         return False
-    # Imported here, because it costs milliseconds of a broker's start.
+    # Imported here, because the import would delay a broker's start by milliseconds.
     from pathlib import Path
 
     from aiokq.fastpath.units import source_hash
@@ -57,7 +57,7 @@ def stale() -> bool:
 
 
 def restore_metadata(topic: str, partition: int, offset: int, timestamp_ms: int) -> RecordMetadata:
-    """Unpickle a RecordMetadata of either core."""
+    """Unpickle a RecordMetadata that either core pickled."""
     from aiokq.fastpath.produce import RecordMetadata
 
     return RecordMetadata(topic, partition, offset, timestamp_ms)
@@ -71,7 +71,7 @@ def restore_outgoing(
     partition: int | None,
     timestamp_ms: int | None,
 ) -> Outgoing:
-    """Unpickle an Outgoing of either core."""
+    """Unpickle an Outgoing that either core pickled."""
     from aiokq.fastpath.produce import Outgoing
 
     return Outgoing(topic, value, key, headers, partition, timestamp_ms)
@@ -88,7 +88,7 @@ def restore_record(
     headers: Iterable[tuple[str, bytes | None]],
     leader_epoch: int,
 ) -> Record:
-    """Unpickle a Record of either core."""
+    """Unpickle a Record that either core pickled."""
     from aiokq.fastpath.consume import Record
 
     return Record(

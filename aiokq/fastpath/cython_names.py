@@ -1,6 +1,6 @@
-"""The names of Cython's pure-Python mode that uncompiled parts use.
+"""Replacements for the names of the module `cython`, for parts that run uncompiled.
 
-Cython is needed to build aiokq, never to run it; the compiler ignores this module.
+Cython is needed to build aiokq, never to run it. The Cython compiler ignores this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The choice between the compiled and the pure core, and the loading of a unit of either.
+"""Chooses between the compiled and the pure core, and loads the units of either.
 
 All units are compiled, or all are pure. A mixture could combine a compiled Delivery with a pure
-Batch, or a Batch with the field layout of another build's Accumulator; therefore it raises
+Batch, or a Batch with the field layout of another build's Accumulator. A mixture therefore raises
 ImportError.
 Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
 """
@@ -21,7 +21,7 @@ REMEDY = "install aiokq again (in a checkout: make setup), or set AIOKQ_PURE=1 t
 
 
 def choose() -> tuple[bool, tuple[str, str] | None]:
-    """Return whether to use the compiled core, and if it is missing the reason and the remedy.
+    """Return whether to use the compiled core; and if it is missing, the reason and the remedy.
 
     Raises:
         ImportError: only a part of the compiled core is installed, or the compiled core cannot be
@@ -54,7 +54,9 @@ def choose() -> tuple[bool, tuple[str, str] | None]:
 
 
 def load(unit: str, compiled: bool) -> dict[str, object]:
-    """Return a unit's exports by name, from its compiled or pure parts; a process may load both.
+    """Return a unit's exports by name, from its compiled or its pure parts.
+
+    Tests load the parts of both cores in one process.
 
     Raises:
         ImportError: the compiled parts are of different builds.
@@ -94,7 +96,7 @@ def _listed(names: list[str]) -> str:
 def _other_builds(unit: str, source_hash: str) -> list[str]:
     """Return the extensions of a unit that do not contain `source_hash`.
 
-    The files are read, not loaded: a mixture may fail to import.
+    The files are read, not imported, because the import of extensions of several builds may fail.
     """
     other = []
     for name in parts(unit, True):

@@ -1,4 +1,4 @@
-"""The reason why the compiled core is missing, for the warning; imported only in that case."""
+"""The reason why the compiled core is missing, for a warning; imported only if it is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [name for name, _ in extensions()]
 
 
 def reason_and_remedy(error: ImportError) -> tuple[str, str]:
-    """Return the reason and the remedy, each as half a sentence.
+    """Return the reason and the remedy, each as a part of the warning's text.
 
     Args:
         error: the exception from importing the compiled core.
@@ -39,7 +39,7 @@ def reason_and_remedy(error: ImportError) -> tuple[str, str]:
 
 
 def _compiled_installation() -> Path | None:
-    """Return another aiokq package on sys.path that has a compiled core."""
+    """Return the directory of another aiokq package on sys.path that has a compiled core."""
     for distribution in distributions(name="aiokq"):
         for package in _packages(distribution):
             if package != HERE and all(_built(package, name) for name in NAMES):
@@ -52,9 +52,9 @@ def _built(package: Path, name: str) -> bool:
 
 
 def _packages(distribution: Distribution) -> Iterator[Path]:
-    """Yield the possible directories of a package: beside its metadata, or in its source tree.
+    """Yield the directories in which the package of an installation may be.
 
-    The package of an editable installation is in the source tree.
+    The package is beside its metadata or, in an editable installation, in its source tree.
     """
     yield Path(str(distribution.locate_file("aiokq"))).resolve()
     origin = distribution.read_text("direct_url.json")

@@ -43,7 +43,7 @@ static inline long long aiokq_now_ms(void) {
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Seconds since an arbitrary start, not that of time.monotonic() on every system: for differences. */
+/* Seconds since an arbitrary start, for differences only; time.monotonic() may have another. */
 static inline double aiokq_monotonic(void) {
     struct timespec now;
 #if defined(CLOCK_MONOTONIC)

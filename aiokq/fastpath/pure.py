@@ -1,4 +1,4 @@
-"""Varints and CRC-32C of the pure core: tables instead of C loops.
+"""Varints and CRC-32C for the pure core, by tables instead of C loops.
 
 Tests: tests/unit/fastpath/test_checksums.py, tests/property/test_core_parity.py.
 """
@@ -35,7 +35,7 @@ def zigzag_bytes(value: int) -> bytes:
 
 
 class Varints(dict[int, bytes]):
-    """Varints by value: small numbers are looked up, others are computed each time."""
+    """Zigzag varints by value; a value that is not in the dict is computed at each lookup."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Varints(dict[int, bytes]):
 
 VARINT = Varints((n, zigzag_bytes(n)) for n in range(-512, 8192))
 SMALL = [zigzag_bytes(n) for n in range(8192)]  # a list lookup takes half the time of a dict lookup
-DELTA = [b"\0" + zigzag_bytes(n) for n in range(8192)]  # attributes and timestamp delta
+DELTA = [b"\0" + zigzag_bytes(n) for n in range(8192)]  # attributes (0), timestamp delta
 
 
 def varint_size(value: int) -> int:
@@ -177,7 +177,7 @@ def crc32c_cramjam() -> Checksum:
 
 
 def _load_crc32c() -> Checksum:
-    """Return the fastest CRC-32C that can be imported and passes a check."""
+    """Return the fastest CRC-32C function that can be imported and passes a check."""
     for load in (crc32c_package, crc32c_cramjam):
         try:
             function = load()

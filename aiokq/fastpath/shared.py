@@ -2,7 +2,7 @@
 
     numbers and checksums       crc32c, murmur2, partition_for_key
     arguments                   int_of, thrown
-    event loops                 LoopGuard: refuses other loops and threads with one comparison
+    event loops                 LoopGuard: refuses calls on other loops and threads
 
 Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
 """
@@ -17,7 +17,7 @@ import sys
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -92,7 +92,14 @@ def murmur2(key):
 
 
 def partition_for_key(key, partitions):
-    """Return the partition that Java's default partitioner chooses for `key` among `partitions`."""
+    """Return the partition that Java's default partitioner chooses for a key.
+
+    Args:
+        partitions: number of partitions of the topic.
+
+    Raises:
+        ValueError: `partitions` is not positive.
+    """
     if partitions <= 0:
         raise ValueError("a topic has at least one partition")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
@@ -117,6 +124,9 @@ def read_varint(data, at):
 def int_of(value, name, bits):
     """Return `value` if it is an int that fits into a signed C integer of `bits` bits.
 
+    Args:
+        name: name of the argument, for the error message.
+
     Raises:
         TypeError: `value` is not an int.
         ValueError: `value` does not fit.
@@ -129,7 +139,7 @@ def int_of(value, name, bits):
 
 
 def thrown(kind, value, traceback):
-    """Return the exception to raise for the arguments of a three-argument throw()."""
+    """Return the exception to raise for the three arguments of a generator's throw()."""
     if isinstance(kind, BaseException):
         error = kind
     elif isinstance(value, BaseException):
@@ -145,15 +155,15 @@ def thrown(kind, value, traceback):
 @cython.final
 @cython.cclass
 class LoopGuard:
-    """Refuses the use of an object on another event loop, or in another thread, than its own.
+    """Refuses the use of an object on an event loop or in a thread that is not the object's own.
 
     A running loop sets its thread's hook for asynchronous generators to one of the loop's methods.
     Therefore one comparison with the last accepted hook identifies loop and thread. A call of
     asyncio.get_running_loop() would take as long as appending a record.
 
     Args:
-        check: called when the hook differs; raises an error if the running loop is not the right
-            one. None accepts any loop.
+        check: called when the hook differs; raises an error if the running loop is not the
+            object's. None accepts any loop.
     """
 
     __slots__ = ("check", "hook")
@@ -163,11 +173,11 @@ class LoopGuard:
         self.hook = None
 
     def require(self):
-        """Raise the error of `check` if this is another loop or thread."""
+        """Raise the error of `check` if the running loop or the thread is not the object's own."""
         require_loop(self)
 
     def forget(self):
-        """Forget the accepted hook, so that `check` is called again, as after a fork."""
+        """Forget the accepted hook, so that `check` is called again; called after a fork."""
         self.hook = None
 
 

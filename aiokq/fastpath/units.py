@@ -1,4 +1,4 @@
-"""The list of the units, and the hash that ties the extensions to their sources.
+"""The list of the units of aiokq.fastpath, and the hash of their sources.
 
 setup.py runs this file by path before aiokq can be imported, so this file imports nothing of aiokq.
 """
@@ -51,7 +51,7 @@ def source_hash(package: Path) -> str:
     Args:
         package: the directory of the package aiokq.
     """
-    import hashlib  # costs milliseconds of a broker's start
+    import hashlib  # imported here: the import takes milliseconds of a broker's start
 
     digest = hashlib.sha256()
     for path in sources(package):

@@ -1,4 +1,4 @@
-"""The fast path of the broker: reading of Produce requests, and the loops of log compaction."""
+"""The broker's unit: reads Produce requests, and has the loops of log compaction."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@
 /* Flags of one pass. */
 #define AIOKQ_ONE 1      /* one uncompressed batch, whatever its attributes */
 #define AIOKQ_TRUSTED 2  /* the CRC-32C was verified before */
-#define AIOKQ_KEEP_ALL 4 /* keep all records, whatever the map says */
+#define AIOKQ_KEEP_ALL 4 /* keep all records */
 #define AIOKQ_HORIZON 8  /* set the delete horizon of kept batches that have none */
 
 #define AIOKQ_BATCH_HEADER 61
@@ -522,7 +522,7 @@ static int aiokq_keep(aiokq_keeping *keeping, const unsigned char *data, Py_ssiz
                 !(batch.attributes & AIOKQ_HORIZON_BIT);
         needed = size + (moved ? (int64_t)kept * 14 : 0);
         if (needed > keeping->room - keeping->used) {
-            keeping->keyless = keyless; /* the batch is counted again later */
+            keeping->keyless = keyless; /* the batch will be read again, and counted then */
             return AIOKQ_WALK_FULL;
         }
         if (kept == batch.count && kept && !moved) {

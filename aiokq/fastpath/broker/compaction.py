@@ -11,7 +11,7 @@ import struct
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -58,22 +58,26 @@ __all__ = [
 ]
 
 
-# The reasons for the end of a pass over batches, in this order: no complete batch is left, or the
-# flag WALK_ONE was given; the caller has to handle the next batch (another magic, compressed,
-# transactional or a control batch); the map or the block is full; the next batch contradicts its
-# header.
+# The reasons for the end of a pass over batches.
+# WALK_END: no complete batch is left, or the flag WALK_ONE was given.
+# WALK_OTHER: the caller must handle the next batch, which is compressed, transactional, a control
+# batch or of another magic.
+# WALK_FULL: the map or the block is full.
+# WALK_CORRUPT: the next batch contradicts its header.
 WALK_END, WALK_OTHER, WALK_FULL, WALK_CORRUPT = 0, 1, 2, 3
 
 
-# Flags of a pass, in this order: read one batch with any attributes, whose records are not
-# compressed; the CRC-32C was verified before; keep all records; set the delete horizon of kept
-# batches that have none.
+# The flags of a pass.
+# WALK_ONE: read one batch, whatever its attributes; its records must not be compressed.
+# WALK_TRUSTED: do not verify the CRC-32C again.
+# WALK_KEEP_ALL: keep all records.
+# WALK_HORIZON: set the delete horizon of kept batches that have none.
 WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON = 1, 2, 4, 8
 
 
 _NOTES = 4096
 OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
-"""Memory that one key takes in an OffsetMap, in bytes; an estimate in the pure core."""
+"""Bytes of memory that one key takes in an OffsetMap; an estimate in the pure core."""
 
 
 @cython.final
@@ -81,7 +85,7 @@ OFFSET_MAP_ENTRY: int = 24 if cython.compiled else 192
 class OffsetMap:
     """The last offset of each key in a part of a log.
 
-    The compiled core allocates all memory at the start.
+    The compiled core allocates all memory when the map is created.
 
     A key is represented by a 128-bit hash that depends on a secret (Kafka uses MD5). If the map is
     full and takes a gigabyte, the chance that any two of its keys have the same hash is about
@@ -127,7 +131,7 @@ class OffsetMap:
             return len(self.entries)
 
     def close(self):
-        """Free the memory, without the GIL because this takes long. A second call does nothing.
+        """Free the memory; releases the GIL, because this takes long. A second call does nothing.
 
         Neither the map nor a KeptBatches that uses it may be used afterwards.
         """
@@ -180,7 +184,7 @@ class OffsetMap:
     def index(self, data, at, start_offset, flags=0):
         """Add the keys of the batches that begin at byte `at` of `data`. Releases the GIL.
 
-        Afterwards, the records up to `latest_offset` are in the map.
+        Afterwards, the keys of all batches up to `latest_offset` are in the map.
 
         Args:
             start_offset: records before this offset are not added.
@@ -225,11 +229,11 @@ class OffsetMap:
 @cython.final
 @cython.cclass
 class KeptBatches:
-    """The kept part of compacted batches, in a block of memory that the caller writes to a file.
+    """Collects the records that compaction keeps, in a block that the caller writes to a file.
 
     Args:
-        offsets: the last offset of each key.
-        now_ms: the current time. Tombstones whose delete horizon has passed are removed.
+        offsets: the last offset of each key, as an OffsetMap.
+        now_ms: milliseconds since 1970. Tombstones whose delete horizon has passed are removed.
         horizon_ms: delete horizon for batches that have tombstones but no delete horizon yet.
         upper_offset: the batch that ends right before this offset is kept, even if no record of it
             is kept.
@@ -299,7 +303,9 @@ class KeptBatches:
             self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
 
     def keep(self, data, at, flags=0):
-        """Add the kept records of the batches that begin at byte `at` of `data`. Releases the GIL.
+        """Add the records to keep of the batches that begin at byte `at` of `data`.
+
+        Releases the GIL.
 
         Args:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
@@ -398,10 +404,10 @@ class KeptBatches:
             return bytes(self.block)
 
     def clear(self):
-        """Empty the block, which the caller has written, and return its index entries.
+        """Empty the block, which the caller has written, and return the index entries for it.
 
-        An entry is (last offset, position, largest timestamp so far, last offset of the batch with
-        that timestamp), for the offset index and the time index.
+        An entry is (last offset and file position of a batch, largest timestamp so far, last offset
+        of the batch with that timestamp), for the offset index and the time index.
         """
         if cython.compiled:
             c = cython.address(self.keeping)

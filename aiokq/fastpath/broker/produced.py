@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -51,18 +51,17 @@ def read_produced(frame):
     """Return the checked batches of an ordinary Produce request; None for any other request.
 
     An ordinary request is what producers usually send: version 3 to 13, at most 1024 topics and
-    partitions together, and for each partition one batch of format 2 whose content permits a broker
-    to store it unchanged. A batch may be transactional if the request has a transactional id. If
-    the result is None, the caller decodes the request in the general way and finds the error, if
-    there is one.
+    partitions together, and for each partition one batch of magic 2 that a broker can store
+    unchanged. A batch may be transactional if the request has a transactional id. If the result is
+    None, the caller decodes the request in the general way, and finds the error if there is one.
 
     Args:
-        frame: a Produce request with its header; the records in the result are views of it.
+        frame: a Produce request with its header.
 
     Returns:
-        Version, correlation id, transactional id or None, acks, and for each topic its name (from
-        version 13 on its id, 16 bytes) and its partitions: index, bytes, and the 13 fields of the
-        batch header.
+        Version, correlation id, transactional id or None, acks, and a list of topics. A topic is
+        its name (from version 13 on its id, 16 bytes) and a list of partitions. A partition is its
+        index, the bytes of its batch (a view of `frame`), and the 13 fields of the batch header.
     """
     if cython.compiled:
         buffer = cython.declare(Py_buffer)

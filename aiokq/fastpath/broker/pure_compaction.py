@@ -49,7 +49,7 @@ def hashed(secret: bytes, key: bytes) -> bytes:
 
 
 def _read_batch(data: bytes, at: int, flags: int) -> _Batch | int | None:
-    """Return the complete batch at `at`, None if there is none, or the reason not to read it."""
+    """Return the batch at `at`; None if it is incomplete, or a WALK_ reason not to read it."""
     if len(data) - at < 17:
         return None
     size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12
@@ -133,7 +133,7 @@ def _records(data: bytes, batch: _Batch) -> Iterator[_Record]:
 
 
 def index(keys: Any, data: bytes, at: int, start_offset: int, flags: int) -> tuple[int, int, int]:
-    """See OffsetMap.index."""
+    """Implement OffsetMap.index."""
     read = 0
     while True:
         batch = _read_batch(data, at, flags)
@@ -158,7 +158,7 @@ def index(keys: Any, data: bytes, at: int, start_offset: int, flags: int) -> tup
 
 
 def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
-    """See KeptBatches.keep."""
+    """Implement KeptBatches.keep."""
     while True:
         batch = _read_batch(data, at, flags)
         if not isinstance(batch, _Batch):
@@ -174,9 +174,9 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
 
 
 def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
-    """Add the kept records of a batch; return False if the block has no space for them.
+    """Add the records to keep of a batch; return False if the block has no space for them.
 
-    A batch that gets a delete horizon may grow.
+    A batch that gets a delete horizon may become larger, because all timestamp deltas change.
     """
     offsets, latest = kept.map, kept.map.latest_offset
     attributes = batch.attributes

@@ -1,6 +1,6 @@
-"""Reader of ordinary Produce requests in Python; `produced.read_produced` defines "ordinary".
+"""Reader of ordinary Produce requests for the pure core; requests.h has that of the compiled core.
 
-Builds with the compiled core read them with requests.h instead.
+`produced.read_produced` defines which requests are ordinary.
 Tests: tests/unit/fastpath/test_produced.py runs both implementations.
 """
 
@@ -21,7 +21,7 @@ _BATCH: Final = struct.Struct(">qiibIhiqqqhii")
 _OLDEST, _NEWEST, _ZSTD_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 3, 13, 7, 9, 13
 _CODEC, _SPECIAL, _TRANSACTIONAL = 0x07, 0x28, 0x10  # _SPECIAL: LogAppendTime, control
 _ZSTD: Final = 4
-_MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS
+_MOST_PARTS: Final = 1024  # see AIOKQ_MOST_PARTS in requests.h
 
 
 class _OtherRequest(Exception):
@@ -86,7 +86,7 @@ Topics = list[tuple[str | bytes, list[tuple[int, memoryview, tuple[int, ...]]]]]
 
 
 def read(frame: memoryview) -> tuple[int, int, str | None, int, Topics] | None:
-    """Read a request; see `produced.read_produced`."""
+    """Implement `produced.read_produced`."""
     try:
         return _read(memoryview(frame))
     except _OtherRequest:

@@ -77,8 +77,8 @@ static inline void aiokq_no_tags(aiokq_request *request) {
         request->bad = 1;
 }
 
-/* The attributes of a batch that is not ordinary: LogAppendTime and control; transactional, if the
- * request has no transactional id. */
+/* The attributes that an ordinary batch does not have: LogAppendTime and control, and transactional
+ * if the request has no transactional id. */
 #define AIOKQ_SPECIAL 0x28
 #define AIOKQ_TRANSACTIONAL 0x10
 

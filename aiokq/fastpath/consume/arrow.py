@@ -1,4 +1,4 @@
-"""Conversion of Columns to Arrow; pyarrow is imported for the first batch."""
+"""Conversion of Columns to an Arrow batch; pyarrow is imported at the first conversion."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from aiokq.core.errors import CorruptRecord
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -82,12 +82,12 @@ class Columns:
         topic: topic of all rows.
         partition: partition of all rows.
         count: the number of rows.
-        names: the columns that were requested; the attributes of other columns are None.
+        names: the requested columns. Each attribute below is None if its column is not requested.
         key: (validity bits or None, int32 offsets, bytes).
         value: the same layout as `key`.
-        offset: int64.
-        timestamp: int64, microseconds since 1970, as in Spark.
-        timestamp_type: int32.
+        offset: offsets of the records, int64.
+        timestamp: microseconds since 1970, int64, as in Spark.
+        timestamp_type: values of `Record.timestamp_type`, int32.
         headers: (validity bits or None, int32 row offsets, int32 name offsets, names, validity
             bits of the values or None, int32 value offsets, values); a row without headers is
             null.
@@ -171,7 +171,7 @@ def _buffer() -> _Buffer:
 
 @cython.cfunc
 def _reserve(buffer: _Buffer, used: cython.Py_ssize_t, extra: cython.Py_ssize_t) -> object:
-    """Make room for `extra` bytes after the first `used`."""
+    """Make room for `extra` bytes after the first `used` bytes."""
     if cython.compiled:
         base: cython.p_uchar
         capacity: cython.Py_ssize_t = used + extra
@@ -269,8 +269,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
-            # A wrong record count must not cause a large allocation, so `most` is also limited by
-            # the smallest size of a record, seven bytes.
+            # A wrong record count must not cause a large allocation. Therefore `most` is at most
+            # the number of records that fit, at seven bytes, the smallest size of a record.
             most = min(cursor.remaining, payload // 7)
             if want_key:
                 _reserve(keys, key_used, ahead)

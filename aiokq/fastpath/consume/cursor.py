@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -198,8 +198,8 @@ class Cursor:
         stop_offset: the offset at which to stop; None for the end of the data.
         codecs: decompresses and converts batches.
         check_crcs: whether to verify the CRC-32C of each batch.
-        aborted: (producer_id, first_offset) of aborted transactions, for read_committed; None to
-            return all records.
+        aborted: (producer_id, first_offset) pairs of aborted transactions, for read_committed; None
+            to return the records of aborted transactions, too.
         max_batch_bytes: the maximum decompressed size of a batch.
 
     Attributes:
@@ -326,7 +326,10 @@ class Cursor:
 
     @property
     def partial_batch_bytes(self):
-        """Full size of the truncated last batch in bytes, 17 if unknown; 0 before it is reached."""
+        """Full size of the truncated last batch in bytes; 17 if unknown.
+
+        0 before that batch is reached, and if no batch is truncated.
+        """
         return self.partial
 
     @property
@@ -336,9 +339,10 @@ class Cursor:
 
     @property
     def raised(self):
-        """The error that was raised for the next batch, or None.
+        """The error that was raised for the next batch; None if there was no error.
 
-        Until the batch is skipped, iteration is at its end, and the methods raise the error again.
+        Until the batch is skipped, iteration is at its end, and other methods raise the error
+        again.
         """
         return None if self.deferred else self.error
 
@@ -366,10 +370,14 @@ class Cursor:
         return record
 
     def next_batch(self):
-        """Return the remaining records of the open batch, or else all of the next; [] at the end.
+        """Return the remaining records of the open batch; if none is open, those of the next batch.
+
+        Returns:
+            A list; [] at the end.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before the error were returned.
+            CorruptRecord: the next record or batch is corrupt. Records before it are returned by an
+                earlier call.
         """
         if self.remaining == 0 and not open_next(self):
             return []
@@ -379,7 +387,8 @@ class Cursor:
         """Return at most `limit` records as a list; [] at the end.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before the error were returned.
+            CorruptRecord: the next record or batch is corrupt. Records before it are returned by an
+                earlier call.
         """
         out: list = []
         while len(out) < limit:
@@ -398,7 +407,7 @@ class Cursor:
         """Return whether there is another record; open the next batch if necessary.
 
         Raises:
-            CorruptRecord: as in iteration.
+            CorruptRecord: the next record or batch is corrupt.
         """
         if self.remaining == 0 and not open_next(self):
             return False
@@ -424,10 +433,10 @@ class Cursor:
             _skip_unread(self, corrupt)
 
     def columns(self, names=None, max_bytes=None):
-        """Return the remaining records as columns; see Columns.
+        """Return the remaining records as Columns.
 
-        The columns end before a corrupt batch, after `max_bytes`, and before a batch with which a
-        column could exceed 2 GiB. Call again until `exhausted` is true.
+        The columns end before a corrupt record or batch, after `max_bytes`, and before a batch with
+        which a column could exceed 2 GiB. Call again until `exhausted` is true.
 
         Args:
             names: the columns; all by default; see COLUMN_NAMES.
@@ -435,7 +444,8 @@ class Cursor:
                 by default.
 
         Raises:
-            CorruptRecord: as in iteration, after the records before the error were returned.
+            CorruptRecord: the next record or batch is corrupt. Records before it are returned by an
+                earlier call.
             ValueError: there is no such column.
         """
         if cython.compiled:
@@ -454,7 +464,7 @@ class Cursor:
 def _offset_behind(cursor: Cursor) -> object:
     """Return the offset after the open batch; if none is open, the offset after the next batch.
 
-    The offset after the next batch is computed from its header; None if the header is invalid.
+    The latter is computed from the header of the next batch; None if the header is invalid.
     """
     if cursor.opened:
         return cursor.next_offset
@@ -470,7 +480,11 @@ def _offset_behind(cursor: Cursor) -> object:
 
 @cython.cfunc
 def raise_corrupt(cursor: Cursor, what: object, cause: object) -> object:
-    """Store and raise an error, which is raised again until the batch is skipped."""
+    """Store and raise a CorruptRecord; later calls raise it again until the batch is skipped.
+
+    Args:
+        what: the defect, as the first words of the message.
+    """
     behind: object = _offset_behind(cursor)
     if behind is None:
         skip = "the offset of the next batch is unknown: seek() to a later offset"
@@ -759,7 +773,7 @@ def open_next(cursor: Cursor) -> cython.int:
                     _decode_batch(cursor, count)
         elif cursor.aborted is not None:
             # The marker that ends an aborted transaction may be before the position. It must be
-            # seen: later records of the same producer are not aborted.
+            # read, because later records of the same producer are not aborted.
             _hidden(cursor, at, total, attributes, producer_id, base_offset, last_delta)
         if cursor.sub is not None:
             cursor.sub_at = at + total
@@ -944,7 +958,7 @@ def _skip_unread(cursor: Cursor, corrupt: cython.bint) -> object:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _skip_below(cursor: Cursor) -> cython.int:
-    """Skip records before the position; return whether a record remains in the batch."""
+    """Skip records of the open batch before the position; return whether a record remains."""
     if cython.compiled:
         fields = cython.declare(aiokq_record)
         while cursor.remaining > 0:
@@ -1050,7 +1064,10 @@ def _hand_over(cursor: Cursor) -> object:
 
 @cython.cfunc
 def _read_headers(cursor: Cursor, fields: cython.pointer(aiokq_record)) -> tuple:
-    """Return the headers of a record as (name, value) pairs, with names decoded as in Java."""
+    """Return the headers of a record as (name, value) pairs.
+
+    Invalid UTF-8 in names is replaced, as in Java.
+    """
     if cython.compiled:
         out: list = []
         at: cython.pointer(cython.const[cython.uchar]) = fields.headers

@@ -44,11 +44,11 @@ def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
 
 
 def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | None]:
-    """Return the open batch's records in reverse order, and the error that follows them or None.
+    """Return the open batch's records in reverse order, and the error after the last one or None.
 
     All records are decoded at once, because a call per record would cost as much as the decoding.
-    Reading a field may run past the end of the record: only the position after the last field is
-    checked. A None in the list stands for a record at or after the stop offset.
+    A field may be read past the end of its record: only the position after the last field is
+    checked. A None in the list stands for the first record at or after the stop offset.
 
     Args:
         cursor: a Cursor whose batch was just opened.

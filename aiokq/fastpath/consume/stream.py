@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -35,20 +35,20 @@ class RecordStream:
     """The iterator of `async for record in ...`: the records of one cursor after another.
 
     Args:
-        source: provides cursors. `next_cursor()` returns the next Cursor or None, and reads the
-            position of the previous one; it may raise StopAsyncIteration. `wait()` returns a new
-            awaitable, which is done when next_cursor() may return a cursor again.
+        source: a CursorSource. Its `next_cursor()` reads the position of the previous cursor, and
+            returns the next one, or None if there is none now; it may raise StopAsyncIteration. Its
+            `wait()` returns a new awaitable, which is done when next_cursor() may return a cursor.
         guard: guard of the loop on which records must be read; any loop by default.
 
     Attributes:
         cursor: the cursor from which records are taken, or None.
-        in_hand: whether a record was delivered and the next one was not requested yet.
+        in_hand: whether a record was returned and the next one was not requested yet.
     """
 
-    # An available record costs three slot calls and no object but the record: __anext__ and
-    # __await__ return the stream itself, whose am_send (Python 3.11) or tp_iternext (later) returns
-    # the record. Only an `await` that may suspend creates an object, a _StreamWait, which can be
-    # cancelled.
+    # Returning an available record takes three slot calls and creates no object except the record:
+    # __anext__ and __await__ return the stream itself, whose am_send (Python 3.11) or tp_iternext
+    # (later) returns the record. Only an `await` that may suspend creates another object, a
+    # _StreamWait, which can be cancelled.
     __slots__ = ("busy", "cursor", "guard", "in_hand", "source")
 
     def __init__(self, source, guard=None):
@@ -187,7 +187,7 @@ def _stream_wait_step(self: _StreamWait) -> object:
 
 @cython.cfunc
 def _leave_stream(self: _StreamWait, error: object) -> object:
-    """End a wait that is cancelled or closed. No record was taken for it, so none is lost."""
+    """End a wait that is cancelled or closed. No record was taken for the wait, so none is lost."""
     inner = self.inner
     if inner is not None:
         self.inner = None
@@ -208,7 +208,7 @@ def _leave_stream(self: _StreamWait, error: object) -> object:
 if not cython.compiled:
 
     async def _anext(self):
-        """Replace the slots by one coroutine, which is faster than three Python calls."""
+        """Implement `__anext__` of the pure core: one coroutine is faster than three slot calls."""
         require_loop(self.guard)
         self.in_hand = False
         if not self.busy and (cursor := self.cursor) is not None and len(cursor.ready) > 1:

@@ -1,4 +1,4 @@
-"""The unit for records that are sent: from Accumulator.append to the outcome of the Delivery."""
+"""The unit for sending records: from Accumulator.append to the outcome of a Delivery."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from aiokq.fastpath.produce.refusals import check_topic, no_partition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -158,12 +158,12 @@ class Accumulator:
         on_unknown_topic: called with the topic when its first record begins to wait for the
             topic's metadata.
         on_memory_freed: called when a batch has freed memory while `waiting` is above 0.
-        on_refused: called with a batch that failed in the core: its records had waited for the
-            metadata of their topic and named a partition that the topic does not have, or a bug
-            ended the batch.
-        on_bug: called with the name of a callback or step and the exception that it raised, which
-            must not leave the core; returns the error for the records concerned. Without `on_bug`,
-            the records fail with the exception itself.
+        on_refused: called with a batch that failed in the core, because its records had waited for
+            the metadata of their topic and named a partition that the topic does not have, or
+            because of a bug.
+        on_bug: called with the name of the callback or step that raised an exception because of a
+            bug, and with the exception; returns the error with which the records concerned fail.
+            Without `on_bug`, they fail with the exception itself.
         choose: called with a topic when the partition for records without a key changes; returns
             the new partition, or -1 for a random choice among the available partitions.
         seed: seed of the random choice of a partition for records without a key.
@@ -321,7 +321,7 @@ class Accumulator:
     def append_waited(
         self, topic, value, key=None, partition=None, timestamp_ms=None, headers=None
     ):
-        """Append a record for the waiter that was granted memory.
+        """Append a record for a caller that has waited for memory and was granted it.
 
         Unlike append(), this method checks neither the guard nor whether other calls wait for
         memory. It raises BufferFull only if the memory does not suffice.
@@ -512,7 +512,7 @@ class Accumulator:
     def forget_route(self, topic):
         """Forget the topic's metadata, so that new records wait until set_route() is called again.
 
-        Open batches keep their owners.
+        Open batches stay in the slots of their partitions.
         """
         route: Route = self.routes.get(topic)
         if route is not None:
@@ -568,7 +568,7 @@ class Accumulator:
         return failed
 
     def new_batch(self, slot, records, created=None):
-        """Return a batch of `records`, which does not become the open batch of `slot`.
+        """Return a new batch of `records`. It does not become the open batch of `slot`.
 
         The batch may exceed buffer_memory.
 
@@ -644,7 +644,7 @@ class Accumulator:
         return out
 
     def release(self, batch):
-        """Free the memory that a batch still holds, as complete(), fail() and forward() do."""
+        """Subtract the bytes of a batch from `used_bytes` before the batch is done."""
         held: Batch = batch
         freed = held.reserved
         held.reserved = 0
@@ -658,7 +658,7 @@ class Accumulator:
         self.last_topic = _NO_TOPIC  # so that append() looks the route up, and finds the error
 
     def check_accepts(self):
-        """Raise the error with which records are refused now, if they are."""
+        """Raise the error with which a record would be refused now; do nothing if there is none."""
         _check_accepts(self)
 
     def close(self):
@@ -698,7 +698,7 @@ def _check_accepts(accumulator: Accumulator):
 
 @cython.cfunc
 def _new_route(accumulator: Accumulator, topic: object) -> Route:
-    """Return the route of a topic whose name is not a key of `routes`, possibly a str subclass."""
+    """Return the route of a topic that is new, or whose name is of a subclass of str."""
     check_topic(topic)
     name: str = str(topic)
     route: Route = accumulator.routes.get(name)
@@ -972,8 +972,8 @@ def _put(
 ) -> Batch:
     """Encode a record into the slot's open batch, or into a new batch if the open one is full.
 
-    `keyless` is None, or the Route whose sticky partition is `slot`. In that case the sticky
-    partition may change before the record is encoded.
+    If `slot` was chosen as the sticky partition, `keyless` is the topic's Route, and the sticky
+    partition may change before the record is encoded. Otherwise `keyless` is None.
     """
     batch: Batch
     rest: cython.Py_ssize_t
@@ -1227,11 +1227,10 @@ def _batch_for(
     created: cython.double,
     force: cython.bint,
 ) -> Batch:
-    """Return a batch with memory for a record of `rest` bytes plus its varints.
+    """Return a batch with memory for the record: the open batch of the slot, or a new one.
 
-    `rest` does not include the varints of the record's length, timestamp delta and offset delta.
-
-    A new batch has no record, and `timestamp` is its base timestamp.
+    `rest` is the size of the record without the varints of its length, timestamp delta and offset
+    delta. `timestamp` becomes the base timestamp of a new batch.
 
     Raises:
         BufferFull: there is no memory for the record.
@@ -1331,7 +1330,7 @@ def _open(
 ) -> Batch:
     """Open a batch in the slot, with memory for the first record at least.
 
-    The size of the slot's last batch determines the memory if there is enough.
+    If enough memory is free, the size of the slot's last batch determines the size of the block.
 
     Raises:
         RecordTooLarge: no batch can hold the record.
@@ -1374,7 +1373,7 @@ def append_noted(
     headers: object,
     many: Deliveries,
 ) -> object:
-    """Append a record as append() does, with its delivery as the next one of `many`."""
+    """Append a record as append() does, and store its delivery as the next one of `many`."""
     route: Route
     batch: Batch
     if topic is accumulator.last_topic:

@@ -20,7 +20,7 @@ from aiokq.fastpath.produce.refusals import (
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -47,7 +47,14 @@ _MAX_INT64 = 2**63 - 1
 
 @cython.cfunc
 def as_bytes(value, what):
-    """Return a bytes-like key or value as bytes; the errors say what to write instead."""
+    """Return a bytes-like key or value as bytes.
+
+    Args:
+        what: "key" or the like, for the error message.
+
+    Raises:
+        TypeError: `value` is not bytes-like.
+    """
     if isinstance(value, str):
         raise TypeError(f"a {what} is bytes, not str: encode it: {what}.encode()")
     if isinstance(value, (bytes, bytearray)):
@@ -62,7 +69,11 @@ def as_bytes(value, what):
 
 @cython.cfunc
 def plain_headers(headers):
-    """Return headers as a list of (str, bytes | None); the errors say what to write instead."""
+    """Return headers as a list of (str, bytes | None).
+
+    Raises:
+        TypeError: the headers are not pairs of a str and a bytes-like value or None.
+    """
     out = []
     if isinstance(headers, dict):
         headers = headers.items()
@@ -181,7 +192,9 @@ def check_records(
     partitions: cython.longlong,
     max_record_bytes: cython.Py_ssize_t,
 ) -> object:
-    """Raise the error of the first record that append() would refuse, before any is accepted.
+    """Raise the error of the first record that append() would refuse.
+
+    Called before any record of `records` is accepted.
 
     Args:
         partition: the explicit partition of all records; None if there is none.

@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches to RecordColumns; imports pyarrow for the first batch."""
+"""Conversion of Arrow batches to RecordColumns; pyarrow is imported at the first conversion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_columns(kind: type[RecordColumns], batch: pyarrow.RecordBatch) -> Rec
     has 64-bit offsets.
 
     Args:
-        kind: the class RecordColumns, compiled or pure, of the producer's core.
+        kind: the class RecordColumns of the producer's core, compiled or pure.
 
     Raises:
         ValueError: there is no column `value`, or a column is not valid for RecordColumns.
@@ -91,7 +91,7 @@ def _headers(
 
 
 def _without_none(times: pyarrow.Array) -> pyarrow.Array:
-    """Replace -1 ms, Kafka's value for no timestamp, by null, which means the time of sending.
+    """Replace -1 ms, Kafka's value for no timestamp, by null, which stands for the time of sending.
 
     `Columns.to_arrow` writes -1 ms for records that were read without a timestamp.
     """
@@ -112,7 +112,7 @@ def _bits(array: pyarrow.Array, bits: pyarrow.Buffer | None) -> memoryview | Non
 
 
 def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
-    """Return a read-only view: RecordColumns copies keys, values and headers if writable."""
+    """Return a read-only view, because RecordColumns copies keys, values and names if writable."""
     return memoryview(b"" if buffer is None else buffer).toreadonly()
 
 

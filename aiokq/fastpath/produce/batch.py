@@ -19,7 +19,7 @@ from aiokq.core.errors import KafkaError
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -147,12 +147,12 @@ class Batch:
 
     @property
     def sealed(self):
-        """Whether seal() was called or the batch is done; being full does not seal a batch."""
+        """Whether seal() was called or the batch is done; a full batch need not be sealed."""
         return self.state != OPEN
 
     @property
     def done(self):
-        """Whether every record has its outcome, or moved to another batch."""
+        """Whether every record was delivered, has failed, or moved to another batch."""
         return self.state in (DELIVERED, FAILED, MOVED)
 
     @property
@@ -164,7 +164,7 @@ class Batch:
     def awaited(self):
         """Whether there are at least as many waits as records.
 
-        A wait for Deliveries counts once for each of their records.
+        A wait for a Deliveries object counts once for each of its records in this batch.
         """
         wait: Wait
         many: Deliveries
@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def data(self):
-        """The result of the last stamp(); empty before the first, and when the batch is done."""
+        """The bytes of the last stamp(); empty before the first one, and when the batch is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
@@ -303,7 +303,10 @@ class Batch:
         return True
 
     def forward(self, targets):
-        """Redirect each Delivery to the one at the same index in `targets`: the records moved.
+        """Redirect each Delivery to the target at its index, because the records moved.
+
+        Args:
+            targets: a Delivery of another batch for each record.
 
         Raises:
             ValueError: the number of targets is not the number of records.
@@ -569,7 +572,7 @@ def _finish(batch: Batch, state: cython.int) -> object:
 
 @cython.cfunc
 def report_bug(accumulator: Accumulator, where: object, error: object) -> object:
-    """Report an exception of a callback, and return the error for the records concerned."""
+    """Pass an exception of a callback to `on_bug`; return the error with which the records fail."""
     if accumulator.on_bug is None:
         return error
     try:
@@ -582,9 +585,9 @@ def report_bug(accumulator: Accumulator, where: object, error: object) -> object
 def refused_by(batch: Batch, where: object, error: object) -> object:
     """End a batch of one record, because a callback raised `error` for it.
 
-    A KafkaError refuses the record and is raised again. So is an exception that does not derive
-    from Exception, such as KeyboardInterrupt. Any other exception is a bug: the record is accepted
-    and fails.
+    A KafkaError refuses the record and is raised again. An exception that does not derive from
+    Exception, such as KeyboardInterrupt, is raised again, too. Any other exception is a bug: the
+    record is accepted and fails.
     """
     if isinstance(error, KafkaError) or not isinstance(error, Exception):
         batch.fail(error)

@@ -12,7 +12,7 @@ import struct
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -80,7 +80,7 @@ def _held(view: object) -> Part:
     part.data = view
     part.size = len(view)
     if cython.compiled:
-        # The Py_buffer is allocated separately, for the same reason as in Cursor.
+        # The Py_buffer is allocated separately; Cursor.__init__ gives the reason.
         held: cython.pointer(Py_buffer) = cython.cast(
             cython.pointer(Py_buffer), PyMem_Malloc(cython.sizeof(Py_buffer))
         )
@@ -133,7 +133,8 @@ class RecordColumns:
             partition.
 
     Raises:
-        ValueError: buffers too short, offsets that decrease, a negative partition or timestamp.
+        ValueError: a buffer is too short, offsets decrease, or a partition or timestamp is
+            negative.
         TypeError: `count` is not an int, or a column does not consist of buffers.
     """
 
@@ -207,7 +208,7 @@ class RecordColumns:
 
         Raises:
             ValueError: there is no column `value`, or a column is not valid for the class.
-            TypeError: a column of another type, or a header without a name.
+            TypeError: a column has an unsupported type, or a header has no name.
         """
         from aiokq.fastpath.produce.arrow import record_columns
 
@@ -239,7 +240,10 @@ class RecordColumns:
         return key, value, headers, timestamp, partition
 
     def size(self, index):
-        """Return the bytes of a row's key, value and headers, for `Accumulator.has_memory`."""
+        """Return the size of a row's key, value and encoded headers, in bytes.
+
+        It is the argument of `Accumulator.has_memory`.
+        """
         index = operator.index(index)
         if not 0 <= index < self.count:
             raise IndexError("row index out of range")
@@ -292,8 +296,8 @@ def _slice(offsets: Part, data: Part, n: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
-    # Invalid UTF-8 is replaced, as when a record is read: an error could come after other rows
-    # were accepted.
+    # Invalid UTF-8 is replaced, as when a record is read, because an error could be raised after
+    # other rows were accepted.
     name = str(_slice(columns.name_offsets, columns.names, item), "utf-8", "replace")
     if not bit(columns.text_bits, item):
         return name, None
@@ -302,7 +306,11 @@ def _header_at(columns: RecordColumns, item: cython.Py_ssize_t) -> tuple:
 
 @cython.cfunc
 def _look_over(columns: RecordColumns) -> object:
-    """Find the largest row and the highest partition; raise ValueError for a negative number."""
+    """Find the largest row and the highest partition.
+
+    Raises:
+        ValueError: a partition or timestamp is negative.
+    """
     n: cython.Py_ssize_t
     size: cython.Py_ssize_t
     partition: cython.Py_ssize_t

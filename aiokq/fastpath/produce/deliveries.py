@@ -2,7 +2,7 @@
 
     deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
     many deliveries at once     Deliveries, the result of send_many() and send_columns()
-    type slots                  what a compiled `await` calls directly (am_send)
+    type slots                  the C functions that a compiled `await` calls directly (am_send)
 
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
@@ -21,7 +21,7 @@ from aiokq.core.types import TopicPartition
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -81,13 +81,14 @@ __all__ = ["Deliveries", "Delivery", "RecordMetadata"]
 @cython.freelist(1024)
 @cython.cclass
 class RecordMetadata:
-    """Where a record was written.
+    """The partition, offset and timestamp of an acknowledged record.
 
     Attributes:
         topic: name of the topic.
         partition: number of the partition.
         offset: offset in the partition; -1 if the broker did not return it, as with acks=0.
-        timestamp_ms: the record's own timestamp, or the log append time if the topic uses it.
+        timestamp_ms: the record's own timestamp, or the log append time if the topic uses
+            LogAppendTime; milliseconds since 1970.
     """
 
     __slots__ = ("offset", "partition", "timestamp_ms", "topic")
@@ -123,7 +124,7 @@ class RecordMetadata:
 
 @cython.cfunc
 def _metadata(batch: Batch, index: cython.longlong, timestamp: cython.longlong) -> RecordMetadata:
-    """Return the outcome of record `index` of an acknowledged batch."""
+    """Return the RecordMetadata of record `index` of an acknowledged batch."""
     meta: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
     meta.topic = batch.topic
     meta.partition = batch.partition
@@ -241,11 +242,11 @@ class Delivery:
             return self
         return _waiter(self)
 
-    # Called by `yield from`, which asyncio uses for an awaitable that it wraps in a task.
+    # Called by `yield from`, with which asyncio waits for an awaitable that it wraps in a task.
     def __iter__(self):
         return self.__await__()
 
-    # `await` calls it only if __await__ returned self, that is, if the outcome is known.
+    # Called by `await` only if __await__ returned self, that is, if the outcome is known.
     def __next__(self):
         raise StopIteration(_outcome(self))
 
@@ -385,7 +386,7 @@ class Wait:
     def done(self):
         return self.state != WAIT_SUSPENDED
 
-    # The task calls result() only to learn whether to throw; __next__ produces the value.
+    # The task calls result() only for the error to throw, if any; __next__ returns the value.
     def result(self):
         if self.state == WAIT_CANCELLED:
             if self.message is None:
@@ -400,7 +401,7 @@ class Wait:
 
 @cython.cfunc
 def _loop_of(batch: Batch) -> object:
-    """Return the loop on which waiters are woken: the loop of the accumulator's first wait."""
+    """Return the loop on which waiters are woken, which the accumulator's first wait sets."""
     accumulator: Accumulator = batch.accumulator
     if accumulator.loop is None:
         accumulator.loop = asyncio.get_running_loop()
@@ -434,7 +435,7 @@ def _callback(delivery: Delivery, fn: object, context: object, loop: object) -> 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _suspend(wait: Wait) -> cython.bint:
-    """Add the wait to the batch's waiters and return True, unless the outcome is known."""
+    """Add the wait to the batch's waiters and return True; return False if the outcome is known."""
     batch: Batch = settle(wait.delivery)
     if batch.state == DELIVERED or batch.state == FAILED:
         wait.state = WAIT_WOKEN
@@ -486,7 +487,7 @@ def _join(batch: Batch, wait: Wait) -> object:
 def _leave(wait: Wait) -> object:
     """End a wait.
 
-    If the batch's list of waits has many ended waits, they are removed from the list.
+    Ended waits stay in the batch's list of waits until there are many; then the list is rebuilt.
     """
     batch: Batch
     other: Wait
@@ -523,8 +524,8 @@ def rejoin(wait: Wait) -> object:
 class Wakes:
     """The loop callback that wakes all waiters of a batch, in order, after the batch ended.
 
-    A loop callback per waiter would cost more than the wake-up itself. The callback of each waiter
-    runs in that waiter's context.
+    A loop callback per waiter would take longer than the wake-up itself. The callback of each
+    waiter runs in that waiter's context.
     """
 
     __slots__ = ("loop", "next", "waiting")
@@ -712,8 +713,8 @@ def delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 def records_by_batch(many: Deliveries) -> dict:
     """Return the number of records of `many` in each batch.
 
-    The counts are kept until records are added or move to other batches. They cost nothing if all
-    batches become full: a full batch is sent without a call of this function.
+    The counts are cached until records are added or move to other batches. A full batch is sent
+    without a call of this function.
     """
     n: cython.Py_ssize_t
     batch: Batch
@@ -826,7 +827,7 @@ class _WaitAll:
 
 @cython.cfunc
 def _wait_all_step(self: _WaitAll) -> object:
-    """Return the wait to suspend on, or the outcomes with `self.wait` set to None."""
+    """Return the wait to suspend on; or the outcomes, in which case `self.wait` is None."""
     many: Deliveries = self.deliveries
     delivery: Delivery
     if self.wait is not None:

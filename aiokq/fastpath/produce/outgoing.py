@@ -1,9 +1,9 @@
-"""Outgoing, which handlers of `process()` return, and HandlerResults, which appends it.
+"""Outgoing, which handlers of `process()` return, and HandlerResults, which appends the results.
 
     records to send             Outgoing
     results of handlers         HandlerResults: calls a handler for many items, appends the results
 
-It knows neither transactions nor consumers: an item is whatever the handler takes.
+This module does not depend on consumers or transactions: an item is any argument of a handler.
 
 Tests: tests/unit/fastpath/test_outgoing.py.
 """
@@ -21,7 +21,7 @@ from aiokq.fastpath.produce.suspended import Suspended
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -80,7 +80,7 @@ class Outgoing:
         key: determines the partition; None spreads records evenly.
         headers: (name, value) pairs.
         partition: number of the partition; overrides the key.
-        timestamp_ms: milliseconds since 1970; the time of the sending if None.
+        timestamp_ms: milliseconds since 1970; None for the time of sending.
     """
 
     __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
@@ -132,12 +132,12 @@ class Outgoing:
 @cython.final
 @cython.cclass
 class HandlerResults:
-    """The results of items, in the order in which they were appended, and their outcomes.
+    """The records that handlers returned for items, in the order of appending, and their outcomes.
 
     Args:
-        accumulator: the results are appended to it.
-        direct: whether the accumulator takes the results as they are. If not, for example because
-            a serializer has to be called, the caller sends each result itself, and calls `add`.
+        accumulator: the Accumulator to which the results are appended.
+        direct: whether the results are appended as they are. If not, for example because a
+            serializer must be called, the caller sends each result itself, and calls `add`.
     """
 
     __slots__ = ("accumulator", "direct", "items", "many")
@@ -154,22 +154,23 @@ class HandlerResults:
     def handle(self, handler, items, start, stop, seconds, ended):
         """Call the handler for items one after the other, and append their results.
 
-        After each call, the clock is looked at, so that no more than one call is made when the time
-        is over. The step of a coroutine up to its first wait is part of the call.
+        The clock is read after each call, so that no call begins after the time limit. The step of
+        a coroutine up to its first wait is part of the call.
 
         Args:
-            handler: takes an item; returns None, an Outgoing, a list of them, or a coroutine that
-                returns one of these. Any other result is left to the caller.
+            handler: a function of one item. It returns None, an Outgoing, a list of Outgoing, or a
+                coroutine that returns one of these. Any other result is returned to the caller.
             items: a list.
-            start, stop: indexes of the first item, and behind the last one.
-            seconds: the time after which no further item is handled.
-            ended: called after every eighth item, and after 0.1 ms; if it returns True, no further
-                item is handled. It would take a sixth of the time of a fast handler.
+            start, stop: index of the first item, and index after the last item.
+            seconds: time limit, after which no further item is handled.
+            ended: called at every eighth item, and if 0.1 ms have passed since its last call. If it
+                returns True, no further item is handled. It is not called for each item, because a
+                call takes a sixth of the time of a fast handler.
 
         Returns:
             A tuple (reached, rest, error). The items before the index `reached` are done. If `rest`
-            is not None, the handler was called for the item at `reached` too, and `rest` is what is
-            left to do for it: an awaitable, a list of results that are not appended, or any other
+            is not None, the handler was also called for the item at `reached`, and `rest` is the
+            part of its result that is not appended: an awaitable, a list of results, or any other
             result. If `error` is not None, the handler raised it for the item at `reached`.
 
         Raises:
@@ -218,14 +219,14 @@ class HandlerResults:
         return n, None, None
 
     def append(self, item, outputs, start):
-        """Append results from index `start` on, as far as it is possible without waiting.
+        """Append the results from index `start` on, until one must wait or is refused.
 
         Args:
-            item: the item whose results they are.
+            item: the item for which the handler returned the results.
             outputs: a list.
 
         Returns:
-            The index of the first result that was not appended, which may not be sent at all.
+            The index of the first result that was not appended; `len(outputs)` if all were.
         """
         require_loop(self.accumulator.guard)
         return _append_list(self, item, outputs, start, now_ms(self.accumulator))
@@ -237,7 +238,7 @@ class HandlerResults:
         self.items.append(item)
 
     def failures(self):
-        """Return (item, error) for each result that was not delivered, and is not in flight."""
+        """Return (item, error) for each result whose delivery has failed."""
         n: cython.Py_ssize_t
         batch: Batch
         delivery: Delivery
@@ -270,9 +271,9 @@ def _monotonic(clock: object) -> cython.double:
 
 @cython.cfunc
 def _step(coroutine: object) -> object:
-    """Run a coroutine that has not begun up to its first wait; return its result, or a Suspended.
+    """Run a new coroutine up to its first wait; return its result, or a Suspended if it waits.
 
-    A handler that never waits needs no other object than its coroutine.
+    For a handler that never waits, no object is created except its coroutine.
     """
     if cython.compiled:
         yielded: cython.int = 0
@@ -290,7 +291,7 @@ def _step(coroutine: object) -> object:
 def _append(
     results: HandlerResults, item: object, result: object, timestamp: cython.longlong
 ) -> object:
-    """Append the result of a call; return what was not appended, or None."""
+    """Append the result of a handler's call; return the part that was not appended, or None."""
     reached: cython.Py_ssize_t
     if type(result) is Outgoing:
         return None if _append_one(results, item, result, timestamp) else [result]
@@ -321,9 +322,10 @@ def _append_list(
 def _append_one(
     results: HandlerResults, item: object, output: Outgoing, timestamp: cython.longlong
 ) -> cython.bint:
-    """Append a result; return False if it has to wait, or is refused.
+    """Append a result; return False if it must wait, or is refused.
 
-    Whoever sends it then gets the error: a record that was refused is refused again.
+    The error of a refused result is not reported here: the caller sends the result, and gets the
+    error then.
     """
     headers = output.headers
     if not results.direct or results.accumulator.queued:

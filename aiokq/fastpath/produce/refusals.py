@@ -1,4 +1,4 @@
-"""The errors for records that are not accepted. Performance does not matter here.
+"""The errors for records that the accumulator does not accept. Performance does not matter here.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 try:
     from aiokq.fastpath import cython_names as cython
-except ImportError:  # never raised; the Cython compiler requires `import cython`
+except ImportError:  # never raised: `import cython` is only for the Cython compiler
     import cython
 
 if cython.compiled:
@@ -109,7 +109,7 @@ def next_sticky(accumulator: Accumulator, route: Route) -> Slot:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _below(accumulator: Accumulator, limit: cython.uint) -> cython.uint:
-    """Return a uniform number below `limit` (splitmix64, the same sequence in both builds)."""
+    """Return a random number below `limit` (splitmix64, the same sequence in both cores)."""
     if cython.compiled:
         z: cython.ulonglong
         accumulator.random = accumulator.random + _GOLDEN

@@ -1,4 +1,4 @@
-"""The constants of the produce unit for the pure core; states.pxd has the same ones in C."""
+"""The constants of the produce unit for the pure core; states.pxd has the same constants in C."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Final
 OPEN, SEALED, DELIVERED, FAILED, MOVED = range(5)
 """The states of a batch.
 
-In this order: the batch accepts records; it is closed to appends; it was acknowledged; it has
-failed; its records moved to other batches.
+OPEN: it accepts records. SEALED: it is closed to appends. DELIVERED: it was acknowledged. FAILED:
+its records were not delivered. MOVED: its records moved to other batches.
 """
 
 WAIT_NEW, WAIT_SUSPENDED, WAIT_WOKEN, WAIT_CANCELLED, WAIT_LEFT, WAIT_CALLBACK = range(6)
-"""The states of a wait.
+"""The states of a wait, which is an `await` or a done-callback.
 
-In this order: the `await` has not suspended yet; it is suspended; the outcome is known; the wait
-was cancelled, and its task is being woken; the wait ended without an outcome, or its callback was
-called. WAIT_CALLBACK is the state of a done-callback that was not called yet.
+WAIT_NEW: the `await` has not suspended yet. WAIT_SUSPENDED: it is suspended. WAIT_WOKEN: the
+outcome is known. WAIT_CANCELLED: it was cancelled, and its task is being woken. WAIT_LEFT: it ended
+without an outcome, or the done-callback was called. WAIT_CALLBACK: the done-callback was not called
+yet.
 """
 
 MIN_CHUNK: Final = 1024

@@ -15,8 +15,8 @@ class Suspended:
     """Continues a coroutine when it is awaited, as if the coroutine itself had been awaited.
 
     Args:
-        coroutine: has taken its first step, and waits.
-        yielded: what that step yielded. The task has to get it before it waits for anything else.
+        coroutine: a coroutine that has taken its first step, and waits.
+        yielded: the object that this step yielded. The awaiting task must receive it first.
     """
 
     __slots__ = ("_coroutine", "_yielded")
