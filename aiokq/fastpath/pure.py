@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_checksums.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py, column "pure".
+# Hot path, measured by benchmarks/micro/core.py (column "pure").
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
 """
 
-# hot: benchmarks/micro/core.py.
+# Hot path, measured by benchmarks/micro/core.py.
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_compaction.py.
 """
 
-# hot: benchmarks/log_compaction.py.
+# Hot path, measured by benchmarks/log_compaction.py.
 
 from __future__ import annotations
 

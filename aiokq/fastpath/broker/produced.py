@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_produced.py.
 """
 
-# hot: benchmarks/raw_load.py.
+# Hot path, measured by benchmarks/raw_load.py.
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_compaction.py runs both implementations.
 """
 
-# hot: benchmarks/log_compaction.py, pure build.
+# Hot path, measured by benchmarks/log_compaction.py with the pure core.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 Tests: tests/unit/fastpath/test_produced.py runs both implementations.
 """
 
-# hot: benchmarks/raw_load.py, pure build.
+# Hot path, measured by benchmarks/raw_load.py with the pure core.
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ To follow the reading of a record, start at Cursor.__next__.
 Tests: tests/unit/fastpath/test_cursor.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
+# Hot path, measured by benchmarks/micro/core.py. Functions are long, to avoid calls per record.
 
 from __future__ import annotations
 

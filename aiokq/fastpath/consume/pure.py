@@ -1,9 +1,9 @@
 """Decoding of records and columns without the compiled core: slices instead of C loops.
 
-Long functions on purpose, as in the compiled core. Tests: tests/property/test_core_parity.py.
+Functions are long, to avoid calls per record. Tests: tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py, column "pure".
+# Hot path, measured by benchmarks/micro/core.py (column "pure").
 
 from __future__ import annotations
 

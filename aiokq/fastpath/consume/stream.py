@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_stream.py.
 """
 
-# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
+# Hot path, measured by benchmarks/micro/core.py. Functions are long, to avoid calls per record.
 
 from __future__ import annotations
 

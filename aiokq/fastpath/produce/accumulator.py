@@ -11,7 +11,7 @@ To follow a record that is sent, start at Accumulator.append.
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
+# Hot path, measured by benchmarks/micro/core.py. Functions are long, to avoid calls per record.
 # ruff: noqa: SIM108
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The accumulator handles keys, values and headers of the usual types without thes
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
 
-# hot: benchmarks/micro/core.py.
+# Hot path, measured by benchmarks/micro/core.py.
 
 from __future__ import annotations
 

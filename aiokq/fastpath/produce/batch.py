@@ -9,7 +9,7 @@
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
 
-# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
+# Hot path, measured by benchmarks/micro/core.py. Functions are long, to avoid calls per record.
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Tests: tests/unit/fastpath/test_record_columns.py, tests/property/test_columns_parity.py.
 """
 
-# hot: benchmarks/micro/core.py. The compiled core calls some of these functions once per record.
+# Hot path, measured by benchmarks/micro/core.py. The compiled core calls some of these functions
+# once per record.
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
 
-# hot: benchmarks/micro/core.py. Long functions on purpose, to avoid calls per record.
+# Hot path, measured by benchmarks/micro/core.py. Functions are long, to avoid calls per record.
 # ruff: noqa: SIM110
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ This module does not depend on consumers or transactions: an item is any argumen
 Tests: tests/unit/fastpath/test_outgoing.py.
 """
 
-# hot: benchmarks/suites/transactions.py, section transactions-process.
+# Hot path, measured by benchmarks/suites/transactions.py (section transactions-process).
 
 from __future__ import annotations
 

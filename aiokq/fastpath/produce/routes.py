@@ -3,7 +3,7 @@
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
 
-# hot: benchmarks/micro/core.py.
+# Hot path, measured by benchmarks/micro/core.py.
 
 from __future__ import annotations
 
