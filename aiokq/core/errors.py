@@ -20,7 +20,7 @@
     ├── LogTruncated                  the log lost records that were read already
     ├── MaxPollExceeded               the application stopped polling: the member left its group
     ├── NoNode                        the registry view has no node at a path (also LookupError)
-    ├── NoOffsetForPartition          no position, and auto_offset_reset is none
+    ├── NoOffsetForPartition          no fetch position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
     ├── TransactionAborted            the transaction was aborted, or can only be aborted
     └── WrongLoop                     used from another event loop, or after a fork

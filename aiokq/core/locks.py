@@ -58,7 +58,7 @@ class FileLock:
         """
         import fcntl  # missing on Windows, where only the client is used
 
-        from aiokq.core.regular_files import open_regular  # not loaded by clients
+        from aiokq.core.regular_files import open_regular  # imported here: clients do not need it
 
         with _held.guard:
             try:
