@@ -283,11 +283,7 @@ def _error(code: int, api: str) -> KafkaError | None:
 
 
 def _error_of_partitions(response: AddPartitionsToTxnResponse) -> KafkaError | None:
-    """Return the gravest error of the partitions, or None.
-
-    Of equally grave errors, it is not OPERATION_NOT_ATTEMPTED, which only says that the broker
-    refused another partition.
-    """
+    """Return the gravest error of the partitions, or None."""
     return _gravest(
         "AddPartitionsToTxn",
         [
@@ -310,16 +306,16 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
 
 
 def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
-    """Return the gravest of the errors by `GRAVITY`, because a retry must not hide a refusal."""
+    """Return the gravest of the errors by `GRAVITY`, because a retry must not hide a refusal.
+
+    OPERATION_NOT_ATTEMPTED only says that the broker refused another partition, whose error counts.
+    """
     failed = [answer for answer in answers if answer[0]]
     if not failed:
         return None
+    refused = [answer for answer in failed if answer[0] != OperationNotAttempted.code]
     code, topic = max(
-        failed,
-        key=lambda answer: (
-            GRAVITY.index(kind_of_code(api, answer[0])),
-            answer[0] != OperationNotAttempted.code,
-        ),
+        refused or failed, key=lambda answer: GRAVITY.index(kind_of_code(api, answer[0]))
     )
     error = error_for(code, topic_partition=topic, api=api)
     error.may_have_been_written = any(may_be_carried_out(code) for code, _ in failed)

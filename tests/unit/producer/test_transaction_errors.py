@@ -17,13 +17,18 @@ from aiokq.core.errors import (
     UnsupportedVersion,
     error_for,
 )
-from aiokq.producer.transactions import refusals
+from aiokq.producer.transactions import refusals, transaction_requests
 from aiokq.producer.transactions.error_kinds import (
     ERROR_KINDS,
     ErrorKind,
     kind_of,
     kind_of_code,
     may_be_carried_out,
+)
+from aiokq.wire import AddPartitionsToTxnResponse
+from aiokq.wire.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnTopicResult,
 )
 
 RETRIABLE: Final = frozenset(code for code, row in BY_CODE.items() if row.retriable)
@@ -151,6 +156,31 @@ def test_an_answer_tells_whether_the_request_may_have_been_carried_out() -> None
         20,
     }
     assert may_be_carried_out(9999)
+
+
+@pytest.mark.parametrize(
+    ("codes", "counts"),
+    [
+        ((0, 0), None),
+        ((3, 55), 3),
+        ((55, 51, 55), 51),
+        ((55, 29, 3), 29),
+        ((47, 29), 47),
+        ((55,), 55),
+    ],
+)
+def test_the_error_of_partitions_is_the_one_that_refused_them(
+    codes: tuple[int, ...], counts: int | None
+) -> None:
+    """Regression: the answer "not attempted" for the other partitions aborted, but 3 is retried."""
+    results = [
+        AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=code)
+        for n, code in enumerate(codes)
+    ]
+    topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=results)
+    answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+    error = transaction_requests._error_of_partitions(answer)
+    assert (error and error.code) == counts
 
 
 def test_each_error_names_the_next_step() -> None:
