@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 from aiokq.core.descriptor_reserve import PROCESS
 from aiokq.core.frozen import frozen
 from aiokq.core.locks import FileLock
+from aiokq.core.regular_files import open_regular
 from aiokq.core.types import Buffer
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -353,13 +354,6 @@ class OsFile:
         return f"<OsFile {self._path}{' closed' if self.closed else ''}>"
 
 
-def _open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:
-    """Call `open_regular`, imported here because clients, which open no files, do not need it."""
-    from aiokq.core.regular_files import open_regular
-
-    return open_regular(path, flags)
-
-
 class OsFiles:
     """The file system of the operating system."""
 
@@ -373,7 +367,7 @@ class OsFiles:
             flags |= os.O_CREAT | os.O_EXCL
         elif create:
             flags |= os.O_CREAT
-        file = OsFile(_open_regular(path, flags)[0], os.fspath(path))
+        file = OsFile(open_regular(path, flags)[0], os.fspath(path))
         PROCESS.taken()
         return file
 
@@ -420,7 +414,7 @@ class OsFiles:
         return FileLock.acquire(os.fspath(path))
 
     def read_bytes(self, path: Path) -> bytes:
-        descriptor, status = _open_regular(path, os.O_RDONLY)
+        descriptor, status = open_regular(path, os.O_RDONLY)
         try:
             size = status.st_size + 1  # one byte more, to notice that the file grows
             data = os.read(descriptor, size)
@@ -436,7 +430,7 @@ class OsFiles:
     def write_atomic(self, path: Path, data: Buffer) -> None:
         path = os.fspath(path)
         temporary = path + ".tmp"  # Kafka's suffix for files that are removed at startup
-        file = OsFile(_open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)[0], temporary)
+        file = OsFile(open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)[0], temporary)
         try:
             file.pwritev([data], 0)
             file.sync()

@@ -16,6 +16,7 @@ import weakref
 from typing import Final
 
 from aiokq.core import forks
+from aiokq.core.regular_files import open_regular
 
 
 class _Held:
@@ -57,8 +58,6 @@ class FileLock:
             NotRegularFile, IsADirectoryError: `path` is a FIFO, socket, device or directory.
         """
         import fcntl  # missing on Windows, where only the client is used
-
-        from aiokq.core.regular_files import open_regular  # imported here: clients do not need it
 
         with _held.guard:
             try:
