@@ -68,9 +68,13 @@ class StrayDirectories:
             )
         except CorruptRecord:
             return False  # the file is not synced, so a power cut may damage it
-        if stored is not None and is_damaged_id(stored, topic_id):
+        if stored == topic_id:
+            return True
+        if stored is None:
+            return False
+        if is_damaged_id(stored, topic_id):
             logger.warning("topic id damaged partition=%s path=%s", partition, self._path)
-        elif stored is not None and stored != topic_id:
+        else:
             renamed = self.set_aside(partition)
             logger.warning(
                 "directory of another topic set aside partition=%s topic_id=%s kept=%s",
@@ -78,7 +82,7 @@ class StrayDirectories:
                 format_uuid(stored),
                 renamed,
             )
-        return stored == topic_id
+        return False
 
     def find(self) -> dict[tuple[uuid.UUID, int], str]:
         """Return the directories that were set aside, by topic id and partition number."""

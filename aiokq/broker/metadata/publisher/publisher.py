@@ -53,6 +53,9 @@ NO_EPOCH: Final = -1
 TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for name in row.server)
 """The broker settings that are the defaults of topic settings."""
 
+MOST_LOG_CONFIGS: Final = 64
+"""Maximum number of different settings of topics that are kept; most topics have equal ones."""
+
 
 class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
@@ -132,6 +135,9 @@ class MetadataPublisher:
         self._unsynced: dict[LogDirectory, None] = {}
         """Directories in which deletions are not durable yet, because a sync failed."""
         self._deleting_again = False
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        """The typed settings of topics under the broker settings `_configured_by`."""
+        self._configured_by = settings.current
 
     # --- start
 
@@ -153,9 +159,21 @@ class MetadataPublisher:
 
     def _new_topic(self, state: TopicState) -> Topic:
         configs = served_configs(state.name, state.configs)
-        return Topic(
-            state.name, state.topic_id, configs, log_config(configs, self._settings.current)
-        )
+        return Topic(state.name, state.topic_id, configs, self._log_config(configs))
+
+    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        """Return the typed settings of a topic, the same object for equal settings."""
+        if self._settings.current is not self._configured_by:
+            self._configured_by = self._settings.current
+            self._log_configs.clear()
+        key = tuple(configs.items())
+        config = self._log_configs.get(key)
+        if config is None:
+            config = log_config(configs, self._settings.current)
+            if len(self._log_configs) == MOST_LOG_CONFIGS:
+                self._log_configs.clear()
+            self._log_configs[key] = config
+        return config
 
     def _new_partition(self, topic: Topic, index: int, image: PartitionImage) -> Partition:
         """Return a partition whose log is not open yet."""
@@ -295,13 +313,9 @@ class MetadataPublisher:
         )
         if not changed & TOPIC_DEFAULTS:
             return
-        known: dict[tuple[tuple[str, str], ...], LogConfig] = {}  # most topics have equal settings
         pace = Pace(self._clock)
         for topic in list(self._applied):
-            key = tuple(topic.configs.items())
-            if key not in known:
-                known[key] = log_config(topic.configs, settings.current)
-            self._configure(topic, topic.configs, known[key])
+            self._configure(topic, topic.configs, self._log_config(topic.configs))
             await pace.handled(len(topic.partitions))
 
     @staticmethod
@@ -320,7 +334,7 @@ class MetadataPublisher:
             return failure
         configs = served_configs(state.name, state.configs)
         if topic.configs != configs:
-            self._configure(topic, configs, log_config(configs, self._settings.current))
+            self._configure(topic, configs, self._log_config(configs))
         failure = None
         before, self._applied[topic] = self._applied[topic], state.partitions
         for partition, was, image in zip(topic.partitions, before, state.partitions, strict=False):

@@ -41,5 +41,6 @@ def test_segment_files_are_named_by_their_first_offset() -> None:
     """With twenty digits names sort like numbers."""
     assert file_names.segment_file("/d", 42, file_names.LOG) == "/d/00000000000000000042.log"
     assert file_names.parse_segment_file("00000000000000000042.timeindex") == (42, ".timeindex")
-    assert file_names.parse_segment_file("42.log") is None
+    for other in ("42.log", "0" * 20, "0" * 20 + ".", "0" * 21 + ".log", "\u0660" * 20 + ".log"):
+        assert file_names.parse_segment_file(other) is None
     assert file_names.parse_segment_file("leader-epoch-checkpoint") is None
