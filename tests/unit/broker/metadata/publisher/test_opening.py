@@ -21,7 +21,7 @@ from aiokq.broker.node import BrokerNode
 from aiokq.core.environment import Environment
 from aiokq.core.offload import THREADS
 from tests.sim.harness.files import MemoryFiles
-from tests.unit.broker.harness import Broker, NoNetwork, batch, offsets, until
+from tests.unit.broker.harness import Broker, LoopClock, NoNetwork, batch, offsets, until
 
 
 async def turns() -> None:
@@ -91,17 +91,22 @@ class Restarted(Broker):
         )
 
     async def begin(self) -> asyncio.Task[None]:
-        """Start without a socket, until recovery is under way."""
+        """Start without a socket, until each thread for recoveries is in use or none is needed."""
         await self.node._open()
-        recovery = asyncio.get_running_loop().create_task(self.node.storage.publisher.recover())
+        publisher = self.node.storage.publisher
+        logs = publisher._opening
+        recovery = asyncio.get_running_loop().create_task(publisher.recover())
+        await turns()
+        await until(lambda: not logs._waiting or len(logs._workers) == logs._threads)
         await turns()
         return recovery
 
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recover each log on its own, as large logs are."""
+    """Recover each log on its own, as large logs are, and begin with the next one soon."""
     monkeypatch.setattr(opening, "SMALL_LOGS", 0)
+    monkeypatch.setattr(opening, "STALL_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -211,6 +216,33 @@ async def test_small_logs_are_recovered_many_at_a_time():
         assert offsets(data.records) == [*range(10)]
     await broker.node.close()
     assert files.exists("/data/.kafka_cleanshutdown")
+
+
+@pytest.mark.parametrize(("cpu_seconds", "workers"), [(1.0, 1), (0.5, 1), (0.3, 2), (0.0, 4)])
+async def test_workers_are_added_while_threads_wait_for_the_disk(
+    cpu_seconds: float, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: two threads that competed for the interpreter's lock were slower than one."""
+    files = await killed(t=10)
+    monkeypatch.setattr(opening, "RECOVERED_AT_ONCE", 1)
+    used = 0.0
+    found: list[int] = []
+
+    def recover(logs: opening.LogOpening, attempt: opening._Attempt) -> object:
+        nonlocal used
+        used += cpu_seconds
+        found.append(len(logs._workers))
+        return original(logs, attempt)
+
+    original = opening.LogOpening._recover
+    monkeypatch.setattr(opening.LogOpening, "_recover", recover)
+    monkeypatch.setattr(opening.time, "thread_time", lambda: used)
+    monkeypatch.setattr(LoopClock, "monotonic", lambda self: float(len(found)))  # 1 s for each log
+    broker = Restarted(files, num_recovery_threads_per_data_dir=4)
+    await (await broker.begin())
+    assert len(found) == 10
+    assert max(found) == workers
+    await broker.node.close()
 
 
 async def test_a_stop_leaves_the_rest_of_what_is_recovered_together():
