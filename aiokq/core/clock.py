@@ -17,6 +17,13 @@ class Clock(Protocol):
         """Return milliseconds since 1970-01-01 UTC, the unit of record timestamps."""
         ...
 
+    def thread_time(self) -> float:
+        """Return the CPU seconds of the calling thread; in a simulation, the virtual time.
+
+        The difference from `monotonic` is the time for which the thread waited.
+        """
+        ...
+
 
 class SystemClock:
     """The system clock."""
@@ -28,3 +35,6 @@ class SystemClock:
 
     def timestamp_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def thread_time(self) -> float:
+        return time.thread_time()

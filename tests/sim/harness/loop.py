@@ -290,3 +290,6 @@ class SimClock:
 
     def timestamp_ms(self) -> int:
         return self._epoch_ms + int(self._loop.time() * 1000)
+
+    def thread_time(self) -> float:
+        return self._loop.time()

@@ -35,6 +35,9 @@ class LoopClock:
     def timestamp_ms(self) -> int:
         return self.now_ms
 
+    def thread_time(self) -> float:
+        return self.monotonic()
+
 
 async def until(condition: Callable[[], object]) -> None:
     """Run the loop until `condition` holds, however slow the machine is."""

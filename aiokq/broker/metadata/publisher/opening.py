@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -408,10 +407,10 @@ class LogOpening:
         Returns:
             The logs, the elapsed seconds, and for how many of them the thread waited.
         """
-        began, used = self._clock.monotonic(), time.thread_time()
+        began, used = self._clock.monotonic(), self._clock.thread_time()
         logs = [self._recover(attempt) for attempt in attempts]
         elapsed = self._clock.monotonic() - began
-        return logs, elapsed, elapsed - (time.thread_time() - used)
+        return logs, elapsed, elapsed - (self._clock.thread_time() - used)
 
     def _recover(
         self, attempt: _Attempt, *, is_new: bool = False

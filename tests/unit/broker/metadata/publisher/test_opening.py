@@ -236,7 +236,7 @@ async def test_workers_are_added_while_threads_wait_for_the_disk(
 
     original = opening.LogOpening._recover
     monkeypatch.setattr(opening.LogOpening, "_recover", recover)
-    monkeypatch.setattr(opening.time, "thread_time", lambda: used)
+    monkeypatch.setattr(LoopClock, "thread_time", lambda self: used)
     monkeypatch.setattr(LoopClock, "monotonic", lambda self: float(len(found)))  # 1 s for each log
     broker = Restarted(files, num_recovery_threads_per_data_dir=4)
     await (await broker.begin())
