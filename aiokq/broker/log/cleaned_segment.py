@@ -11,6 +11,7 @@ Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.segment import Segment
@@ -61,7 +62,41 @@ class CleanedSegment(Segment):
         self.transactions.path = self.path(file_names.TXN_INDEX)
 
     def remove(self) -> None:
-        """Remove the files under their present names."""
-        for kind in file_names.SEGMENT_SUFFIXES:
-            if self._files.exists(self.path(kind)):
-                self._files.remove(self.path(kind))
+        """Remove the files of a copy that replaces no segments, also after an error in `rename`.
+
+        After a crash, the next start would use the ``.swap`` files if there were no ``.cleaned``
+        file. Therefore the ``.cleaned`` files are removed last; if there is none, ``.log.swap``
+        gets that suffix again first.
+
+        Raises:
+            OSError: the disk failed, and files may remain.
+        """
+        swapped, cleaned = self._existing(file_names.SWAP), self._existing(file_names.CLEANED)
+        if swapped and not cleaned:
+            log = swapped[0].removesuffix(file_names.SWAP) + file_names.CLEANED
+            with suppress(OSError):
+                self._files.rename(swapped[0], log)
+                swapped, cleaned = swapped[1:], [log]
+            self._try_to_sync()
+        for path in swapped:
+            self._files.remove(path)
+        if swapped:
+            self._try_to_sync()
+        for path in cleaned:
+            self._files.remove(path)
+
+    def _try_to_sync(self) -> None:
+        """Sync the directory. After an error, the files are removed nevertheless.
+
+        Only a power cut could then leave ``.swap`` files without a ``.cleaned`` file.
+        """
+        with suppress(OSError):
+            self._files.sync_dir(self._directory)
+
+    def _existing(self, suffix: str) -> list[str]:
+        """Return the paths of the copy's files with a suffix, the ``.log`` first."""
+        paths = [
+            file_names.segment_file(self._directory, self.base_offset, kind) + suffix
+            for kind in file_names.SEGMENT_SUFFIXES
+        ]
+        return [path for path in paths if self._files.exists(path)]

@@ -14,10 +14,13 @@ from typing import NamedTuple
 import pytest
 
 from aiokq.broker.log import file_names
+from aiokq.broker.log.cleaner.group_rewriter import GroupRewriter
 from aiokq.core.errors import KafkaStorage
 from tests.sim.harness.files import Fault, MemoryFiles
 from tests.unit.broker.log.cleaning import CleanedLog, SteppedClock, compacted
+from tests.unit.broker.log.samples import TP
 
+DISCARD = GroupRewriter.discard
 Pairs = list[tuple[int, bytes | None, bytes | None]]
 TEMPORARY = (file_names.CLEANED, file_names.SWAP, file_names.DELETED, file_names.TEMPORARY)
 
@@ -245,3 +248,94 @@ async def test_a_swap_for_which_a_descriptor_was_missing_is_ended_by_the_next_ru
     log.directory.purge()
     log.directory.close()
     assert reopened(files, clock).latest == latest
+
+
+async def test_a_copy_that_could_not_be_renamed_is_removed_whole() -> None:
+    """The full disk refuses the second of the renames to ``.swap``.
+
+    Regression: `.log.swap` stayed. A later start added it to the log, although its records had been
+    cleaned again, into a larger segment.
+    """
+    clock = SteppedClock()
+    files = MortalFiles(now_ms=clock.timestamp_ms)
+    log = filled(files, clock, 3)
+    latest = log.latest
+    last = log.log.segments[4].base_offset
+    name = file_names.segment_file("", last, file_names.INDEX) + file_names.CLEANED
+    fault = files.fail("rename", errno.ENOSPC, matches=lambda path: path.endswith(name))
+    with pytest.raises(KafkaStorage):
+        await log.clean()
+    assert not fault.times
+    assert log.directory.disk.failure is None
+    assert not [one for one in log.names if one.endswith((file_names.SWAP, file_names.CLEANED))]
+    log.log.update_config(compacted(segment_bytes=10_000_000))
+    log.directory.checkpoints.cleaned_offsets.note(TP, 0)
+    await log.cleaner.clean_all()
+    assert len(log.log.segments) == 2
+    log.directory.purge()
+    pairs = log.pairs
+    log.directory.close()
+    again = reopened(files, clock)
+    assert again.pairs == pairs
+    assert again.latest == latest
+
+
+def check_indexes(log: CleanedLog) -> None:
+    for segment in log.log.segments:
+        for position, header in segment.headers():
+            assert segment.copy().position_of(header.base_offset) == position
+
+
+@pytest.mark.parametrize("renamed", [2, 3])
+@pytest.mark.parametrize("end", ["kill", "power", "names"])
+async def test_a_crash_while_a_copy_is_removed(renamed: int, end: str) -> None:
+    """The error occurs after some or all of the renames to ``.swap``.
+
+    Regression: `.log.swap` was removed before `.index.swap`, which a start then made the index of
+    the original segment.
+    """
+    for ends_at in itertools.count(0):
+        clock = SteppedClock()
+        files = MortalFiles(now_ms=clock.timestamp_ms)
+        log = CleanedLog(files, compacted(), clock=clock)
+        log.put((b"k9", b"old"))
+        for key in (b"k0", b"k1", b"k2"):
+            log.put((key, bytes(200)))
+        log.roll()
+        log.put((b"k9", b"new"), roll=True)
+        log.log.flush()
+        for directory in ("/data/orders-0", "/data", "/"):
+            files.sync_dir(directory)
+        log.directory.note_recovery_points()
+        log.directory.save(log.directory.checkpoints.recovery_points)
+        files.sync_dir("/data")
+        latest = log.latest
+
+        def is_interrupted(path: str, files: MortalFiles = files) -> bool:
+            names = files.listdir("/data/orders-0")
+            return len([one for one in names if one.endswith(file_names.SWAP)]) == renamed
+
+        files.fail("sync_dir" if renamed == 3 else "rename", errno.EMFILE, matches=is_interrupted)
+
+        def discard(copy: GroupRewriter, files: MortalFiles = files, at: int = ends_at) -> None:
+            files.ends_at = files.done + at
+            DISCARD(copy)
+            files.ends_at = None
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GroupRewriter, "discard", discard)
+            with pytest.raises((Crash, KafkaStorage)) as stopped:
+                await log.clean()
+        if stopped.type is KafkaStorage:
+            assert ends_at
+            assert not [one for one in log.names if one.endswith(TEMPORARY)]
+            return
+        files.ends_at = None
+        if end == "kill":
+            files.crash()
+        else:
+            files.power_cut(random.Random(ends_at) if end == "names" else None, ordered=False)
+        log = reopened(files, clock)
+        assert not [one for one in log.names if one.endswith(TEMPORARY)]
+        assert log.latest == latest
+        check_indexes(log)
