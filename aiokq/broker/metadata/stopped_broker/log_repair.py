@@ -63,17 +63,23 @@ class Repair:
     """The result of a repair, or of a dry run of one.
 
     Attributes:
-        path: path of the first bad file; "" if nothing is damaged.
-        position: byte position in the file where the bad bytes begin.
-        offset: the first offset whose record cannot be read from the file.
-        reason: what is wrong with the bytes.
+        path: path of the file with the damage that was found first; "" if nothing is damaged. Bad
+            snapshots are found before bad segments, the newest snapshot first. If all damaged
+            segments have been replaced by the newest snapshot, the path of the last of them.
+        position: byte position in the file where the damage begins; 0 for a snapshot and for a
+            segment that a snapshot has replaced.
+        offset: the first offset whose record cannot be read from the segment; 0 for a snapshot, and
+            the base offset of a segment that a snapshot has replaced.
+        reason: what is wrong with the file.
         end_offset: offset after the last record of the repaired log.
         topics: number of topics in the metadata of the repaired log.
-        lost: the records that are cut off, as far as they can be decoded, and ranges of others.
+        lost: the records that are cut off; records that cannot be decoded are given as ranges of
+            offsets.
         loses: whether records are lost.
         corrected: batches that get another epoch.
         set_aside: names of files that are set aside whole.
-        kept: paths of the files with the removed bytes; empty if nothing was removed.
+        kept: paths of the files with the removed bytes; empty in a dry run, and if nothing was
+            removed.
     """
 
     path: str = ""
@@ -134,9 +140,9 @@ def repair_log(
         )
         aside = [snapshot_path(directory, one) for one in sorted(plan.dropped)]
         aside += [plan.path(one) for one in (*plan.earlier(), *plan.later())]
-        is_snapshot = damage.snapshot is not None
+        snapshot = damage.snapshot
         return Repair(
-            path=aside[0] if is_snapshot else plan.path(damage.base),
+            path=plan.path(damage.base) if snapshot is None else snapshot_path(directory, snapshot),
             position=damage.position,
             offset=damage.offset,
             reason=damage.reason,

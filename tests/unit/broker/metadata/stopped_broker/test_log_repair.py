@@ -303,6 +303,12 @@ def test_no_metadata_is_left() -> None:
 def inside_a_segment(topics: int = 4, after: int = 1) -> MemoryFiles:
     """Return a log with a snapshot inside a segment, as Kafka has it, before the last records."""
     files = log_of(topics)
+    add_snapshot(files, topics, after)
+    return files
+
+
+def add_snapshot(files: MemoryFiles, topics: int, after: int) -> str:
+    """Write a snapshot without the last topics into a log of topics; return its path."""
     at = read(files)
     end = at.end_offset - 2 * after
     short = log_of(topics - after)
@@ -310,16 +316,38 @@ def inside_a_segment(topics: int = 4, after: int = 1) -> MemoryFiles:
     from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
     from aiokq.broker.metadata.log.snapshot_file import SnapshotId
 
+    path = snapshot_path(DIRECTORY, SnapshotId(end, at.epoch))
     write_snapshot(
         files,
-        snapshot_path(DIRECTORY, SnapshotId(end, at.epoch)),
+        path,
         [encode_metadata_record(one, record_version(one, 25)) for one in image.records()],
         epoch=at.epoch,
         timestamp_ms=0,
         last_contained_ms=0,
         crc32c=crc32c,
     )
-    return files
+    return path
+
+
+def test_of_two_bad_snapshots_the_newest_is_described() -> None:
+    """It is read first.
+
+    Regression: path was that of the oldest, but position, offset and reason those of the newest.
+    """
+    files = log_of(4)
+    older, newest = (add_snapshot(files, 4, after) for after in (2, 1))
+    before = list(read(files).image.records())
+    files.corrupt(older, files.stat_size(older) // 2)
+    files.write_atomic(newest, files.read_bytes(newest)[:-10])
+    with pytest.raises(MetadataDamaged) as damage:
+        read(files)
+    assert newest in damage.value.message
+    done = run(files)
+    assert (done.path, done.position, done.offset) == (newest, 0, 0)
+    assert done.reason == damage.value.reason
+    assert done.set_aside == tuple(one.rpartition("/")[2] for one in (older, newest))
+    assert done.kept == (f"{older}.corrupt-0", f"{newest}.corrupt-0")
+    assert list(read(files).image.records()) == before
 
 
 def test_a_bad_batch_before_the_snapshot_costs_nothing() -> None:
