@@ -95,12 +95,12 @@ NOT_YET: Final[Mapping[str, str]] = {
     "sasl.login.": "it is for OAUTHBEARER and GSSAPI, and aiokq has only the SASL mechanism PLAIN",
     "sasl.oauthbearer.": "it is for OAUTHBEARER, and aiokq has only the SASL mechanism PLAIN",
     "share.": "aiokq has no share groups",
-    "transaction.": "aiokq has no transactions",
+    "transaction.two.phase.commit.enable": "aiokq has no two-phase commit (KIP-939)",
 }
-"""Prefixes of Kafka settings that aiokq does not support yet, and the reasons.
+"""Names and prefixes of Kafka settings that aiokq does not support yet, and the reasons.
 
-A setting with such a prefix raises ConfigError, because a client that ignored it would not behave
-as requested. The error suggests no similar name.
+A setting whose name begins with a key raises ConfigError, because a client that ignored it would
+not behave as requested. The error suggests no similar name.
 """
 
 

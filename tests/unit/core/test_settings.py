@@ -182,6 +182,7 @@ def test_other_unknown_names_in_a_file_are_refused_in_javas_spelling(tmp_path):
         ("sasl.oauthbearer.scope", "OAUTHBEARER"),
         ("sasl.login.refresh.window.factor", "OAUTHBEARER"),
         ("share.acquire.mode", "share groups"),
+        ("transaction.two.phase.commit.enable", "KIP-939"),
     ],
 )
 def test_a_kafka_setting_that_is_not_supported_yet_is_named_as_such(tmp_path, name, what):

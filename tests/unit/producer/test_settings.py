@@ -265,6 +265,18 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     """A mistyped linger must not silently mean the default."""
     with pytest.raises(ConfigError, match="did you mean linger_ms"):
         ProducerSettings(linger=5)
+    with pytest.raises(ConfigError, match="did you mean transaction_timeout_ms"):
+        ProducerSettings(transaction_timeout=5)
+
+
+def test_two_phase_commit_is_not_supported() -> None:
+    """The error was "aiokq has no transactions", which is false."""
+    with pytest.raises(ConfigError) as refused:
+        ProducerSettings(transaction_two_phase_commit_enable=True)
+    assert refused.value.message == (
+        "transaction_two_phase_commit_enable is not supported yet: aiokq has no two-phase commit "
+        "(KIP-939)"
+    )
 
 
 def test_codecs_by_topic_come_from_text_too() -> None:
