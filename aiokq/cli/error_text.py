@@ -70,7 +70,10 @@ def _advice(error: KafkaError) -> str | None:
 
 
 def _is_of_a_directory(error: KafkaError) -> bool:
-    """Return whether the error is about files that this process read: its text contains advice."""
+    """Return whether the error is about files that this process read.
+
+    The message of such an error already contains advice.
+    """
     return (
         isinstance(error, KafkaStorage)
         and error.api is None

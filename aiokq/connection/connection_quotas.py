@@ -99,7 +99,7 @@ class ConnectionQuotas:
 
     @property
     def leaving(self) -> int:
-        """The number of aborted connections whose sockets are still open.
+        """The number of idle connections that `make_room` aborted and whose sockets are still open.
 
         Context: any thread.
         """

@@ -4,9 +4,10 @@ A frame is a 4-byte big-endian size and that many bytes. Small frames are copied
 buffer, several per read. The part of a larger frame that is not in the receive buffer yet is
 received directly into the memory of the frame.
 
-After a large frame, more large frames are expected. If memory is ample, the next read fills memory
-prepared for about as many large frames as the last read brought. If not, the next read is small, so
-that few bytes are copied. Frames are writable memoryviews; nothing else uses the bytes of a frame.
+After a large frame, more large frames are expected. If memory is ample, the reader prepares memory
+for as many large frames as the last read returned, or for twice as many if that read filled its
+memory. If memory is not ample, the next read is small, so that few bytes are copied. Frames are
+writable memoryviews; nothing else uses the bytes of a frame.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """

@@ -219,8 +219,8 @@ class Commits:
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
         """Commit in the background. A failure is logged, and raised when the result is awaited."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # The queue is joined here and not in the task: a commit that is awaited next must not
-        # overtake this one.
+        # The commit takes its place in the queue here and not in the task: a commit that is awaited
+        # next must not overtake this one.
         turn = self._queue.join()
 
         def ended(_: object) -> None:

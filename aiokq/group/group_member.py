@@ -149,7 +149,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _send_leave(self, now: float) -> None:
-        """Leave the group; all partitions were revoked."""
+        """Leave the group. Called when the member owns no partitions: all were revoked or lost."""
 
     @abstractmethod
     def _left(self, now: float) -> None:

@@ -8,8 +8,9 @@ Errors: CLUSTER_AUTHORIZATION_FAILED, CONCURRENT_TRANSACTIONS (a transaction is 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (an old id without its
 epoch, or an epoch without an id; an empty transactional id, or one that is too long),
 INVALID_TRANSACTION_TIMEOUT, KAFKA_STORAGE_ERROR, NOT_COORDINATOR, POLICY_VIOLATION (too many
-transactional ids), PRODUCER_FENCED (the old id is that of an earlier producer; before version 4
-INVALID_PRODUCER_EPOCH), TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KIP-98, KIP-360, KIP-588, KIP-679.
+transactional ids), PRODUCER_FENCED (the old id is that of an earlier producer;
+INVALID_PRODUCER_EPOCH in request versions 0 to 3), TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KIP-98,
+KIP-360, KIP-588, KIP-679.
 
 v2  flexible                                      v4  PRODUCER_FENCED
 v3  a producer may name its old id and epoch      v5  TRANSACTION_ABORTABLE (not used)
@@ -67,7 +68,7 @@ async def handle(
 def _authorize(call: Call, transactional_id: str | None) -> None:
     """Check that the client may use the transactional id, or may write idempotently (KIP-679).
 
-    Permission to write to any topic includes the permission to write idempotently.
+    A client that may write to at least one topic may also write idempotently.
 
     Raises:
         TransactionalIdAuthorization, ClusterAuthorization: the client lacks the permission.

@@ -12,7 +12,7 @@ Errors of versions 4 and 5 as a whole: CLUSTER_AUTHORIZATION_FAILED.
 Errors of a partition: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being
 written), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,
 INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, OPERATION_NOT_ATTEMPTED (another
-partition was refused), PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
+partition was refused), PRODUCER_FENCED (INVALID_PRODUCER_EPOCH in request versions 0 and 1),
 TOPIC_AUTHORIZATION_FAILED (also for internal topics), TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 TRANSACTION_ABORTABLE (with `verify_only`, the partition is not in the transaction),
 UNKNOWN_TOPIC_OR_PARTITION.

@@ -6,8 +6,8 @@ The partition of `__consumer_offsets` that coordinates the group is added to the
 Errors: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being written),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (also if `__consumer_offsets` cannot be
 created), GROUP_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, INVALID_REQUEST (an empty
-transactional id), NOT_COORDINATOR, PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH),
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+transactional id), NOT_COORDINATOR, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH in request versions 0
+and 1), TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE (not used)
 """

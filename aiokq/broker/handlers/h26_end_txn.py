@@ -8,8 +8,8 @@ id and epoch of the next transaction.
 Errors: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being written),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,
 INVALID_REQUEST (an empty transactional id), INVALID_TXN_STATE (no transaction is open, or the
-opposite decision was made), NOT_COORDINATOR, PRODUCER_FENCED (before version 2
-INVALID_PRODUCER_EPOCH), TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+opposite decision was made), NOT_COORDINATOR, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH in request
+versions 0 and 1), TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE (not used)    v5  KIP-890
 """

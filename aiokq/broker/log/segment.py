@@ -355,5 +355,8 @@ class Segment(ReadableSegment):
         return cut
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose abort marker is the last noted batch."""
+        """Add an aborted transaction to the transaction index.
+
+        Its abort marker is already in this segment.
+        """
         self.transactions.append(transaction)

@@ -144,9 +144,10 @@ class GroupRewriter:
         )
 
     def rewrite(self) -> Generator[int, None, None]:
-        """Write the copy durably as ``.swap``; yield the bytes that each step has processed.
+        """Write the copy durably as ``.swap``; yield the number of bytes that each step processed.
 
-        If the generator fails or is closed early, ``.cleaned`` files remain for ``discard``.
+        If the generator fails or is closed early, files of the copy remain, and the caller must
+        call ``discard``.
 
         Raises:
             CorruptRecord: a batch is damaged.

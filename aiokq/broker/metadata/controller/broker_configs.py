@@ -1,6 +1,7 @@
-"""Changes of the dynamic settings of one broker or of all brokers, and their records.
+"""Decisions about changes of dynamic settings, of one broker or of all brokers.
 
-The functions depend only on the image and the request, and change nothing.
+`alter_broker_configs` returns the new settings and the metadata records to write. The functions
+depend only on their arguments and have no side effects.
 
 Source: Kafka ``ConfigAdminManager.scala``, ``ConfigurationControlManager.java``; KIP-226, KIP-966.
 Tests: ``tests/unit/broker/metadata/controller/test_broker_configs.py``.

@@ -1,6 +1,7 @@
-"""Changes of feature levels: the checks of an UpdateFeatures request, and its records.
+"""Decisions about changes of feature levels, which UpdateFeatures requests.
 
-The functions depend only on the image and the request, and change nothing.
+`update_features` checks the levels and returns the metadata records to write. The functions depend
+only on their arguments and have no side effects.
 
 Source: Kafka ``FeatureControlManager.java``, ``ConfigurationControlManager.updateFeatures``,
 ``LeaderState.maybeAppendUpgradedKRaftVersion``; KIP-584, KIP-778, KIP-853, KIP-966.
