@@ -9,15 +9,27 @@ import pytest
 
 from aiokq import wire
 from aiokq.client.cluster import Cluster
-from aiokq.core.errors import Closed, ConfigError, ProducerFenced, TransactionAborted
+from aiokq.core.errors import (
+    Closed,
+    ConfigError,
+    ProducerFenced,
+    RequestTimeout,
+    TransactionAborted,
+)
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokq.errors import IllegalGeneration
 from aiokq.producer.interceptors import Interceptor
-from aiokq.producer.transactions.transaction import TransactionOutcome, commit_with_offsets
+from aiokq.producer.transactions.transaction import (
+    Transaction,
+    TransactionOutcome,
+    commit_with_offsets,
+)
 from tests.sim.transaction_world import (
     CLIENT,
+    Answer,
     Close,
     Delay,
+    Silence,
     TransactionalKafka,
     offsets_answer,
     producer,
@@ -25,6 +37,7 @@ from tests.sim.transaction_world import (
     times,
 )
 
+TP = TopicPartition("in", 0)
 VERSIONS = [0, 1, 2]
 
 
@@ -228,6 +241,73 @@ def test_offsets_are_committed_with_the_transaction(level: int) -> None:
     simulate(body, level=level)
 
 
+@pytest.mark.parametrize("level", VERSIONS)
+def test_offsets_are_sent_after_the_records_before_them(level: int) -> None:
+    """Regression: Apache Kafka refused one of two additions at a time, and retries took 100 ms."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async def slowly(request: Any, call: Any) -> Answer:
+            answer = await kafka._produce(request, call)
+            assert isinstance(answer, wire.ProduceResponse)
+            return Delay(0.5, answer)
+
+        async with producer(world, kafka) as p:
+            for end in (Transaction.send_offsets, commit_with_offsets):
+                kafka.script(wire.ProduceRequest, slowly)
+                txn = await p.begin_transaction()
+                p.send_nowait("orders", b"a")
+                began = world.loop.time()
+                await end(txn, {TP: OffsetAndMetadata(5)}, GroupMetadata("billing"))
+                offsets = kafka.seen(wire.TxnOffsetCommitRequest)[-1]
+                assert 0.5 <= offsets.at - began < 0.6
+                if end is not commit_with_offsets:
+                    await p.commit_transaction()
+        assert kafka.committed("orders") == [b"a", b"a"]
+
+    simulate(body, level=level)
+
+
+@pytest.mark.parametrize("level", VERSIONS)
+def test_offsets_are_not_sent_if_the_records_before_them_fail(level: int) -> None:
+    """The transaction can only be aborted; the call gets the error of the abort."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, max_block_ms=3000) as p:
+            kafka.script(wire.ProduceRequest, *[Silence()] * 100)
+            txn = await p.begin_transaction()
+            p.send_nowait("orders", b"a")
+            began = world.loop.time()
+            with pytest.raises(TransactionAborted) as raised:
+                await txn.send_offsets({TP: 5}, "billing")
+            assert isinstance(raised.value.__cause__, RequestTimeout)
+            assert 2.9 < world.loop.time() - began < 3.1
+            kafka[1]._scripts.clear()
+            await p.abort_transaction()
+            async with p.transaction():
+                await p.send("orders", b"b")
+        assert kafka.seen(wire.TxnOffsetCommitRequest) == []
+        assert kafka.offsets == {}
+        assert kafka.committed("orders") == [b"b"]
+
+    simulate(body, level=level)
+
+
+def test_offsets_do_not_wait_for_the_linger_time() -> None:
+    """The records before them are sent at once; those after them linger as usual."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, linger_ms=60_000) as p, p.transaction() as txn:
+            p.send_nowait("orders", b"a")
+            await txn.send_offsets({TP: 5}, "billing")
+            assert world.loop.time() < 1
+            p.send_nowait("orders", b"b")
+            await asyncio.sleep(5)
+            assert len(kafka.seen(wire.ProduceRequest)) == 1
+        assert kafka.committed("orders") == [b"a", b"b"]
+
+    simulate(body)
+
+
 def test_one_producer_per_transactional_id_and_cluster() -> None:
     """The second would fence the first, whose error would name the wrong cause."""
 
@@ -370,28 +450,6 @@ def test_records_keep_their_order_over_transactions_and_retries(level: int) -> N
         assert len(kafka.attempts) < 300, "records were batched"
 
     simulate(body, level=level)
-
-
-def test_offsets_travel_while_the_records_of_a_commit_are_delivered() -> None:
-    """So that process() needs two round trips for a commit; records do not linger for it."""
-
-    async def body(world: Any, kafka: TransactionalKafka) -> None:
-        loop = world.loop
-        kafka.delays[1] = 0.4
-        async with producer(world, kafka, linger_ms=5_000) as p:
-            member = GroupMetadata("billing")
-            txn = await p.begin_transaction()
-            kafka.script(
-                wire.TxnOffsetCommitRequest, lambda r, c: Delay(0.4, kafka._commit_offsets(r, c))
-            )
-            p.send_nowait("orders", b"a")
-            began = loop.time()
-            await commit_with_offsets(txn, {TopicPartition("in", 0): OffsetAndMetadata(5)}, member)
-            assert 0.4 <= loop.time() - began < 0.6
-        assert await txn.outcome() is TransactionOutcome.COMMITTED
-        assert kafka.committed("orders") == [b"a"]
-
-    simulate(body, level=2)
 
 
 @pytest.mark.parametrize("level", VERSIONS)

@@ -25,8 +25,14 @@ class RecordDelivery(Protocol):
     def relax(self) -> None:
         """Undo one `hurry`."""
 
+    async def flush(self) -> None:
+        """Send without lingering, and wait until every record accepted so far has an outcome."""
+
     async def settle(self) -> None:
-        """Send without lingering, and wait until every accepted record has an outcome."""
+        """Send without lingering, and wait until every accepted record has an outcome.
+
+        Unlike `flush`, this includes the records that are accepted during the call.
+        """
 
     def fail_unsent(self, error: KafkaError) -> None:
         """Fail, with `error`, the records that are not in flight."""

@@ -1,5 +1,7 @@
 """SentOffsets: commits offsets of a group as part of the current transaction.
 
+Offsets are sent after the records that were accepted before them.
+
 Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
 """
 
@@ -9,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aiokq.core.errors import Closed, KafkaError
+from aiokq.core.errors import Closed, KafkaError, RequestTimeout
 
 if TYPE_CHECKING:
     from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -98,11 +100,15 @@ class SentOffsets:
         deadline = loop.time() + self._max_block
         state.started = state.started or adds
         try:
+            refusal = await self._delivered(deadline)
+            if refusal is not None:
+                sent.set_result(refusal)
+                return
             if not adds:
                 await self._requests.add_offsets(
                     epochs.producer,
                     member.group_id,
-                    timeout=self._max_block,
+                    timeout=deadline - loop.time(),
                     on_lost=epochs.lose_addition,
                 )
                 state.started = True
@@ -118,3 +124,26 @@ class SentOffsets:
             sent.set_result(self._refused("TxnOffsetCommit", error))
         else:
             sent.set_result(None)
+
+    async def _delivered(self, deadline: float) -> KafkaError | None:
+        """Flush the records of the transaction so far.
+
+        Records and offsets both add partitions to the transaction. If a producer adds some while
+        others are being added, Apache Kafka refuses one of the requests with a retriable error, and
+        the retry takes longer than this wait.
+
+        Returns:
+            The error with which offsets are refused now; None if they can be sent.
+
+        Raises:
+            RequestTimeout: the records were not delivered by the deadline.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._state.delivery.flush()
+        except TimeoutError:
+            raise RequestTimeout(
+                "the records before the offsets were not acknowledged within max_block_ms",
+                api="TxnOffsetCommit",
+            ) from None
+        return self._state.refusal

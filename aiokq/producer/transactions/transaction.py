@@ -162,7 +162,7 @@ async def commit_with_offsets(
 ) -> None:
     """Send offsets as part of a transaction, and commit it.
 
-    The offsets are sent while the records of the transaction are being delivered. If the call is
+    The offsets are sent once the records of the transaction are delivered. If the call is
     cancelled, the commit continues.
 
     Raises:
