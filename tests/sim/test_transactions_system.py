@@ -18,7 +18,7 @@ from tests.sim.harness.simulation import Simulation, run
 from tests.sim.test_whole_system import READER, SERVERS, WRITER, Broker
 from tests.sim.transaction_system import run_once
 
-SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "100"))
+SEEDS = int(os.environ.get("AIOKQ_TRANSACTION_SEEDS", "500"))
 """Seeds of the short run."""
 
 LONG_RUN = int(os.environ.get("AIOKQ_SYSTEM_SEEDS", "2000"))
