@@ -454,7 +454,7 @@ def test_records_keep_their_order_over_transactions_and_retries(level: int) -> N
 
 @pytest.mark.parametrize("level", VERSIONS)
 def test_refused_offsets_abort_the_commit_that_they_belong_to(level: int) -> None:
-    """The records are delivered meanwhile, and nobody sees them."""
+    """The records were delivered before, and nobody sees them."""
 
     async def body(world: Any, kafka: TransactionalKafka) -> None:
         async with producer(world, kafka) as p:

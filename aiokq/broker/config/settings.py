@@ -342,8 +342,8 @@ class BrokerSettings:
     num_recovery_threads_per_data_dir: int = _setting(
         2,
         "Largest number of logs in a log directory that are recovered at the same time after an "
-        "unclean shutdown; at most 4 over all directories. Logs are recovered one at a time while "
-        "that keeps a processor busy.",
+        "unclean shutdown; at most 4 over all directories. Small logs are recovered one at a time "
+        "while that keeps a processor busy.",
         at_least=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(

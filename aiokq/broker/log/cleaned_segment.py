@@ -11,7 +11,6 @@ Tests: ``tests/unit/broker/log/test_cleaner.py``, ``test_cleaner_crash.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.segment import Segment
@@ -69,29 +68,31 @@ class CleanedSegment(Segment):
         gets that suffix again first.
 
         Raises:
-            OSError: the disk failed, and files may remain.
+            OSError: the disk failed, and files may remain; or the directory could not be synced.
         """
+        failure: OSError | None = None
         swapped, cleaned = self._existing(file_names.SWAP), self._existing(file_names.CLEANED)
         if swapped and not cleaned:
             log = swapped[0].removesuffix(file_names.SWAP) + file_names.CLEANED
-            with suppress(OSError):
+            try:
                 self._files.rename(swapped[0], log)
                 swapped, cleaned = swapped[1:], [log]
-            self._try_to_sync()
+                self._files.sync_dir(self._directory)
+            except OSError as error:
+                failure = error
         for path in swapped:
             self._files.remove(path)
-        if swapped:
-            self._try_to_sync()
+        if swapped and failure is None:
+            try:
+                self._files.sync_dir(self._directory)
+            except OSError as error:
+                failure = error
         for path in cleaned:
             self._files.remove(path)
-
-    def _try_to_sync(self) -> None:
-        """Sync the directory. After an error, the files are removed nevertheless.
-
-        Only a power cut could then leave ``.swap`` files without a ``.cleaned`` file.
-        """
-        with suppress(OSError):
-            self._files.sync_dir(self._directory)
+        if failure is not None:
+            # The files are removed nevertheless: only a power cut could now leave ``.swap`` files
+            # without a ``.cleaned`` file.
+            raise failure
 
     def _existing(self, suffix: str) -> list[str]:
         """Return the paths of the copy's files with a suffix, the ``.log`` first."""

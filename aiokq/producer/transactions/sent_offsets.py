@@ -28,7 +28,7 @@ class SentOffsets:
     `len()` returns the number of calls of `begin` that have no result yet.
 
     Args:
-        max_block: seconds that the requests of one call of `begin` may take together.
+        max_block: seconds that one call of `begin` may take, for the records and the requests.
         refused: called with an API and its error; processes the error, and returns the error for
             the caller of `begin`.
         spawn: starts a task that belongs to the producer.
@@ -98,13 +98,14 @@ class SentOffsets:
         adds = state.bumps_epochs
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_block
-        state.started = state.started or adds
         try:
             refusal = await self._delivered(deadline)
             if refusal is not None:
                 sent.set_result(refusal)
                 return
-            if not adds:
+            if adds:
+                state.started = True
+            else:
                 await self._requests.add_offsets(
                     epochs.producer,
                     member.group_id,
@@ -143,7 +144,6 @@ class SentOffsets:
                 await self._state.delivery.flush()
         except TimeoutError:
             raise RequestTimeout(
-                "the records before the offsets were not acknowledged within max_block_ms",
-                api="TxnOffsetCommit",
+                "the records before the offsets were not acknowledged within max_block_ms"
             ) from None
         return self._state.refusal

@@ -111,7 +111,8 @@ class Transaction:
     ) -> None:
         """Commit the offsets of a group as part of the transaction.
 
-        If the call is cancelled, the transaction can only be aborted.
+        The offsets are sent once the records that were accepted before the call are delivered;
+        these records do not linger. If the call is cancelled, the transaction can only be aborted.
 
         Args:
             offsets: a consumer, or offsets by partition as `Consumer.commit` takes them. With a
@@ -127,8 +128,8 @@ class Transaction:
             CommitFailed: the consumer has lost partitions whose records it has returned, or is
                 outside its group: abort the transaction.
             TransactionAborted: the transaction can only be aborted. The cause of the error is the
-                reason, for example RequestTimeout if the offsets were not accepted within
-                max_block_ms.
+                reason, for example RequestTimeout if the records before the call were not
+                delivered, or the offsets not accepted, within max_block_ms.
             ProducerFenced, BrokerError: the producer can only be closed, see
                 `Producer.commit_transaction`.
             CommitOutcomeUnknown: a commit of the transaction was sent before, and not answered.

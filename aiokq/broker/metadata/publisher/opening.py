@@ -1,9 +1,9 @@
 """Opening of logs, with retries if the disk failed or the process lacked resources.
 
 At a start, logs that were closed by a clean shutdown are opened first; then the other logs are
-recovered, several at a time. A log that cannot be opened is tried again with growing pauses while
-its directory is online. A log is read and repaired in an executor; the partition gets the log on
-the loop, in one step.
+recovered, one or several at a time. A log that cannot be opened is tried again with growing pauses
+while its directory is online. A log is read and repaired in an executor; the partition gets the log
+on the loop, in one step.
 
 Source: Kafka ``LogManager.loadLogs``. Unlike Kafka, the node serves logs that are open while others
 are recovered.
@@ -310,7 +310,10 @@ class LogOpening:
         Most of a recovery is short system calls, each of which releases the interpreter's lock.
         Two threads that compete for the lock take longer than one thread (measured: 5.0 s and 3.0 s
         for 10,000 small logs). So one worker begins, and workers are added while their threads
-        mostly wait for the disk.
+        mostly wait for the disk, and for large logs, which are read and copied without the lock.
+
+        Raises:
+            Exception: no thread could be started, or a bug.
         """
         if not self._waiting:
             return
@@ -318,13 +321,15 @@ class LogOpening:
         logger.info("recovering logs partitions=%d bytes=%d", self._all, self._all_bytes)
         async with Supervisor("recover logs") as supervisor:
             self._add_worker(supervisor)
-            while self._workers:
+            while self._workers and supervisor.failed is None:
                 calls = self._calls
                 ended, _ = await asyncio.wait(
                     self._workers, timeout=STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not ended and self._calls == calls:
                     self._add_worker(supervisor)
+            if supervisor.failed is not None:
+                raise supervisor.failed
         seconds = self._clock.monotonic() - self._began
         logger.log(
             logging.INFO if seconds < REPORT_SECONDS else logging.WARNING,
@@ -344,14 +349,16 @@ class LogOpening:
     async def _work(self, supervisor: Supervisor) -> None:
         while self._waiting and not self._closed:
             attempts = self._take()
+            if attempts[0].bytes > SMALL_LOGS:
+                self._add_worker(supervisor)
             await shielded(
                 self._recover_together(attempts),
                 name=f"recover {attempts[0].partition.name} and {len(attempts) - 1} more",
             )
             self._calls += 1
             if self._elapsed >= JUDGED_SECONDS:
-                # Threads that only compete for the lock wait for less than this part of the time:
-                # they share it with each other and with the loop.
+                # Threads that compete for the lock with each other and with the loop wait for less
+                # than this part of the time.
                 competing = (len(self._workers) + 1) / (len(self._workers) + 2)
                 if self._waited > competing * self._elapsed:
                     self._add_worker(supervisor)
@@ -359,7 +366,11 @@ class LogOpening:
 
     async def _recover_together(self, attempts: list[_Attempt]) -> None:
         """Recover logs in one thread, and give each log that is still needed to its partition."""
-        logs, elapsed, waited = await self._in_thread(self._recover_all, attempts)
+        try:
+            logs, elapsed, waited = await self._in_thread(self._recover_all, attempts)
+        except BaseException:
+            self._waiting.extendleft(reversed(attempts))  # a stop must not count them as recovered
+            raise
         self._elapsed += elapsed
         self._waited += waited
         for attempt, log in zip(attempts, logs, strict=True):

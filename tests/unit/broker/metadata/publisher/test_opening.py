@@ -379,6 +379,21 @@ async def test_no_recovery_begins_after_a_stop(
     assert files.exists("/data/.kafka_cleanshutdown") == (not unopened)
 
 
+async def test_a_recovery_without_a_thread_fails_the_start_and_leaves_the_logs_unclean():
+    """Otherwise the node would run with partitions that never get a leader, and stop cleanly."""
+    files = await killed(t=3)
+    broker = Restarted(files, offload=NoThreads("_recover_all"))
+    await broker.node._open()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await broker.node.storage.publisher.recover()
+    assert len(broker.node.storage.publisher._opening.pending) == 3
+    await broker.node.close()
+    assert not files.exists("/data/.kafka_cleanshutdown")
+    async with Broker(files) as again:
+        for partition in range(3):
+            assert again.node.topics.partition("t", partition).log.log_end_offset == 10
+
+
 async def test_a_topic_is_deleted_after_no_thread_could_open_its_log_again(impatient: None):
     """Regression: the deletion waited forever for the attempt, and so did the closing node."""
     offload = NoThreads("_try_again")
