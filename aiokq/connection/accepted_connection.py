@@ -1,7 +1,7 @@
 """AcceptedConnection: a client's connection to a server; its requests are handled one at a time.
 
-The connection receives the next requests while one is being handled, and stops reading when too
-many requests, or too many bytes of requests, are queued. These limits, and writing only one
+While a request is being handled, the connection receives the next requests. It stops reading when
+too many requests, or too many bytes of requests, are queued. These limits, and writing only one
 response at a time, bound the memory that a client can use.
 """
 
@@ -77,8 +77,8 @@ class AcceptedConnection:
     Attributes:
         context: the connection's context, passed to handlers.
         busy: whether a request is being handled, or its response is being written.
-        last_active: the loop's time of the last byte received, of the end of the last response, or
-            of the last resumption of reading.
+        last_active: the loop's time at which bytes were received, a response was finished, or
+            reading was resumed, whichever is latest.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class AcceptedConnection:
     def invalid_received(self, error: KafkaError) -> None:
         """Answer the requests before the invalid bytes, then close the connection, as Kafka does.
 
-        Kafka reads the next size only after it has answered the last request.
+        Kafka reads the next size only after it has answered the previous request.
         """
         self._invalid = error
         self._frame_started = None
@@ -305,7 +305,7 @@ class AcceptedConnection:
             api = "unknown"
             if len(frame) >= 2:
                 api = API_NAMES.get(frame[0] << 8 | frame[1], "unknown")
-            response = None  # do not keep the last response during this request
+            response = None  # do not keep the previous response during this request
             try:
                 response = await handle(context, frame)
                 # If the handler did not keep the frame, this frees the frame's memory.

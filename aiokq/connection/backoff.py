@@ -32,7 +32,7 @@ class Backoff:
         self._random = random
 
     def next(self) -> float:
-        """Return the delay after one more failure."""
+        """Count one more failure, and return the delay before the next attempt."""
         # The exponent is limited, so that the power cannot overflow; the limit has no other effect.
         base = min(self.initial * 2.0 ** min(self.failures, 40), self.maximum)
         self.failures += 1

@@ -191,7 +191,7 @@ class Connection:
             version: version of the request; default: the newest that both sides support.
 
         Raises:
-            ConnectionLost: the connection has ended; nothing was sent.
+            ConnectionLost: the connection has ended or is closing; nothing was sent.
             UnsupportedVersion: client and broker have no version of this API in common.
             ProtocolError: the request cannot be encoded in that version.
         """
@@ -231,7 +231,7 @@ class Connection:
         """Send a request that has no response: Produce with acks=0.
 
         Raises:
-            ConnectionLost: the connection has ended; nothing was sent.
+            ConnectionLost: the connection has ended or is closing; nothing was sent.
             UnsupportedVersion: client and broker have no version of this API in common.
             ProtocolError: the request cannot be encoded in that version.
         """
@@ -412,7 +412,10 @@ class Connection:
                 fail_request(sent, error, self.name)
 
     def _check_deadlines(self, now: float) -> float | None:
-        """Fail requests past their deadline and close the connection; return when to check next."""
+        """Fail requests past their deadline, and then close the connection.
+
+        Return the loop's time of the next check; None if no request is pending.
+        """
         pending = self._protocol.pending
         if not pending:
             return None

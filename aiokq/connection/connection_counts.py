@@ -25,7 +25,7 @@ class ConnectionCounts:
         limits: the largest permitted counts.
         protected: name of the inter-broker listener if the node has other listeners too, else None.
             `max.connections` does not apply to this listener: to make room for its connections, the
-            longest idle connection among those of the other listeners is closed.
+            longest idle connection of the other listeners is closed.
     """
 
     def __init__(self, limits: ServerLimits, *, protected: str | None = None) -> None:

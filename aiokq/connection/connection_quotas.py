@@ -1,4 +1,4 @@
-"""Admission of connections to a server, and closing of idle ones when limits are reached.
+"""Admission of connections to a server, and closing of idle connections when limits are reached.
 
 Source: Kafka's ``Selector.lowestPriorityChannel`` for the connection that has been idle longest.
 Kafka closes no connection when descriptors run out.
@@ -124,7 +124,9 @@ class ConnectionQuotas:
             return None
 
     def make_room(self, limit: str | None = None) -> bool:
-        """Close the connection that has been idle longest; return False if none can be closed.
+        """Close the longest idle connection that has no unsent output and no unread request.
+
+        At most `LOOKED_AT` connections are examined. Return False if none of them can be closed.
 
         Args:
             limit: the setting that is exceeded, with its value; None if the process is out of

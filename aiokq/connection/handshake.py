@@ -80,7 +80,7 @@ async def open_connection(
         name: node id or "host:port", for errors.
         environment: network and clock.
         counters: counters of the traffic.
-        on_throttle: called with the throttle time in seconds that the broker asks for (KIP-219).
+        on_throttle: called with the throttle time in seconds that the broker reports (KIP-219).
         pool: memory for large responses, shared with other connections; None for memory of this
             connection alone.
 

@@ -50,7 +50,7 @@ class LazyConnection:
         """Return the open connection; if there is none, open one after the node's backoff.
 
         If the open connection is retiring, the call waits until it is closed. Cancelling one caller
-        does not cancel the attempt for the others.
+        does not cancel the attempt for other callers.
 
         Raises:
             ConnectionLost: this attempt failed; the next call starts another one.
@@ -143,10 +143,10 @@ class LazyConnection:
 
 
 class DedicatedConnection(LazyConnection):
-    """A connection that only its owner uses, such as a group member or the fetches of a consumer.
+    """A connection that only its owner uses, for example for the fetches of a consumer.
 
     It shares only the backoff and the state of the node with the node's other connections, so that
-    a blocked request on this connection delays nobody else.
+    a blocked request on this connection delays no request of another owner.
     """
 
     async def request(self, message: Request[R], *, timeout: float | None = None) -> R:

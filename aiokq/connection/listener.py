@@ -62,7 +62,7 @@ _WATCH_SECONDS: Final = 1.0
 """Seconds between two checks of the reserve of descriptors."""
 
 _LOG_AGAIN: Final = 60.0
-"""Seconds between two log lines about errors of accept()."""
+"""Minimum seconds between two log lines about errors of accept()."""
 
 
 class TcpListener:
@@ -119,7 +119,7 @@ class TcpListener:
         """Listen and accept connections.
 
         Raises:
-            OSError: another program listens on the address.
+            OSError: another socket listens on the address.
         """
         await self._supervisor.start()
         for sock in self._sockets:
@@ -174,7 +174,7 @@ class TcpListener:
                 self._spare.give_up()
                 try:
                     connection, address = sock.accept()
-                except OSError as again:  # another thread took the free descriptor
+                except OSError as again:  # the client is gone, or a thread took the descriptor
                     if not isinstance(again, BlockingIOError):
                         self._pause(str(again))
                     return
@@ -184,7 +184,7 @@ class TcpListener:
             scarce = scarce or self._reserve.missing() > 0
             self._hand_over(connection, Address(address[0], address[1]), scarce)
             if scarce:
-                return  # the closed connection's descriptor is free in the next iteration
+                return  # descriptors of closed connections are free in the next iteration
 
     def _hand_over(self, connection: socket.socket, peer: Address, scarce: bool) -> None:
         protocol = None
@@ -237,7 +237,7 @@ class TcpListener:
         self._reserve.restore()
 
     def _pause(self, reason: str) -> None:
-        """Stop accepting during a pause: without one, every iteration of the loop would retry."""
+        """Stop accepting for some time; otherwise, every iteration of the loop would retry."""
         now = self._loop.time()
         if self._logged_at is None or now - self._logged_at >= _LOG_AGAIN:
             self._logged_at = now

@@ -75,7 +75,7 @@ class TcpNetwork:
             start_serving: False to bind the port only; `Listener.start_serving` then listens.
 
         Raises:
-            OSError: the port is in use, or the address is not local.
+            OSError: the port is in use, the address is not local, or the host is unknown.
         """
         # Imported here, because clients never listen, and each module delays their start.
         from aiokq.connection.listener import TcpListener, bind

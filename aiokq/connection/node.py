@@ -1,7 +1,7 @@
 """Node: the connections to one broker, with the backoff and the state of the broker.
 
 The cluster decides which node receives a request, and how to react to the loss of a node. Nodes are
-independent: an unreachable node delays no other.
+independent: an unreachable node does not delay requests to other nodes.
 
 Source: KIP-144 (reconnect backoff), KIP-601 (setup timeout), KIP-302 (all addresses), KIP-219.
 """
@@ -63,7 +63,7 @@ class Purpose(Enum):
 
 @frozen
 class NodeUp:
-    """Event: a connection was opened, and its handshake was completed."""
+    """Event: the node became reachable: a connection was opened and its handshake completed."""
 
     node_id: int
     host: str
@@ -72,7 +72,7 @@ class NodeUp:
 
 @frozen
 class NodeDown:
-    """Event: a connection attempt failed, or a connection was lost unexpectedly."""
+    """Event: the node became unreachable: an attempt failed, or a connection was lost."""
 
     node_id: int
     host: str
@@ -200,7 +200,7 @@ class Node:
         All callers share one attempt, which begins when the backoff from the last failure is over.
 
         Raises:
-            ConnectionLost: the attempt failed; the message names every address.
+            ConnectionLost: the attempt failed; the message has the error of each address.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
                 be used with this configuration; raised without an attempt while the node backs off
                 from such an error.
@@ -362,7 +362,12 @@ class Node:
             await asyncio.sleep(remaining)
 
     async def _try_addresses(self, host: str, port: int) -> Connection:
-        """Connect to the first address that works; an error names every address."""
+        """Connect to the first address that works.
+
+        Raises:
+            ConnectionLost: no address worked; the message has the error of each address.
+            KafkaError: no address worked, and this error of an address is not retriable.
+        """
         try:
             addresses = await self._environment.network.resolve(host, port)
         except OSError as error:
@@ -396,8 +401,8 @@ class Node:
                 self._spoken.add(address)
                 return connection
             except TimeoutError as error:
-                # If a request of the handshake timed out, the error has a message; if not, the
-                # timeout of the attempt expired.
+                # A RequestTimeout comes from a request of the handshake, and has a message. In all
+                # other cases, the timeout of the attempt expired.
                 told = error.message if isinstance(error, RequestTimeout) else None
                 reasons.append(
                     f"{address}: {told or f'no answer within {timeout:.3g} s'}: a firewall, not "

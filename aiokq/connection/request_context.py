@@ -32,7 +32,7 @@ class SessionState(enum.Enum):
 
 
 class Session:
-    """The data of a client that handlers store while its connection is open.
+    """Data about a client, which handlers store while the connection is open.
 
     Attributes:
         software_name: the client's name from its ApiVersions request; "" before that request.

@@ -93,8 +93,8 @@ class ResponseWriter:
         """Send a response; return its size when the transport can take the next response.
 
         Raises:
-            ConnectionLost: the client is gone, or has received no bytes for `write_stall` seconds,
-                or a file ends before the end of its range.
+            ConnectionLost: the client is gone, or has received no bytes for `write_stall` seconds;
+                or a file is closed, or ends before the end of its range.
         """
         size, in_files = 0, False
         for fragment in fragments:
@@ -191,7 +191,7 @@ class ResponseWriter:
         if transport.unsent:
             await self._drain(empty=True)
         buffers: list[memoryview] = []
-        # Limited per turn: a client that reads as fast as this method sends would occupy the loop.
+        # Without a limit, a client that reads as fast as this method sends would occupy the loop.
         share = self._turn.share(SENT_BYTES_PER_TURN)
         for fragment in fragments:
             if not isinstance(fragment, FileRange):

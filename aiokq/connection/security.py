@@ -22,8 +22,9 @@ class Security:
 
     Attributes:
         ssl_context: context of TLS connections; `None` for plain TCP.
-        mechanism: returns a new SASL mechanism for each connection; `None` for no SASL.
-        server_hostname: name to verify the certificate against, if it is not the host's name.
+        mechanism: returns the SASL mechanism for a connection; `None` for no SASL.
+        server_hostname: host name for the check of the certificate and for SASL; `None` for the
+            name that the client connects to.
     """
 
     ssl_context: ssl.SSLContext | None = None
@@ -52,7 +53,7 @@ def security(
         security_protocol: one of `SECURITY_PROTOCOLS`.
         ssl_context: context for SSL and SASL_SSL; the default context, which trusts the system's
             certificate authorities, if not given.
-        mechanism: returns a SASL mechanism for each connection; required for SASL_PLAINTEXT and
+        mechanism: returns the SASL mechanism for a connection; required for SASL_PLAINTEXT and
             SASL_SSL.
 
     Raises:

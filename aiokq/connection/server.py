@@ -149,7 +149,7 @@ class Server:
         """Reserve the port. Clients cannot connect before `start`.
 
         Raises:
-            OSError: the port is in use, or the address is not local.
+            OSError: the port is in use, the address is not local, or the host is unknown.
             Closed: the server was closed, possibly during this call.
         """
         listener = await self._network.listen(
@@ -170,7 +170,7 @@ class Server:
         """Listen for connections; bind the port first if `bind` was not called.
 
         Raises:
-            OSError: the port is in use, or the address is not local.
+            OSError: the port is in use, the address is not local, or the host is unknown.
             Closed: the server was closed, possibly during this call.
         """
         await self.supervisor.start()
@@ -256,7 +256,10 @@ class Server:
         return self._quotas.idle_since(behind)
 
     def make_room(self) -> bool:
-        """Close the connection that has been idle longest; return False if none can be closed."""
+        """Close an idle connection; return False if none can be closed.
+
+        See `ConnectionQuotas.make_room`.
+        """
         return self._quotas.make_room()
 
     # -- called by its connections
@@ -296,7 +299,7 @@ class Server:
     # -- internals
 
     async def _sweep(self) -> None:
-        """Periodically close idle and stalled connections, and log how many were refused."""
+        """Periodically close idle and stalled connections, and let the quotas log their counts."""
         limits = self.limits
         durations = [limits.read_stall, *([limits.max_idle] if limits.max_idle else [])]
         interval = min(max(min(durations) / 4, 0.05), 30.0)

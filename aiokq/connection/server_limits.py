@@ -81,7 +81,7 @@ class FrameBudget:
     def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
         """Return whether `owner` may allocate `nbytes` more bytes.
 
-        If not, `resume` is called once, when `owner` may allocate them.
+        If the result is False, `resume` is called once, when `owner` may allocate them.
         """
         if self.used + nbytes <= self.limit or self._overdrawn is owner:
             return True

@@ -1,8 +1,8 @@
 """`throttle_seconds`: the time that a client has to wait because a broker throttles it.
 
-Since KIP-219 a broker answers without delay, and states how long it will not read from the
-connection. In API versions before KIP-219 the broker waits before it answers, so the client need
-not wait.
+Since KIP-219 a broker answers without delay, and the response states for how long the broker will
+not read from the connection. In API versions before KIP-219 the broker waits before it answers, so
+the client need not wait.
 
 Source: KIP-219; Kafka `AbstractResponse.shouldClientThrottle` and its overrides.
 """

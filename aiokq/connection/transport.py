@@ -51,7 +51,7 @@ class FrameReceiver(Protocol):
         """
 
     def lost(self, error: KafkaError) -> None:
-        """Handle the end of the connection. This callback is called once, after all others."""
+        """Handle the end of the connection. Called once, after all other callbacks."""
 
 
 class FrameTransport(asyncio.BufferedProtocol):
@@ -275,7 +275,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.writelines(fragments)
 
     def push(self) -> None:
-        """Pass held output to the transport immediately, not at the end of the iteration."""
+        """Pass the held output to the transport."""
         held = self._held
         if held:
             self.transport.write(held[0] if len(held) == 1 else b"".join(held))

@@ -28,7 +28,7 @@ def common_versions(
         node: the broker, for the error.
 
     Raises:
-        UnsupportedVersion: client and broker have no version in common.
+        UnsupportedVersion: the broker does not have the API, or no version is common to both sides.
     """
     found = theirs.get(request_class.API_KEY)
     if found is None:

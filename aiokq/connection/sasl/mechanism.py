@@ -12,7 +12,10 @@ __all__ = ["MechanismFactory", "SaslMechanism"]
 
 
 class SaslMechanism(Protocol):
-    """The client's side of one SASL exchange; each connection has its own object."""
+    """The client's side of one SASL exchange.
+
+    Each connection has its own object, unless the mechanism has no state.
+    """
 
     @property
     def name(self) -> str:
@@ -40,4 +43,4 @@ class SaslMechanism(Protocol):
 
 
 MechanismFactory: TypeAlias = Callable[[str], SaslMechanism]
-"""A function of the host name connected to; returns the mechanism of one connection."""
+"""Takes the host name of the broker; returns the mechanism for one connection."""

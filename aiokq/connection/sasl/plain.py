@@ -20,7 +20,7 @@ class Plain:
         password: `sasl_plain_password`.
 
     Raises:
-        ConfigError: either is empty or contains a NUL, which PLAIN cannot carry.
+        ConfigError: the user name or the password is empty, or contains a NUL.
     """
 
     name = "PLAIN"
