@@ -32,7 +32,7 @@ Key: TypeAlias = tuple[CoordinatorKind, str]
 FindCoordinator: TypeAlias = Callable[
     [Callable[[int], FindCoordinatorRequest]], Awaitable[FindCoordinatorResponse]
 ]
-"""Sends a FindCoordinator request to any broker.
+"""Sends a FindCoordinator request to one of the brokers.
 
 The argument makes the request for the version that was negotiated with that broker.
 """
@@ -42,7 +42,8 @@ class Coordinators:
     """The coordinators of one cluster.
 
     Args:
-        find: sends a FindCoordinator request to any broker and retries failed connections.
+        find: sends a FindCoordinator request to one of the brokers, or to another one if no
+            connection can be opened.
         learned: called with the broker of each coordinator found.
         trouble: returns the error of the latest metadata request, to explain a timeout; None if
             that request succeeded.
@@ -75,11 +76,11 @@ class Coordinators:
         return self._known.get((kind, key))
 
     def forget(self, kind: CoordinatorKind, key: str, node_id: int | None = None) -> None:
-        """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
+        """Forget a coordinator that could not be reached, or is no longer the coordinator.
 
         Args:
-            node_id: id of the node that failed. If the coordinator is known to be on another node
-                by now, it is kept.
+            node_id: id of the failed node; a cached coordinator on another node is kept. None to
+                forget the coordinator on any node.
         """
         if node_id is None or self._known.get((kind, key)) == node_id:
             self._known.pop((kind, key), None)
@@ -129,12 +130,12 @@ class Coordinators:
                 self._last_error.pop(name, None)
 
     def fail_waiters(self, error: BaseException) -> None:
-        """Fail every lookup with a copy of ``error``."""
+        """Fail every pending lookup with a copy of ``error``."""
         for name in list(self._waiting):
             self._fail(name, error)
 
     async def _look_up(self, kind: CoordinatorKind) -> None:
-        """Look up all keys of a kind that have waiters; end when no key of that kind has any."""
+        """Look up the awaited keys of a kind, until no key of that kind is awaited."""
         backoff = Backoff(
             self._settings.retry_backoff_ms / 1000,
             self._settings.retry_backoff_max_ms / 1000,

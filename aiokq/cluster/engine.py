@@ -81,7 +81,7 @@ class ClusterEngine:
         counters: counters of this cluster and of all clients made from it.
         supervisor: supervisor of the engine's tasks.
         outages: log of outages of this cluster and of all clients made from it.
-        changes: the events, for clients that must react within the same turn of the event loop.
+        changes: the events, for clients that must react at once, before other tasks run.
             The key of an event names its subject; the latest event of each key is kept.
     """
 
@@ -170,9 +170,10 @@ class ClusterEngine:
     # -- lifecycle --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata; no effect if already started.
+        """Bind to the running loop, start the tasks of the engine, and wait for the first metadata.
 
-        If ``bootstrap_timeout_ms`` is 0, the call does not wait. If the first call fails or is
+        A later call only waits for the first metadata, if none has arrived yet. If
+        ``bootstrap_timeout_ms`` is 0, no call waits. If the first call fails or is
         cancelled, the engine is closed.
 
         Raises:
@@ -239,9 +240,10 @@ class ClusterEngine:
             self._closed.set_result(None)
 
     def watch_stalls(self) -> None:
-        """Start reporting stalls of the event loop; no effect if already done, or if closed.
+        """Start to report stalls of the event loop, unless already started, or closed.
 
-        Called by group members: a member whose loop is blocked for long is removed from its group.
+        Group members need the reports, because a member whose loop is blocked for long is removed
+        from its group. `start` calls this method if ``loop_stall_ms`` was set explicitly.
         """
         if not self.closed:
             self._stalls.start()
@@ -441,13 +443,14 @@ class ClusterEngine:
     ) -> None:
         """Report a failed request about a partition.
 
-        The partition is in recovery from its first failure on, and an event is emitted. If `hint`
-        names a newer leader, the client uses that leader instead, without recovery.
+        The first failure puts the partition into recovery and emits an event. If `hint` names a
+        newer leader whose address is known, the client uses that leader instead. If the metadata
+        does not have the partition, the metadata of its topic is requested.
 
         Args:
             error: the error of the request.
-            leader_epoch: epoch of the leader that sent the error; an error from a leader that has
-                already been replaced changes nothing.
+            leader_epoch: leader epoch in which the request was sent. If it is older than the known
+                leader epoch, the error changes nothing.
             hint: the new leader, if the response named it.
         """
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
@@ -498,7 +501,7 @@ class ClusterEngine:
         return nodes[0]
 
     def leader_node(self, tp: TopicPartition) -> Node | None:
-        """Return the leader of the partition; None if the partition has none or is unknown."""
+        """Return the leader's node; None if the partition has no leader or is unknown."""
         broker = self.metadata.brokers.get(self.metadata.leader(tp))
         return None if broker is None else self.nodes.get(broker)
 
@@ -585,11 +588,11 @@ class ClusterEngine:
     def coordinator_failed(
         self, kind: CoordinatorKind, key: str, node_id: int | None = None
     ) -> None:
-        """Forget a coordinator that did not answer or answered NOT_COORDINATOR.
+        """Forget a coordinator that could not be reached, or is no longer the coordinator.
 
         Args:
-            node_id: id of the node that failed. If the coordinator is known to be on another node
-                by now, it is kept.
+            node_id: id of the failed node; a cached coordinator on another node is kept. None to
+                forget the coordinator on any node.
         """
         self.coordinators.forget(kind, key, node_id)
 

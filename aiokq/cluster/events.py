@@ -160,7 +160,7 @@ class PartitionFailed(_PartitionEvent):
 
 @frozen
 class PartitionRecovered(_PartitionEvent):
-    """The leader of a failed partition has answered that it leads the partition."""
+    """A partition works again: the leader confirmed its leadership, or a request succeeded."""
 
     leader: int
     leader_epoch: int
@@ -194,7 +194,7 @@ class LoopStalled(Event):
 
 @frozen
 class DeliveriesFailed(Event):
-    """Records were not delivered, and nobody awaited their Deliveries: no caller saw the error."""
+    """Records were not delivered; no caller saw the error, because no Delivery was awaited."""
 
     client_id: str
     count: int

@@ -16,8 +16,8 @@ class LoopStallWatch:
     """Watches for stalls of the event loop, unless ``loop_stall_ms`` is 0.
 
     Args:
-        watchdog: the class of the watchdog that calls `stalled`; None to watch nothing, such as in
-            a simulation.
+        watchdog: the class of the watchdog that calls `stalled`; None to watch nothing, as in a
+            simulation.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class TopicInfo:
 class ClusterMetadata:
     """An immutable snapshot of the cluster's metadata.
 
-    ``topics`` has only topics that were requested and exist; the cluster may have others.
+    ``topics`` has only topics that were requested and exist; the cluster may have more topics.
     """
 
     cluster_id: str | None = None

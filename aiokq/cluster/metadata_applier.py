@@ -1,6 +1,7 @@
 """`MetadataApplier`, which applies metadata responses to the state of the cluster.
 
-It also counts them, logs an error if another cluster answers, and forgets topics no longer in use.
+It also counts the responses, logs an error if one comes from another cluster, and forgets topics
+that are no longer in use.
 """
 
 from __future__ import annotations

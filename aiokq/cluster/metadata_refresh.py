@@ -130,8 +130,8 @@ class MetadataRefresher:
                 that are due.
 
         Raises:
-            InvalidTopic: a name is longer than `LONGEST_NAME`. A request that could not encode such
-                a name would fail for all other topics in it.
+            InvalidTopic: a name is longer than `LONGEST_NAME`. A much longer name could not be
+                encoded, and the request would fail for its other topics, too.
             AuthenticationFailed: (by the future) the brokers refused the credentials.
             BootstrapFailed: (by the future) no bootstrap address can be expected to answer.
             Closed: (by the future) the cluster was closed.

@@ -1,4 +1,4 @@
-"""`MetadataSource`, which requests metadata from known brokers, else from bootstrap addresses."""
+"""`MetadataSource`, which requests metadata from known brokers or bootstrap addresses."""
 
 from __future__ import annotations
 

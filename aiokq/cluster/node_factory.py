@@ -30,7 +30,7 @@ class NodeFactory:
         supervisor: parent of the tasks that connect.
         store: receives changes of the brokers' state, and how long brokers throttle this client.
         outages: logs brokers that do not answer.
-        lost: called with the id of a broker that stopped answering, after the store was updated.
+        lost: called with the id of a broker that became unreachable, after the store was updated.
     """
 
     def __init__(

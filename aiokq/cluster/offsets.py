@@ -113,7 +113,8 @@ async def list_offsets(
         timeout: seconds, retries included.
 
     Returns:
-        For each partition the offset, None if all records have earlier timestamps, or the error.
+        For each partition the offset, or the error; None if there is no such offset, for example
+        because all records have earlier timestamps.
 
     Raises:
         ConfigError: ``isolation_level`` is not the name of an isolation level.
@@ -145,7 +146,7 @@ class _Lookup:
         self.outcomes: dict[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
 
     async def run(self) -> None:
-        # One task per topic: a topic that does not exist must not delay the others.
+        # One task per topic: a topic that does not exist must not delay other topics.
         ended = await concurrently(
             self._engine.supervisor,
             (self._settle_topic(topic) for topic in sorted({tp.topic for tp in self._pending})),

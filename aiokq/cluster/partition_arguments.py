@@ -77,6 +77,7 @@ def checked_offsets(
     Raises:
         TypeError: a key is not a partition, or a value is not an offset.
         ConfigError: an offset or a leader epoch is out of range.
+        ConfigError, InvalidTopic, ValueError: see `checked_partition`.
     """
     checked = {}
     for partition, offset in offsets.items():

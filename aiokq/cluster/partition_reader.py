@@ -106,7 +106,7 @@ class PartitionReader:
         return await self._fetch(fetch, timeout)
 
     async def _fetch(self, fetch: _Fetch, timeout: float | None) -> PartitionRecords:
-        """Repeat the fetch for at most `timeout` seconds; non-retriable errors are raised."""
+        """Fetch, and retry for at most `timeout` seconds; raise errors that are not retriable."""
         engine = self._engine
         if timeout is None:
             timeout = engine.settings.default_api_timeout
@@ -144,8 +144,8 @@ class PartitionReader:
         """Ask the partition's leader once, and report the outcome to the engine.
 
         Returns:
-            The records; None if the broker cut the first batch short. `fetch` is then changed, so
-            that the next attempt asks for all of that batch.
+            The records; None if the broker cut off the first batch. `fetch.max_bytes` is then
+            increased, so that the next attempt fetches the whole batch.
         """
         engine = self._engine
         response: FetchResponse | None = None
@@ -197,7 +197,7 @@ class PartitionReader:
         leave gaps.
 
         Args:
-            start: first offset, or "earliest", "latest".
+            start: first offset, or the name of a special offset, such as "earliest".
             stop: the offset at which to end, which is not read; None for the current end of the
                 log. If ``stop`` is beyond that end, the read waits for records.
             max_bytes: the maximum number of bytes of one fetch.
@@ -277,7 +277,8 @@ class PartitionReader:
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Returns:
-            The offset of each partition; None if all its records have earlier timestamps.
+            The offset of each partition; None if there is no such offset, for example because all
+            records have earlier timestamps.
 
         Raises:
             ConfigError: ``timestamp`` or ``isolation_level`` is not a valid value.
@@ -437,7 +438,7 @@ def _topic_recreated(tp: TopicPartition) -> UnknownTopicId:
 def leader_hint(
     response: FetchResponse | None, data: FetchPartitionData | None
 ) -> LeaderHint | None:
-    """Return the new leader that a Fetch response names (KIP-951); None if it names none."""
+    """Return the new leader that a Fetch response names (KIP-951); None if it names no leader."""
     if response is None or data is None or data.current_leader is None:
         return None
     leader = data.current_leader

@@ -1,8 +1,9 @@
 """`RecoveryMonitor`, a task that watches failed partitions and brokers until they recover.
 
-While a partition or broker has failed, the task requests metadata. It then asks each leader that
-the metadata names for confirmation; only the leader's own answer ends the failure. While nothing
-has failed, the task sleeps.
+While a partition is in recovery, the task requests its topic's metadata from any broker, and then
+from the leader itself. The recovery ends when the leader confirms its leadership, or when another
+request about the partition succeeds. Each broker that is down gets metadata requests until it
+answers. While nothing has failed, the task sleeps.
 
 Source: kafka4net's PartitionRecoveryMonitor.
 """
@@ -113,7 +114,7 @@ class RecoveryMonitor:
             if leader in state.metadata.brokers:
                 work.setdefault(leader, set()).add(tp)
         for node_id, partitions in work.items():
-            # One task per node, not awaited: a node that does not answer must not delay the others.
+            # One task per node, not awaited: a node that is silent must not delay other nodes.
             if node_id not in self._asking:
                 self._asking.add(node_id)
                 self._spawn(self._verify(node_id, partitions), f"verify node {node_id}")

@@ -5,7 +5,7 @@ Three rules guard against such responses:
 
 - a partition's leader epoch never decreases while the topic id stays the same (KIP-320);
 - a topic id that was replaced is not accepted again (the latest 4 ids of each name are kept);
-- a topic is removed only when two responses in a row say that it does not exist.
+- a topic is removed only when two responses in a row report that it does not exist.
 
 Source: KIP-320, KIP-516, KIP-951; kafka4net's PartitionStateChanges.
 """

@@ -56,7 +56,7 @@ class EndpointsLearned:
 
 @frozen
 class ConnectionLostTo:
-    """A broker stopped answering, or could not be connected to."""
+    """A connection to a broker was lost, or could not be opened."""
 
     node_id: int
     reason: str
@@ -64,14 +64,14 @@ class ConnectionLostTo:
 
 @frozen
 class NodeReached:
-    """A connection to a broker was opened and negotiated."""
+    """A connection to a broker was opened, or the broker answered a request."""
 
     node_id: int
 
 
 @frozen
 class PartitionErrored:
-    """A request about one partition failed; it was sent in leader epoch ``leader_epoch``."""
+    """A request about one partition failed; the request was sent in ``leader_epoch``."""
 
     topic_partition: TopicPartition
     error: str

@@ -29,7 +29,7 @@ class Router:
         self._engine = engine
 
     async def send(self, message: Request[R], target: int | Target, *, timeout: float) -> R:
-        """Send a request in the newest version that has all fields to which it gives a value."""
+        """Send a request in the newest version that has all fields that the request sets."""
 
         def prepare(connection: Connection) -> tuple[Request[R], int]:
             complete = connection.completed(message)

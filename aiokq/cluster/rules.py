@@ -29,8 +29,8 @@ SASL_MECHANISMS = ("PLAIN",)
 def no_other_type(value: object) -> object:
     """Return the value of ``bootstrap_servers`` if it consists of strings.
 
-    Users of confluent-kafka and kafka-python may pass a dict of settings in place of addresses, and
-    others may pass a client: the error says what to write instead.
+    If the value is a dict of settings, as in confluent-kafka, or a client, the error says what to
+    write instead.
 
     Raises:
         ValueError: the value is neither a string nor a sequence of strings.

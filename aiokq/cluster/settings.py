@@ -199,7 +199,7 @@ class ClusterSettings(ClusterRules, Settings):
 
     @classmethod
     def checked(cls, settings: Self) -> Self:
-        """Return ``settings`` if it has the fields of this class and sets no others.
+        """Return ``settings`` if it has the fields of this class and sets no other fields.
 
         Raises:
             ConfigError: ``settings`` is something else, such as another client's settings.

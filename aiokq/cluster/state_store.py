@@ -91,11 +91,11 @@ class ClusterStateStore:
                 observer.metadata_changed(self.state.metadata)
 
     def announce(self, event: Event) -> None:
-        """Emit an event that does not come from a change of the state."""
+        """Emit an event, and keep it as the latest event of its key."""
         self.changes.emit(event.key, event)
 
     def forget(self, topics: set[str] | frozenset[str]) -> None:
-        """Drop the latest events of these topics' partitions: new subscribers must not get them."""
+        """Drop the latest events about partitions of topics; new subscribers do not get them."""
         for key in self.changes.snapshot():
             subject = key.subject
             if isinstance(subject, TopicPartition) and subject.topic in topics:
