@@ -121,7 +121,7 @@ def _partition_of(item: object) -> TopicPartition | None:
 def _notify(
     loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], running: Future[R]
 ) -> None:
-    """Notify the loop, from the thread, that the function has ended or will never run."""
+    """Notify the loop, from any thread, that the function has ended or will never run."""
     try:
         loop.call_soon_threadsafe(_set, ended)
     except RuntimeError:

@@ -118,7 +118,7 @@ class Cluster:
     # -- lifecycle
 
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata. Does nothing if started.
+        """Bind to the running loop and wait for the first metadata, unless metadata has arrived.
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
@@ -241,6 +241,7 @@ class Cluster:
         Args:
             topics: topics that the new metadata must cover; by default all topics in use.
             timeout: seconds to wait for each topic to exist; default ``default_api_timeout_ms``.
+                The metadata request that follows is repeated until it succeeds, without a limit.
 
         Raises:
             UnknownTopicOrPartition: a topic did not exist within the timeout.
@@ -382,7 +383,7 @@ class Cluster:
             group_id: the group whose members share the partitions, and whose offsets are committed.
             guarantee: "exactly_once", or "at_least_once": after a failure, results may be written
                 again.
-            concurrency: handlers that run at a time.
+            concurrency: the maximum number of handlers that run at the same time.
             order_by: which records are handled in order: those of a "partition", or of a "key".
             output: the cluster that gets the results, only with at_least_once.
             group_instance_id: makes the member static; a restarted member also has the same
@@ -390,12 +391,13 @@ class Cluster:
             transaction_timeout_ms: time after which the broker aborts a transaction. After a crash,
                 `read_committed` readers wait for that abort. Handlers may take four fifths of this
                 time.
-            commit_interval_ms, max_records: a transaction is committed after this time, or with
-                this number of records, whichever comes first; and before partitions are revoked.
-            retries: calls of the handler after it has raised, with a growing pause from
-                `retry_backoff_ms` to `retry_backoff_max_ms`.
-            dead_letter_topic: gets the records for which all calls raised, or whose results a
-                broker refused; without it, the error is raised.
+            commit_interval_ms, max_records: a commit is made after this time, or with this number
+                of records, whichever comes first; and before partitions are revoked.
+            retries: the maximum number of further calls of the handler for a record after the first
+                call has raised an error. The pause before a call grows from `retry_backoff_ms` to
+                `retry_backoff_max_ms`.
+            dead_letter_topic: gets the records for which all calls raised an error, or whose
+                results were refused; without it, the error is raised.
             stop: ends the call when set, after the records that are being handled. A handler that
                 never waits may be called for up to seven records more.
             consumer_settings, producer_settings: further settings of the consumer and the producer.
@@ -459,8 +461,8 @@ class Cluster:
         """Send any request of `aiokq.wire` and wait for its response.
 
         Error codes inside the response are not checked. The request is sent on the connection that
-        all clients share for short requests: a request that waits long at the broker delays the
-        others.
+        all clients share for short requests. A request that waits long at the broker therefore
+        delays the requests of other clients.
 
         Args:
             message: the request. It is sent in the newest common version of client and broker that
@@ -523,8 +525,8 @@ class Cluster:
 
         Raises:
             OffsetOutOfRange: the offset is not in the log.
-            UnknownTopicOrPartition: the topic did not exist within the timeout, or it has no such
-                partition; the latter is raised immediately.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised immediately
+                if the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
         """
         limits.offset(offset)
@@ -608,11 +610,12 @@ class Cluster:
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Returns:
-            Offset and timestamp; None if all records have earlier timestamps.
+            Offset and timestamp; None if there is no such offset, for example because all records
+            have earlier timestamps.
 
         Raises:
-            UnknownTopicOrPartition: the topic did not exist within the timeout, or it has no such
-                partition; the latter is raised immediately.
+            UnknownTopicOrPartition: the topic did not exist within the timeout. Raised immediately
+                if the topic has no such partition.
             RequestTimeout: no leader answered within the timeout; the cause is the last error.
             UnsupportedVersion: the broker does not know this special timestamp.
             ConfigError: ``timestamp`` or ``isolation_level`` is not valid.

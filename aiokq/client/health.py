@@ -31,7 +31,7 @@ class ClusterHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether brokers are up and none is down, and no partition or metadata request fails."""
+        """Whether a broker is up, no broker is down, and no partition or metadata request fails."""
         return (
             bool(self.brokers_up)
             and not self.brokers_down

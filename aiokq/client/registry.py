@@ -87,7 +87,7 @@ class Registry:
 
         Raises:
             NoNode: there is no node at this path.
-            ValueError: the path is not absolute.
+            ValueError: the path is not absolute, or has an empty name.
             RequestTimeout: the cluster did not answer within the timeout.
             BrokerError: the coordinator of a group refused the request.
         """
@@ -98,7 +98,7 @@ class Registry:
 
         Raises:
             NoNode: there is no node at this path.
-            ValueError: the path is not absolute.
+            ValueError: the path is not absolute, or has an empty name.
             RequestTimeout: the cluster did not answer within the timeout.
             BrokerError: the coordinator of a group refused the request.
         """
@@ -108,7 +108,7 @@ class Registry:
         """Return whether there is a node at this path.
 
         Raises:
-            ValueError: the path is not absolute.
+            ValueError: the path is not absolute, or has an empty name.
             RequestTimeout: the cluster did not answer within the timeout.
             BrokerError: the coordinator of a group refused the request.
         """
@@ -131,7 +131,8 @@ class Registry:
                 metadata requests, at the latest after ``metadata_max_age_ms``.
 
         Raises:
-            ValueError: the path is not absolute, or the interval is not above 0.
+            ValueError: the path is not absolute or has an empty name; or the interval is not
+                above 0.
             RequestTimeout: the cluster did not answer within the timeout.
             BrokerError: the coordinator of a group refused the request.
         """

@@ -35,7 +35,7 @@ async def process(
 
     Raises:
         BootstrapFailed: no bootstrap server answered.
-        others: see `Cluster.process`.
+        Exception: see `Cluster.process`.
     """
     async with Cluster(bootstrap_servers, settings=settings) as cluster:
         return await cluster.process(topics, handler, **arguments)

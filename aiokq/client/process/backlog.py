@@ -118,7 +118,7 @@ class Backlog:
         return taken
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions that another member gets."""
+        """Remove partitions that were revoked or lost."""
         for tp in partitions:
             self.queues.pop(tp, None)
             self.suspects.pop(tp, None)
@@ -196,7 +196,7 @@ class Backlog:
         return queue
 
     def remove(self, tp: TopicPartition, queue: ItemQueue, count: int) -> None:
-        """Remove the first `count` items of a partition, which were handled."""
+        """Remove the first `count` items of a partition."""
         queue.at += count
         if not queue:
             del self.queues[tp]
@@ -246,7 +246,7 @@ def record_count(item: Item) -> int:
 
 
 def place(item: Item) -> str:
-    """Return partition and offset of an item, for logs."""
+    """Return partition and first offset of an item as text, for logs and errors."""
     return f"{item.topic}-{item.partition}@{first_offset(item)}"
 
 

@@ -47,7 +47,7 @@ __all__ = ["ABORTS", "Commits"]
 logger = logging.getLogger("aiokq.client")
 
 ABORTS: Final = (TransactionAborted, CommitFailed, DeliveryFailed, BufferFull)
-"""Errors after which the records since the last commit are aborted and read again."""
+"""Errors after which all results since the last commit are aborted, and the records read again."""
 
 
 class Commits:
@@ -110,7 +110,7 @@ class Commits:
     # -- partitions that another member may own
 
     def lost(self, partitions: AbstractSet[TopicPartition]) -> bool:
-        """Remove lost partitions; return whether the handled records must be aborted.
+        """Remove revoked or lost partitions; return whether the handled records must be aborted.
 
         Records and offsets of these partitions are not committed any more, unless the coordinator
         may already have received the request to commit.
@@ -153,7 +153,7 @@ class Commits:
         """Begin a transaction, unless one is open; return whether records can be handled.
 
         The producer may have to abort the previous transaction first. After a timeout, the method
-        tries again. It returns False if a rebalance or the end of the call is waiting.
+        returns False if a rebalance or the end of the call is waiting; otherwise, it tries again.
         """
         while self._transactional and self._transaction is None:
             try:
@@ -217,14 +217,14 @@ class Commits:
         self._committed()
 
     async def abort(self, error: KafkaError, aborted: Callable[[], None]) -> float:
-        """Abort the open transaction, and read its records again.
-
-        Returns:
-            Seconds to wait before the records are read.
+        """Abort the open transaction, if any, and read the uncommitted records again.
 
         Args:
             aborted: called after the abort, when the outcome of each result is known, and before
                 the results are forgotten.
+
+        Returns:
+            Seconds to wait before the records are read.
 
         Raises:
             KafkaError: see `_end_transaction`.
@@ -236,7 +236,7 @@ class Commits:
         """Replace the fenced producer, and read the uncommitted records again; see `abort`.
 
         Raises:
-            ProducerFenced: a fenced producer is not replaced in this call.
+            ProducerFenced: this call of `process()` does not replace fenced producers.
             KafkaError: see `CurrentProducer.renew`.
         """
         self._fenced = error
@@ -263,7 +263,10 @@ class Commits:
         return self._pauses.next()
 
     async def give_up(self) -> None:
-        """Abort the open transaction, because the call ends with an error; commit nothing."""
+        """Drop all records, because the call ends with an error.
+
+        The open transaction is aborted, unless its commit has begun.
+        """
         try:
             if not self._ending:
                 await self._end_transaction(repeat=False)

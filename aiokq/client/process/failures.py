@@ -1,8 +1,8 @@
 """Failures: handles the records whose handler raised an error, or whose results were refused.
 
-Each such record is handled again alone, in a transaction of its own, so that the other records can
-be committed. After all retries, or if its results were refused, the record is written to the
-dead-letter topic. Without a dead-letter topic, the error is raised.
+Such a record gets a transaction of its own, so that the other records can be committed. The handler
+is called again for the record. After all retries, or if the results cannot be written, the record
+is instead written to the dead-letter topic. Without a dead-letter topic, the error is raised.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Failures:
     def note_refusals(self) -> None:
         """Record the items of an aborted transaction whose results a broker refused.
 
-        A broker refuses a whole batch because of one record. Each of these items is therefore
-        handled again alone, and only the results of the cause are refused again.
+        A broker refuses a whole batch because of one record. Each item with a result in the batch
+        is therefore handled again alone. Only results that caused a refusal are then refused again.
         """
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:
@@ -161,7 +161,7 @@ class Failures:
             outputs = self._letters(item, suspect.error)
         else:
             try:
-                # No transaction is open while the handler runs.
+                # The transaction has no records yet, so the time limit of the handler begins now.
                 commits.opened_at = self._now()
                 async with self._limit.over():
                     outputs = await call(self._handler, item)

@@ -39,7 +39,7 @@ Handler: TypeAlias = "RecordHandler | BatchHandler"
 """The type of the user's handler, which gets batches with ``batch=True``, otherwise records."""
 
 ItemHandler: TypeAlias = "Callable[[Item], HandlerResult | Awaitable[HandlerResult]]"
-"""The type of the same handler for the code that calls it with any item."""
+"""The handler's type for code that calls it with records or batches."""
 
 ERROR_HEADER: Final = "aiokq.error"
 SOURCE_HEADER: Final = "aiokq.source"

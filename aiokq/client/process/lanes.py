@@ -1,4 +1,4 @@
-"""Lanes: handles items concurrently, but those of one partition or key one after another."""
+"""Lanes: handles items concurrently, but items of one partition or key one after another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lanes:
 
     Args:
         work: handles one item.
-        ended: returns whether no further item must be taken.
+        ended: returns whether to take no more items.
         lane_of: returns the key of an item's lane; None if each partition is a lane.
     """
 
@@ -103,7 +103,7 @@ class Lanes:
             if worker.cancelling():
                 raise
             self._fail(TransactionAborted("the results of a record were cancelled"), tasks)
-        except Exception as error:  # noqa: BLE001 - raised by run(), when the others have ended
+        except Exception as error:  # noqa: BLE001 - raised by run(), when all workers have ended
             self._fail(error, tasks)
 
     def _fail(self, error: Exception, tasks: set[asyncio.Task[None]]) -> None:

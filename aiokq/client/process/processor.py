@@ -128,7 +128,7 @@ class Processor:
             done.records, done.outputs, done.commits, done.aborts, self._failures.dead_letters
         )
 
-    # -- rebalances; the consumer calls these methods before another member gets the partitions
+    # -- rebalances; called by the consumer
 
     async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
         """Commit the handled records before another member gets the partitions."""
@@ -151,7 +151,10 @@ class Processor:
             self.lost(partitions)
 
     def lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Abort handled records of these partitions: another member may handle the same records."""
+        """Remove partitions that another member may own.
+
+        If records of these partitions were handled, the handled records are aborted.
+        """
         if not self._ended and self._commits.lost(partitions):
             self._limit.end()
             self._reader.wake()

@@ -97,7 +97,7 @@ class Reader:
             self._chunk = min(self._chunk * 2, self._options.max_records)
 
     def _pause_blocked(self) -> None:
-        """Pause the partitions whose first record must be handled alone; resume the others."""
+        """Pause partitions whose first record must be handled alone; resume other partitions."""
         owned = self._consumer.assignment()
         blocked = frozenset(self._backlog.blocked()) & owned
         self._consumer.resume(*(self._paused & owned - blocked))
