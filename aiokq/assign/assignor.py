@@ -24,8 +24,8 @@ class Assignor(Protocol):
     An instance belongs to one consumer. Its methods must not block and cannot await.
 
     Attributes:
-        name: the name by which the members of a group agree on the assignor; unique among
-            assignors.
+        name: the name by which the members of a group agree on the assignor; unique among the
+            assignors of a consumer.
         rebalance_protocols: the supported rebalance protocols. With COOPERATIVE, `assign` must not
             assign a partition that is to move to another member. The new owner gets the partition
             in the next rebalance, after the previous owner has revoked it (KIP-429).

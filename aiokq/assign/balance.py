@@ -2,8 +2,8 @@
 
 It has four steps: determine the valid claims; keep partitions with their owners; assign free
 partitions; and, if members subscribe to different topics, move partitions along paths from member
-to member (`_Work.level`) until no difference can be reduced. The last step finds the optimum, which
-Kafka's greedy passes only approach.
+to member (`_Work.level`) until no difference in load can be reduced. The last step finds the
+optimum, which Kafka's greedy passes only approach.
 
 Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
 for the paths.
@@ -50,9 +50,9 @@ def balance(
 
     A member has at most one partition more than any member that could take one of its partitions,
     directly or by a chain of moves. With equal subscriptions, the numbers of partitions differ by
-    at most one, and as few partitions as possible change their owner. If racks matter, members get
-    partitions with a replica in their own rack first, within the same balance (KIP-881); more
-    partitions may then change their owner.
+    at most one, and as few partitions as possible change their owner. If racks matter, members
+    first get partitions with a replica in their own rack, as far as this balance allows (KIP-881);
+    more partitions may then change their owner.
     """
     work = _Work(topology, members)
     owners = _owners(claims, work)
@@ -66,7 +66,7 @@ def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, st
     """Return the owner of each claimed partition: the claiming member with the latest generation.
 
     If several members claim a partition in that generation, they cannot all be right. Such a
-    partition has no owner.
+    partition has no owner. Claims of partitions that a member cannot take any more are ignored.
     """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, claim in claims.items():
@@ -117,7 +117,7 @@ class _Work:
     # -- steps
 
     def keep(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Leave partitions with their owners, up to each owner's share.
+        """Leave partitions with their owners; with equal subscriptions, up to each owner's share.
 
         If racks matter, a partition without a replica in its owner's rack is left free.
         """
@@ -128,8 +128,8 @@ class _Work:
     def fill(self, owners: Mapping[TopicPartition, str]) -> None:
         """Give each free partition to the least loaded member that can take it.
 
-        If racks matter, there are three rounds: partitions go to members in a replica's rack or
-        without a rack, then to their previous owners, then to any member.
+        If racks matter, there are three rounds. Partitions go first to members that are in the rack
+        of a replica or have no rack, then to their previous owners, and then to any subscriber.
         """
         free = list(self._free)
         if not self._equal:  # partitions that few members can take come first
@@ -174,10 +174,13 @@ class _Work:
     # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
-        """Give each partition to the least loaded member that can take it; return the others.
+        """Give each partition to the least loaded member that can take it.
 
         Args:
             in_rack: whether a partition is only for members in a replica's rack or without a rack.
+
+        Returns:
+            The partitions that no member can take.
         """
         left: list[TopicPartition] = []
         heaps: dict[tuple[str, frozenset[str]], _Heap] = {}
@@ -285,7 +288,7 @@ class _Work:
     def _move(
         self, count: int, source: str, target: str, topic: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """Move partitions of one topic.
+        """Move `count` partitions of one topic from the member `source` to the member `target`.
 
         Partitions that `target` owned come first, and those that `source` owned come last.
         """

@@ -42,8 +42,8 @@ class Subscription:
     """The subscription that one member reports.
 
     Attributes:
-        owned: the partitions that the member reports as its own. If several members report a
-            partition, its owner is the member with the latest `generation`.
+        owned: the partitions that the member reports as its own. If several members report the
+            same partition, the member with the latest `generation` counts as its owner.
         generation: the generation in which the member owned these partitions; -1 if the member does
             not report it.
         user_data: the assignor's own bytes.

@@ -1,8 +1,8 @@
 """The range assignor: a range of adjacent partitions of each topic per member.
 
 If the partitions divide evenly, member i takes the partitions from i*N to (i+1)*N - 1, where N is
-the number of partitions per member. Otherwise, each of the first members gets one more partition.
-The consumer rebalancing algorithm of Kafka 0.8 does the same.
+the number of partitions per member. If r partitions remain, each of the first r members gets one
+more. If racks matter, members first get partitions with a replica in their own rack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class RangeAssignor:
     """Kafka's "range", with the same assignments as Java's, including rack-aware ones (KIP-881).
 
     Topics with the same number of partitions and the same subscribers are assigned alike, so that
-    a member gets the same partition numbers of each of these topics (co-partitioning).
+    a member gets the same partition numbers of each of these topics (co-partitioning). This does
+    not hold if racks matter for only some of these topics.
 
     Source: Kafka's `RangeAssignor`.
     """
@@ -132,8 +133,8 @@ def _co_partitioned(topics: list[_Topic]) -> list[list[_Topic]]:
 def _assign_same_partitions(topics: list[_Topic]) -> None:
     """For each partition number, give that partition of every topic to one member.
 
-    The member must have room for each of these partitions, and a replica of each in its rack.
-    Without such a member, the partitions stay free.
+    The member must have room for each of these partitions. It must also have no rack, or a replica
+    of each of them in its rack. Without such a member, the partitions stay free.
     """
     remaining = dict.fromkeys(topics[0].members)
     for number in range(topics[0].count):

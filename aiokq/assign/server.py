@@ -40,15 +40,16 @@ class ServerRangeAssignor:
 
     Topics with the same number of partitions and the same subscribers are co-partitioned: a member
     gets the same partition numbers of each of these topics. Static members come first, sorted by
-    instance id, so that a member that returns with another member id keeps its range.
+    instance id, so that a static member that returns with another member id keeps its range.
     """
 
     name: Final = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
-        """Return ranges whose sizes differ by at most one for each topic, longer ranges first.
+        """Return the ranges of each member, by topic id.
 
-        Previous assignments are ignored.
+        The sizes of a topic's ranges differ by at most one; the first subscribers get the longer
+        ranges. Previous assignments are ignored.
         """
         members = group.members
         order = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
@@ -66,7 +67,7 @@ class ServerRangeAssignor:
             for position, member_id in enumerate(takers):
                 end = start + quota + (position < longer)
                 if start == end:
-                    break  # more subscribers than partitions: the others get none
+                    break  # more subscribers than partitions: the rest get none
                 result[member_id][topic_id] = frozenset(range(start, end))
                 start = end
         return result

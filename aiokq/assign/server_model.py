@@ -1,4 +1,4 @@
-"""The input values of the broker's assignors; topics are given by id.
+"""The protocol of the broker's assignors, and their input values; topics are identified by id.
 
 Source: Kafka ``GroupSpec.java``, ``MemberSubscription.java`` (KIP-848).
 """
@@ -37,8 +37,8 @@ class ServerMember:
     """One member of the group.
 
     Attributes:
-        topics: the subscribed topics; a topic missing from the group's `topics` has no partitions.
-        assigned: the member's partitions in the last assignment; as few as possible should move.
+        topics: the subscribed topics; a topic that `GroupSpec.topics` lacks does not exist.
+        assigned: the member's partitions in the last assignment.
         rack: the member's rack; None if unknown.
         instance_id: the instance id of a static member; None for a dynamic member.
     """
@@ -75,7 +75,7 @@ class ServerAssignor(Protocol):
     def assign(self, group: GroupSpec) -> dict[str, dict[uuid.UUID, frozenset[int]]]:
         """Return the partitions of every member of the group.
 
-        Each partition of a subscribed topic goes to exactly one of its subscribers. The result does
-        not depend on the order of members and topics in `group`.
+        Each partition of a subscribed topic is assigned to exactly one subscriber of the topic. The
+        result does not depend on the order of members and topics in `group`.
         """
         ...

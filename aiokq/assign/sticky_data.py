@@ -41,7 +41,7 @@ def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> by
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return previous partitions and their generation; no partitions if the data is invalid.
+    """Return previous partitions and their generation; no partitions without valid data.
 
     A member with invalid data is treated as new, as in Java: its partitions may move, but the group
     continues.

@@ -4,7 +4,7 @@
 
 Source: Kafka ``UniformAssignor.java``, ``UniformHomogeneousAssignmentBuilder.java`` (4.2).
 Assignment by rack is an addition: Kafka removed it in 4.0 because of its cost; here it costs one
-pass. Tests: ``tests/unit/assign/test_server.py``.
+pass over the partitions. Tests: ``tests/unit/assign/test_server.py``.
 """
 
 from __future__ import annotations

@@ -102,10 +102,14 @@ class MixedAssignment:
             for topic_id in topics:
                 quiet = 0 if self._balance_topic(topic_id) else quiet + 1
                 if quiet >= len(topics):
-                    return  # every topic was visited without a change
+                    return  # the last visit of each topic changed nothing
 
     def _balance_topic(self, topic_id: uuid.UUID) -> bool:
-        """Move partitions from the most to the least loaded members; return whether any moved."""
+        """Move the topic's partitions from the most to the least loaded of its subscribers.
+
+        Returns:
+            Whether a partition was moved.
+        """
         sizes, takers = self._sizes, self._subscribers[topic_id]
         counts = [sizes[index] for index in takers]
         if max(counts) - min(counts) <= 1:
