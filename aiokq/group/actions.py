@@ -48,12 +48,16 @@ class Abandon:
 
 @frozen
 class Relocate:
-    """Look up the coordinator before the next request, because it moved or does not respond."""
+    """Look up the coordinator before the next request: it may have moved, or does not respond."""
 
 
 @frozen
 class GiveUp:
-    """Stop reading these partitions, commit, and call on_revoked; then call `handled`."""
+    """Revoke these partitions; then call `handled`.
+
+    The consumer stops reading them, commits finished records if it commits automatically, and calls
+    on_revoked.
+    """
 
     partitions: frozenset[TopicPartition]
 
@@ -78,7 +82,7 @@ class Lose:
 
 @frozen
 class NeedTopics:
-    """Call `topology` with the partitions of these topics, now and after each change.
+    """Call `topology` with the partitions of these topics once they are known and at each change.
 
     Only the leader of a group requests this.
     """
@@ -95,7 +99,10 @@ class NeedNames:
 
 @frozen
 class Fail:
-    """Raise `error` to the user: the membership ended, and retrying is useless."""
+    """The membership ended with `error`, and a retry is useless.
+
+    The driver tries the other protocol if that may help. Otherwise it raises `error` to the user.
+    """
 
     error: KafkaError
 

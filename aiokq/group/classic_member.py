@@ -173,11 +173,13 @@ class ClassicMember(GroupMember):
             self._want_restart_join("topics changed")
 
     def replaced(self, topic: str) -> None:
-        """Handle the deletion or recreation of a topic, as seen by a member that does not lead.
+        """Rejoin if the deletion or recreation of a topic affects this member; not for the leader.
 
         A leader that reads no partition of the topic gets no fetch error, and would not notice
-        until its metadata is `metadata_max_age_ms` old. Only a member that reads the topic rejoins:
-        the others may notice a change long after the group has handled it.
+        until its metadata is `metadata_max_age_ms` old. A stable member rejoins only if it owns
+        partitions of the topic: other members may notice the change long after the group has
+        handled it. While an assignment is pending, each member that subscribes to the topic
+        rejoins.
         """
         if self._group_leader is not None:
             return
@@ -280,7 +282,7 @@ class ClassicMember(GroupMember):
             else:
                 self._join_refused(response.error_code, "JoinGroup", now)
             return
-        # The backoff is reset only after a successful sync, because after a failed sync the member
+        # The backoff is not reset here, but after a successful sync: after a failed sync the member
         # joins again.
         self.heartbeat_at = now
         self.error = None

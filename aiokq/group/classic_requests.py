@@ -1,4 +1,4 @@
-"""The requests of a member of the classic protocol, field by field.
+"""The requests of a member of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 Source: Kafka's `AbstractCoordinator`; the schemas of the messages.
 """

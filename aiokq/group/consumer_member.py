@@ -322,9 +322,8 @@ class ConsumerMember(GroupMember):
 
     def _send_leave(self, now: float) -> None:
         if self._epoch > JOIN_EPOCH or self.state is MemberState.JOINING:
-            # The heartbeat in flight was not disregarded earlier, because its response might
-            # contain a newer epoch, which the last commits would need. From now on that response is
-            # ignored.
+            # Until now, the response to a heartbeat in flight was awaited, because it might contain
+            # a newer epoch, which the last commits would need. From now on it is ignored.
             self._disregard()
             self.state = MemberState.LEAVING
         else:

@@ -14,7 +14,7 @@ __all__ = ["with_advice"]
 
 
 def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool) -> KafkaError:
-    """Return `error`, with advice if other settings can resolve it.
+    """Return `error`, with advice if the user can resolve it.
 
     Args:
         auto: whether `group_protocol` is "auto", so that both protocols were tried.

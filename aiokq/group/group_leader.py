@@ -44,7 +44,7 @@ class GroupLeader:
         return frozenset(topic for member in self._members.values() for topic in member.topics)
 
     def sees(self, topology: Topology) -> bool:
-        """Store the present topics; return whether they differ from those of the previous call."""
+        """Store the topics; return whether they differ from those of the previous call, if any."""
         before, self._topology = self._topology, topology
         return before is not None and topology != before
 

@@ -149,11 +149,14 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _send_leave(self, now: float) -> None:
-        """Leave the group. Called when the member owns no partitions: all were revoked or lost."""
+        """Leave the group. Called when the member owns no partitions."""
 
     @abstractmethod
     def _left(self, now: float) -> None:
-        """Reset the member after it left the group; join again if it subscribed meanwhile."""
+        """Reset the member after it left the group; join again if it subscribed meanwhile.
+
+        Also called if the request to leave the group failed.
+        """
 
     @abstractmethod
     def _forget(self, error: KafkaError) -> None:
@@ -239,8 +242,9 @@ class GroupMember(ABC):
     def _refuse(self, error: KafkaError) -> None:
         """End the membership with an error that a retry does not resolve."""
         self._disregard()  # the response to a heartbeat would revive the member
-        # The coordinator still counts this member. If this member is the leader, the group waits
-        # for its assignment. Therefore `leave` still has to send the request to leave.
+        # If this member has a generation, it is still in the coordinator's group. If it is the
+        # leader, the group waits for its assignment. `leave` must therefore send the request to
+        # leave.
         self._left_behind = self.group_metadata.generation != OUTSIDE
         self._forget(error)
         self.error = self._lost = error

@@ -72,7 +72,7 @@ class Owner(Protocol):
         ...
 
     def refused(self, error: KafkaError) -> None:
-        """Handle the error that ended the membership, and that a retry does not resolve."""
+        """Handle the error that ended the membership; a retry does not resolve it."""
         ...
 
 
@@ -111,7 +111,7 @@ class MemberDriver:
         )
         self._auto = protocol == "auto"
         self._may_change = self._auto
-        """Whether the other protocol may be tried; False after a switch, until a `Take`.
+        """Whether the other protocol may be tried. False after a switch, until the next `Take`.
 
         Without this limit, switching would never end if the group refused both protocols.
         """

@@ -306,11 +306,14 @@ class GroupOffsets:
         member: GroupMetadata,
         seconds: float,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Send commit requests once; return the error of each partition, or None.
+        """Send commit requests once, without retries.
 
         Args:
             ids: the topic ids of the offsets. For offsets without an id, the ids in the metadata
                 are added.
+
+        Returns:
+            The error of each partition; None if its offset was committed.
         """
         deadline = self._engine.now() + seconds
         nameless = frozenset(tp.topic for tp in offsets if tp not in ids)
@@ -357,9 +360,10 @@ class GroupOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets that may be committed by topic name.
 
-        A topic that metadata lacks may be replaced at any moment. Its offsets are left out and
-        handled as if the coordinator did not know the topic: they are retried until the cluster has
-        the topic, and refused if it lacks the topic for `NEW_FOR` seconds.
+        A topic that the metadata lacks may be created again at any moment, and a commit by name
+        would then apply to the new topic. The offsets of such a topic are left out and handled as
+        if the coordinator did not know the topic: they are retried until the cluster has the topic,
+        and refused if it lacks the topic for `NEW_FOR` seconds.
         """
         topics = self._engine.metadata.topics
         return {

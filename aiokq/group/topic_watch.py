@@ -31,9 +31,10 @@ class TopicWatch:
 
     Args:
         changed: called with the new topology when a watched topic was created, deleted or
-            recreated, or got more partitions.
-        replaced: called with the name of any topic that was deleted or recreated.
-        named: called with the names of topics that were requested by id.
+            recreated, or got more partitions, but not while `learn` is running.
+        replaced: called with the name of each topic in the cluster's metadata that was deleted or
+            recreated, whether it is watched or not.
+        named: called with the names of topics whose ids were passed to `name`.
     """
 
     def __init__(
