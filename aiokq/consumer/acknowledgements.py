@@ -57,10 +57,10 @@ class Acknowledgements:
         self._changed = changed
         self._topic_id = topic_id
         self._open: dict[TopicPartition, _Work] = {}
-        # Items that were unacknowledged when their partition was last forgotten (revoked, or its
-        # position changed). They are kept in case the topic is deleted and recreated under the same
-        # name: an acknowledgement of an old record must not acknowledge the new topic's record at
-        # that offset.
+        # Items that were unacknowledged when their partition was last forgotten (revoked or lost,
+        # or its position changed). They are kept in case the topic is deleted and recreated under
+        # the same name: an acknowledgement of an old record must not acknowledge the new topic's
+        # record at that offset.
         self._former: dict[TopicPartition, _Work] = {}
         self._warned = False
 
@@ -89,9 +89,11 @@ class Acknowledgements:
     def done(self, item: Record | RecordBatch[Record]) -> None:
         """Acknowledge a record or a batch.
 
-        The call has no effect if the item was acknowledged before, if its partition was revoked or
-        its topic deleted, or if the item is a single record of a batch. If reading a batch stopped
-        at an error, the batch is acknowledged up to its `next_offset`.
+        The call has no effect if the item was acknowledged before, if its topic was deleted, if it
+        is a single record of a batch, or if it is a batch of which no record was read. It also has
+        no effect if the partition was revoked or lost, or its position was changed, and the item
+        was not delivered again. If reading a batch stopped at an error, the batch is acknowledged
+        up to its `next_offset`.
 
         Raises:
             TypeError: `item` is neither a record nor a batch.
@@ -185,7 +187,7 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """Stop waiting for the items of a partition that was revoked, or whose position changed.
+        """Stop tracking the items of a partition that is not read any more, or was repositioned.
 
         The items are kept in `_former`, to recognize late acknowledgements.
         """

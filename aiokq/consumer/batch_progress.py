@@ -21,7 +21,7 @@ __all__ = ["BatchProgress", "UnreadRest", "TakenChunk", "Unreadable"]
 
 
 _MANY: Final = 16
-"""The number of iterations of a batch above which unused iterations are removed."""
+"""The number of stored iterations of a batch at which unused iterations are removed."""
 _UNUSED: Final = max([getrefcount(alone) for alone in [object()]])
 """The result of `getrefcount` in a comprehension for an object that only one list refers to."""
 
@@ -116,7 +116,7 @@ class BatchProgress:
 
     @property
     def unreadable(self) -> Unreadable | None:
-        """The undecodable part, if an iteration has reached it."""
+        """The undecodable part; None if no reader of the batch has reached one."""
         if self._unreadable is None:
             for cursor in self._iterations:
                 if cursor.raised is not None:

@@ -175,7 +175,7 @@ class BrokerFetcher:
                 await self._sleep(self._next_look(now, GLANCE))
 
     async def close(self) -> None:
-        """End the session and close the connection; the task of `run` must have ended before."""
+        """End the session and close the connection. The task of `run` must be cancelled before."""
         dedicated, self._connection = self._connection, None
         if dedicated is None:
             return
@@ -233,14 +233,17 @@ class BrokerFetcher:
         )
 
     def _next_look(self, now: float, most: float | None = None) -> float | None:
-        """Return the seconds until the next partition is due, at most `most`; None for no limit."""
+        """Return the seconds until the next partition is due, at most `most`.
+
+        The result is None if no partition will be due and `most` is None.
+        """
         if not self._delayed:
             return most
         soonest = min(self._delayed.values()) - now
         return soonest if most is None else min(soonest, most)
 
     async def _sleep(self, seconds: float | None) -> None:
-        """Wait for a change, at most `seconds`."""
+        """Wait for a change, at most `seconds`; None for no limit."""
         if seconds is None:
             await self._wake.wait()
         elif seconds > 0:
@@ -251,7 +254,11 @@ class BrokerFetcher:
                 pass
 
     async def _fetch_once(self) -> bool:
-        """Send one request and handle its response; return whether the response was empty."""
+        """Send one request, if partitions are to be fetched, and handle its response.
+
+        Returns:
+            Whether a response without partitions was received.
+        """
         connection = await self._connect()
         self._look(asyncio.get_running_loop().time())
         session = self.session

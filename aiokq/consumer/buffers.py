@@ -131,8 +131,8 @@ class Chunk:
             error. A cut chunk ends at `end_offset`, within its data, and its records have already
             been counted as received.
         checked: whether the checksums were verified.
-        cursor: reads the data. The position of the cursor is the position of the partition while
-            the chunk is the first in the queue.
+        cursor: reads the data. While the chunk is the first in the queue and no delivered batch is
+            unfinished, the position of the cursor is the position of the partition.
         failed: the offset of the next record and the exception of its deserializer, if that
             exception was not raised to the reader yet; else None.
     """
@@ -261,7 +261,7 @@ class Buffers:
         )
 
     def sound_prefix(self, chunk: Chunk) -> SoundPrefix:
-        """Return the undamaged part of the unread data of a chunk."""
+        """Return the undamaged batches of a chunk, with the number of their unread records."""
         return sound_prefix(chunk.data, chunk.cursor.position, check_crcs=self._check_crcs)
 
     def whole(self, chunk: Chunk) -> Whole:

@@ -68,7 +68,10 @@ class ClusterQueries:
     async def ends(
         self, partitions: Iterable[Partition], spec: OffsetSpec, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        """Return the offset of the beginning or of the end of each partition's log."""
+        """Return the log start offset or the end offset of each partition, as `spec` requires.
+
+        See `Consumer.beginning_offsets` and `Consumer.end_offsets`.
+        """
         wanted = dict.fromkeys(map(checked_partition, partitions), offset_spec(spec))
         found = await self._offsets(wanted, self._settings.isolation_level, timeout)
         return {tp: -1 if offset is None else offset.offset for tp, offset in found.items()}

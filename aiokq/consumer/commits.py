@@ -43,7 +43,7 @@ P = TypeVar("P", bound=tuple[str, int])
 
 
 class _Gone(NamedTuple):
-    """A partition that was lost or revoked with unfinished records."""
+    """A lost or revoked partition whose records user code may still be processing."""
 
     source: RecordSource
     progress: tuple[int, int]
@@ -65,7 +65,7 @@ class Commits:
     Args:
         stored: the group's offsets.
         acks: the unacknowledged records; None unless ``ack_mode="explicit"``.
-        allowed: returns whether a commit can succeed now; if not, no automatic commit is sent.
+        allowed: returns whether a commit can succeed now; if not, `run` sends no commit.
         topic_id: returns the id of the topic to which a partition's offsets belong.
         spawn: starts a task of the consumer.
 
@@ -156,7 +156,10 @@ class Commits:
         self._known.pop(tp, None)
 
     def replaced(self, state: PartitionState) -> None:
-        """Forget the offset of a topic that was replaced by another topic of the same name."""
+        """Forget the committed offset of a partition whose topic was deleted and created again.
+
+        If automatic commits are enabled, and finished records were not committed, log a warning.
+        """
         offset, known = self.finished(state), self._known.pop(state.tp, None)
         if self._settings.auto_commit and offset >= 0 and offset != known:
             logger.warning(
@@ -167,7 +170,7 @@ class Commits:
             )
 
     def gone(self, states: Iterable[PartitionState]) -> None:
-        """Refuse commits for partitions that were lost or revoked with unfinished records.
+        """Refuse commits for lost or revoked partitions whose records may still be processed.
 
         User code learns of the loss at the latest when it requests more records. Until then its
         commits are refused, even if the partitions have been assigned again, because the member
@@ -197,6 +200,7 @@ class Commits:
             CommitFailed: some offsets were refused; its attribute `lost` names the partitions that
                 this member no longer owns.
             RequestTimeout: the commit, including the wait for earlier commits, did not end in time.
+            KafkaError: the request failed with an error that is not retriable.
         """
         await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)
 

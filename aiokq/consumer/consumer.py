@@ -86,7 +86,7 @@ class Consumer:
     calls `on_revoked`.
 
     The handlers `on_assigned`, `on_revoked` and `on_lost` may be coroutine functions. Each call may
-    take a third of the rebalance timeout. Exceptions of handlers are raised to the reader.
+    take at most a third of the rebalance timeout. Exceptions of handlers are raised to the reader.
 
     `subscribe`, `add_topic`, `assign` and `unsubscribe` may be called before `start`. Methods that
     read, pause, seek, commit or query the cluster raise `Closed` before `start` and after `close`,
@@ -518,8 +518,8 @@ class Consumer:
         be deserialized, pass the attribute `record` of the exception.
 
         The committed offset of a partition is that of its first unacknowledged record.
-        Acknowledging has no effect if the record was acknowledged before, if another member owns
-        the partition, or if the topic was deleted, even if it was created again.
+        Acknowledging has no effect if the record was acknowledged before, if its partition was
+        revoked or lost, or if its topic was deleted, even if it was created again.
 
         Raises:
             ConfigError: there is no `group_id`, or `ack_mode` is "implicit".
@@ -579,8 +579,8 @@ class Consumer:
                 also be committed outside of the transaction; or the consumer is read in several
                 streams without ``ack_mode="explicit"``, so that it is not known which records
                 belong to the transaction.
-            CommitFailed: partitions with unfinished records were lost or revoked, or the consumer
-                is not a member of its group; abort the transaction.
+            CommitFailed: partitions were lost or revoked while their records were being processed,
+                or the consumer is not a member of its group; abort the transaction.
             Closed: the consumer is not started, or closed.
             WrongLoop: called on another event loop than the consumer's, or in a forked process.
         """

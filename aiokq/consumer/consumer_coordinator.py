@@ -145,8 +145,9 @@ class ConsumerCoordinator:
 
         Args:
             timeout: seconds.
-            normal: whether `close` is called while no exception is being handled; if so, the last
-                delivered records count as finished.
+            normal: whether `close` is called while no exception is being handled. If so, the last
+                records delivered to `by`, and to tasks that have ended without an error, count as
+                finished.
             by: the task that calls `close`, whose records are not waited for.
         """
         pipeline = self._pipeline
@@ -234,7 +235,8 @@ class ConsumerCoordinator:
         offsets, lost = self.commits.handed_over(), self.commits.lost
         member = self._committer()
         # The broker accepts transactional offsets without a generation from any client (KIP-447).
-        # A consumer that has lost its membership would overwrite the offsets of the new owner.
+        # Without this check, a consumer that has lost its membership would overwrite the offsets of
+        # the new owner.
         refused = lost if member is not None else offsets.keys()
         if refused:
             errors = {tp: UnknownMemberId(topic_partition=tp) for tp in refused}
@@ -270,7 +272,7 @@ class ConsumerCoordinator:
         metadata = self.metadata
         beat = driver.heartbeat_at
         ago = None if beat is None else self._engine.now() - beat
-        # No heartbeats are sent while a join or sync waits for the other members.
+        # A classic member sends no heartbeats while its join or sync waits for the other members.
         waits = driver.state in (MemberState.JOINING, MemberState.SYNCING)
         silent = ago is not None and not waits and ago > self._settings.session_timeout_ms / 1000
         error = self.commits.error
@@ -291,13 +293,13 @@ class ConsumerCoordinator:
 
     @property
     def _subscribed(self) -> bool:
-        """Whether the consumer is, or wants to be, a member; False if it only assigns manually."""
+        """Whether the consumer is a member or has subscribed; False if it only assigns manually."""
         return bool(self._subscription.topics_wanted) or (
             self._member is not None and self._member.driver.state is not MemberState.OUT
         )
 
     def _committer(self) -> GroupMetadata | None:
-        """Return the identity for commits; None while the group does not know this member."""
+        """Return the identity for commits; None while a subscribed consumer is not a member."""
         metadata = self.metadata
         if self._subscribed and not (self._member is not None and self._member.inside):
             return None

@@ -1,7 +1,7 @@
-"""Decompression of large batches in the executor, before they are read.
+"""Decompression of fetched data in the executor, before it is read, if it has large batches.
 
-Other batches are decompressed by the Cursor on the event loop. A decompressed batch is the same
-batch with codec "none" and a new checksum.
+Batches that stay compressed are decompressed later by the Cursor, on the event loop. A decompressed
+batch is the same batch with codec "none" and a new checksum.
 """
 
 from __future__ import annotations

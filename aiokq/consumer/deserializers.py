@@ -83,9 +83,9 @@ def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
     """Return a function that makes record deserializers; None if the settings have no deserializer.
 
     A null key or value stays None, and the deserializer is not called for it. An exception of a
-    deserializer gets a note, and an attribute `record` with the record as received. That holds for
-    all exceptions, even CancelledError: the call is synchronous, so the error cannot come from the
-    cancellation of the task.
+    deserializer gets a note, and an attribute `record` with the record as received. This includes
+    CancelledError, which `passable` replaces by a RuntimeError: the call is synchronous, so the
+    error cannot come from the cancellation of the task.
     """
     return deserializer_of(settings.key_deserializer, settings.value_deserializer, _CONTINUES)
 

@@ -158,7 +158,7 @@ class FetchPipeline:
         await self.fetcher.close()
 
     def fail(self, failure: Closed) -> None:
-        """Stop reading and raise `failure` to all waiters, after a task has failed."""
+        """Stop reading and raise `failure` to all waiters, because the consumer cannot continue."""
         if self._discovery is not None:
             self._discovery.close()
         self.fetcher.stop()
@@ -167,7 +167,7 @@ class FetchPipeline:
             state.refused(failure)
 
     def closed_error(self) -> Closed:
-        """Return the error to raise when the consumer is used after it was closed."""
+        """Return the error for the use of a consumer that is closed, or whose Cluster is closed."""
         if self._engine.ending:
             return Closed(
                 "the Cluster of this consumer is closed: create a new Cluster and consumer"
@@ -258,12 +258,12 @@ class FetchPipeline:
             self.discovery.leave(state.tp)
 
     async def work_changes(self) -> None:
-        """Wait until a delivered record is finished."""
+        """Wait until `work_changed` is called."""
         self._work.clear()
         await self._work.wait()
 
     def work_changed(self) -> None:
-        """Wake `work_changes`: a delivered record is finished."""
+        """End the wait of `work_changes`; its caller checks again for unfinished records."""
         self._work.set()
 
     async def await_positions(

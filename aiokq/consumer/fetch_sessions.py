@@ -60,7 +60,7 @@ class FetchSession:
     Attributes:
         wanted: the partitions to fetch, in the order in which a full request lists them; the
             partition that was passed to `want` most recently is the last.
-        sent: the partitions as the broker knows them after the latest request.
+        sent: the partitions of the broker's session after the latest request.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class FetchSession:
             self._changed[tp] = None
 
     def next(self, *, by_ids: bool, sessions: bool) -> Plan:
-        """Return the next request.
+        """Return the plan of the next request.
 
         Args:
             by_ids: whether topics are identified by id (version 13 and higher).
@@ -149,7 +149,7 @@ class FetchSession:
         self._epoch = INITIAL_EPOCH
 
     def close(self) -> Plan | None:
-        """Return the request that ends the session; None if there is no session."""
+        """Return the plan of the request that ends the session; None if there is no session."""
         if not self.session_id:
             return None
         plan = Plan(self.session_id, FINAL_EPOCH, True, [], [])

@@ -131,7 +131,7 @@ class Fetcher:
             self._touch(state)
 
     def remove(self, state: PartitionState) -> None:
-        """Stop fetching a partition that is not assigned any more, and end its outage."""
+        """Stop fetching a partition that is not assigned any more, and end its logged outage."""
         self._leave(state)
         state.node = -1
         self.outages.recovered(REFUSED, state.tp)
@@ -222,7 +222,7 @@ class Fetcher:
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
-        """Decompress large batches in the executor, so that they do not block the event loop."""
+        """Decompress data with large batches in the executor, to keep the event loop responsive."""
         size = 0
         room = MOST_BYTES
         for topic in response.responses:

@@ -69,12 +69,12 @@ class GroupHealth:
 
     Attributes:
         member_id: the id of the member; "" while it has none.
-        generation: the generation of the group, or the member's epoch; -1 outside a group.
+        generation: the generation of the group, or the member's epoch; -1 outside the group.
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
-        joined: whether the group knows this member, or no membership is needed. False if no
-            heartbeat was answered for `session_timeout_ms`, because then other members may own the
-            partitions of this member.
+        joined: whether the consumer is a member of the group, or needs no membership because it
+            only assigns partitions manually. False if no heartbeat was answered for
+            `session_timeout_ms`, because then other members may own the partitions of this member.
         heartbeat_ago: seconds since the coordinator's last successful response; None before the
             first and after leaving the group.
         pending_commits: the number of partitions with finished records that are not committed.
@@ -100,8 +100,8 @@ class ConsumerHealth:
 
     Attributes:
         ok: whether the consumer is open, no partition has an error or lacks a broker, the brokers
-            answered the last requests, all topics subscribed to by name exist, and the group knows
-            the member.
+            answered the last requests, all topics subscribed to by name exist, and `group.joined`
+            is true, if there is a group.
         buffered_bytes: bytes of memory that fetched data occupies.
         missing_topics: topics subscribed to by name that do not exist.
         group: the state of the group membership; None without a group.

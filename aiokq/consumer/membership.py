@@ -174,7 +174,7 @@ class Member:
         await self.driver.left()
 
     def _stop_reading(self) -> list[PartitionState]:
-        """Stop delivering; return the partitions that were being delivered."""
+        """Stop delivering the group's partitions; return those that were not withheld before."""
         stopped = [state for state in self._states(self._mine) if not state.withheld]
         for state in stopped:
             self._pipeline.withhold(state)
@@ -208,7 +208,7 @@ class Member:
 
     @property
     def inside(self) -> bool:
-        """Whether the coordinator knows this member, as far as the client can tell."""
+        """Whether the consumer is a member of the group, as far as the client can tell."""
         return self.driver.group_metadata.generation != OUTSIDE
 
     # -- called by the driver (Owner)
@@ -288,7 +288,10 @@ class Member:
         self._mine -= partitions
 
     async def _drain(self, states: list[PartitionState]) -> None:
-        """Wait until all records of these partitions are finished, or the time limit is reached."""
+        """Wait until all records of these partitions are finished.
+
+        The wait also ends at the time limit, and when `left` is called.
+        """
         seconds = self._handler_time()
         limit = asyncio.timeout(seconds)
         try:

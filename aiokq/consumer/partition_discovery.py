@@ -136,7 +136,7 @@ class PartitionDiscovery:
         self._left.clear()
         self._new.clear()
         if self._listing is not None:
-            self._listing.cancel()  # it is for the previous subscription
+            self._listing.cancel()  # the listing is for the previous subscription
             self._listing = None
         if mode is Mode.TOPICS:
             self._follow_names()
@@ -164,7 +164,7 @@ class PartitionDiscovery:
         return tp in self._new or tp.partition not in info.partitions
 
     def leave(self, tp: TopicPartition) -> None:
-        """Stop reading a partition that the group has revoked."""
+        """Stop reading a partition that was revoked or lost."""
         state = self._positions.get(tp)
         if state is not None:
             self._drop(state)

@@ -32,7 +32,10 @@ class PartitionRotation:
             self._states.append(state)
 
     def next(self) -> PartitionState | None:
-        """Remove and return the next readable partition; None if there is none."""
+        """Remove and return the first readable partition; None if there is none.
+
+        The partitions before it, which are not readable, are removed, too.
+        """
         while self._states:
             state = self._states.popleft()
             state.listed = False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["PendingErrors", "Subject"]
 
 Subject: TypeAlias = "TopicPartition | str | None"
-"""The subject of an error: a partition, a topic, or None for all partitions."""
+"""The subject of an error: a partition, a topic, or None for neither."""
 
 
 class PendingErrors:
@@ -31,7 +31,7 @@ class PendingErrors:
         while user code requests no record for an hour.
 
         Returns:
-            Whether the error was added.
+            Whether the error was added; False if it replaced another.
         """
         about = error.topic_partition
         for place, (other, waiting) in enumerate(self._errors):

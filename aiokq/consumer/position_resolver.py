@@ -49,7 +49,7 @@ NOT_CHECKED: Final = "position not checked"
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
 _COMMITTED: Final = {Start.COMMITTED: Start.POLICY, Start.COMMITTED_NEW: Start.EARLIEST}
-"""Maps a `Start` at the committed offset to the `Start` if the group has committed no offset."""
+"""Maps a `Start` at the committed offset to the `Start` that applies without a committed offset."""
 
 VALIDATION_SINCE: Final = 3
 """The first version of OffsetForLeaderEpoch that consumers may use.

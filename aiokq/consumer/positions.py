@@ -54,7 +54,8 @@ class PartitionState:
     """One assigned partition.
 
     Attributes:
-        generation: incremented with each change of the position; responses to requests of an older
+        generation: incremented when the position is set or discarded, or the partition is parked or
+            removed, but not when records are delivered; responses to requests of an older
             generation are ignored.
         topic_id: id of the topic to which the position and the delivered records belong; zeros
             while unknown.
@@ -165,8 +166,9 @@ class PartitionState:
         """The position, or the end of the buffered data if no record of it is to be delivered.
 
         -1 while unknown. Transaction markers are never delivered, and aborted records are not
-        delivered with read_committed. The position moves past them only when the next record is
-        requested. A consumer that requests no more records would therefore keep a lag above 0.
+        delivered with read_committed. `position` moves past them only when the next record is
+        requested. If the lag were computed from `position`, it would stay above 0 in a consumer
+        that requests no more records.
         """
         position = self.position
         if not self.chunks or position < self.chunks[0].cursor.position:
@@ -181,7 +183,7 @@ class PartitionState:
 
     @property
     def readable(self) -> bool:
-        """Whether a record is buffered and may be delivered."""
+        """Whether data is buffered and may be delivered."""
         return bool(self.chunks) and not self.paused and not self.withheld
 
     def is_of_another(self, topic_id: UUID) -> bool:
@@ -236,7 +238,10 @@ class PartitionState:
         self.reset(start)
 
     def validate(self) -> None:
-        """Require a check that a new leader's log contains the position and was not truncated."""
+        """Require a check that a new leader's log contains the position and was not truncated.
+
+        Without the leader epoch of the last record, no check is possible, and fetching continues.
+        """
         if self.stage is Stage.FETCHING and self.fetch_epoch >= 0:
             self.stage = Stage.VALIDATING
             self.retry_at = 0.0

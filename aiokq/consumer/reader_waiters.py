@@ -1,4 +1,4 @@
-"""ReaderWaiters: the futures of readers that wait for a record, an error or the end."""
+"""ReaderWaiters: the futures of readers that wait for a record, an error or the end of reading."""
 
 from __future__ import annotations
 

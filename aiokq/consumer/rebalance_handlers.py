@@ -60,7 +60,7 @@ class RebalanceHandlers:
             setattr(self, f"_{name}", handler)
 
     async def assigned(self, partitions: frozenset[TopicPartition], seconds: float) -> None:
-        """Call on_assigned; no record of the partitions has been delivered yet."""
+        """Call on_assigned. Records of added partitions are delivered only after the call."""
         await self._call("on_assigned", self._assigned, partitions, seconds)
 
     async def revoked(self, partitions: frozenset[TopicPartition], seconds: float) -> None:

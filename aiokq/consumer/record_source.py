@@ -45,7 +45,8 @@ class RecordSource:
 
     Args:
         buffers: the consumer's buffers.
-        consumed: called with a partition that has less data buffered than before, or is parked.
+        consumed: called with a partition that has less data buffered than before, is parked, or is
+            fetched from another offset.
         starved: called when the first reader begins to wait for records.
         counted: called with the number of delivered records that were not counted yet.
         opened: called when the buffers have room again.
@@ -208,7 +209,8 @@ class RecordSource:
             Closed: the consumer was closed.
             KafkaError: a partition cannot be read; nothing was taken. Raised once, then other
                 partitions are read.
-            Exception: `deserialize` raised it for the first record.
+            Exception: `deserialize` raised this error for the first record, or `add_error` was
+                called with it.
         """
         self._begin_batch()
         return self._taker.take(limit, wanted, deserialize, handed)
@@ -320,7 +322,7 @@ class RecordSource:
     def report(self, error: KafkaError) -> None:
         """Raise `error` to the reader once.
 
-        `error` replaces an undelivered error of the same class about the same partition.
+        `error` replaces an undelivered error of the same class about the same partition or topic.
         """
         if self._errors.add(error):
             self.wake()

@@ -39,7 +39,7 @@ CLASSIC_ONLY: Final = (
     "partition_assignment_strategy",
     "session_timeout_ms",
 )
-"""Settings for which the broker's configuration is used with the consumer protocol."""
+"""With the consumer protocol, the broker's configuration applies instead of these settings."""
 
 BY_DURATION: Final = "by_duration:"
 

@@ -14,9 +14,10 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 class SingleReaderGuard:
     """The tasks that run `async for` over a record source; only the latest loop may continue.
 
-    A task that has left its loop looks the same as a task whose loop body takes long. The two
-    differ only once another task has begun a loop: a task that then continues its own loop had not
-    left it. Single reads (`anext`, `getone`) do not count as loops.
+    Whether a task has left its loop cannot be detected directly: its loop body may also take long.
+    But if another task has begun a loop, and the earlier task then requests a chunk for its own
+    loop, the earlier task had not left its loop, and gets an error. Single reads (`anext`,
+    `getone`) do not count as loops.
 
     Attributes:
         doubtful: whether `check` is necessary; False while one task reads.

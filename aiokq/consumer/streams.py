@@ -65,8 +65,9 @@ class Stream:
         return frozenset(self._reader.source.states)
 
     def close(self) -> None:
-        """Close the stream; its partitions move to the other streams. May be called again.
+        """Close the stream. May be called again.
 
+        Its partitions move to the other streams, or to the consumer if there is no other stream.
         No effect in a forked child.
 
         Raises:
