@@ -295,7 +295,10 @@ class MetadataRefresher:
         self._settle_waiters(ask)
 
     def _follow_up(self, topic: str, now: float) -> None:
-        """Schedule a retry for a topic in use that is missing or has no leader."""
+        """Schedule a retry if the topic has a retriable error, or a partition without a leader.
+
+        A topic that is not in use is retried only if it is known and was reported as missing.
+        """
         metadata = self._metadata()
         info = metadata.topics.get(topic)
         code = metadata.topic_errors.get(topic, 0) if info is None else info.error_code

@@ -1,4 +1,4 @@
-"""`TopicLookup`, which waits until metadata has a topic; each wait is independent of the others."""
+"""`TopicLookup`, which waits until metadata has a topic; no wait depends on another wait."""
 
 from __future__ import annotations
 

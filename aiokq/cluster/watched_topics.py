@@ -37,12 +37,12 @@ class WatchedTopics:
                 del self._watched[topic]
 
     def watch_all(self) -> bool:
-        """Add a reference to all topics of the cluster; return whether it is the first one."""
+        """Count one more watch of all topics; return whether it is the only one."""
         self._everything += 1
         return self._everything == 1
 
     def unwatch_all(self) -> None:
-        """Remove a reference to all topics of the cluster."""
+        """Undo one `watch_all`, if there is one."""
         self._everything = max(0, self._everything - 1)
 
     @property

@@ -98,7 +98,7 @@ class AcceptedConnection:
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._paused = 0  # reasons of `_Pause`
-        self._waiting = 0  # bytes of queued requests
+        self._waiting = 0  # bytes of queued requests, and unused bytes of their shared memory
         self._received = 0  # bytes of queued requests, and of earlier requests whose memory is held
         self._held = 0  # bytes charged to the server's budget
         self._granted = 0  # part of `_held` that the reader may allocate next

@@ -48,8 +48,8 @@ TOO_OLD = (
 class ClosedOnApiVersions(ConnectionLost):
     """The peer closed the connection instead of answering ApiVersions.
 
-    The peer may be a broker that is shutting down. A caller that gets this error repeatedly raises
-    the error that `too_old` returns.
+    The peer may be a broker that is shutting down. If this error repeats, the caller may raise the
+    error that `too_old` returns.
     """
 
 

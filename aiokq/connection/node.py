@@ -200,7 +200,8 @@ class Node:
         All callers share one attempt, which begins when the backoff from the last failure is over.
 
         Raises:
-            ConnectionLost: the attempt failed; the message has the error of each address.
+            ConnectionLost: the attempt failed; the message has the error of each address, or of the
+                name resolution.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
                 be used with this configuration; raised without an attempt while the node backs off
                 from such an error.
@@ -365,8 +366,9 @@ class Node:
         """Connect to the first address that works.
 
         Raises:
-            ConnectionLost: no address worked; the message has the error of each address.
-            KafkaError: no address worked, and this error of an address is not retriable.
+            ConnectionLost: the host is unknown, or no address worked; the message has the error of
+                each address.
+            KafkaError: no address worked, and the error of an address is not retriable.
         """
         try:
             addresses = await self._environment.network.resolve(host, port)

@@ -3,7 +3,8 @@
 `connection_quotas` decides which connections may stay; the handler processes requests. The embedded
 broker and the scripted peers of the tests use this server.
 
-Source: Kafka `SocketServer.scala` (one request per connection, muting, connection limits).
+Source: Kafka `SocketServer.scala` (one request of a connection at a time, muting,
+connection limits).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class FrameReceiver(Protocol):
     def invalid_received(self, error: KafkaError) -> None:
         """Handle bytes that are not a frame. All frames before these bytes were reported.
 
-        Later bytes are not reported. The receiver closes the connection, or lets it fail.
+        Later bytes are not reported. The receiver must close the connection.
         """
 
     def lost(self, error: KafkaError) -> None:
