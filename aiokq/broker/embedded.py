@@ -57,10 +57,10 @@ class EmbeddedCluster:
     `async with` runs the cluster on the running loop. `with` runs it on a thread with its own loop,
     for blocking code.
 
-    The methods may be called from any event loop, and run on the cluster's loop. If the cluster's
-    loop is not running, or stops before the call ends, the call raises `WrongLoop`. If the loop is
-    closed before the cluster, the cluster releases its port, lock and temporary directory when it
-    is garbage-collected.
+    Except `start`, the coroutine methods may be called from any event loop, and run on the
+    cluster's loop. If the cluster's loop is not running, or stops before the call ends, the call
+    raises `WrongLoop`. If the loop is closed before the cluster, the cluster releases its port,
+    lock and temporary directory when it is garbage-collected.
 
     Args:
         brokers: number of nodes; must be 1, because brokers do not replicate yet.
@@ -76,12 +76,13 @@ class EmbeddedCluster:
             copy of the data, and `data_dir` must be missing or empty.
 
     Raises:
-        ConfigError: a setting or a feature is unknown or out of range. When entered: a port is in
-            use, `data_dir` cannot be written, or `restore_from` cannot be restored.
+        ConfigError: an argument, a setting or a feature is unknown, out of range or of the wrong
+            type. When entered: a port is in use, `data_dir` cannot be written, or `restore_from`
+            cannot be restored.
         OSError: when entered: another error of a listener, such as an address that this machine
             does not have, or an I/O error during the copy of `restore_from`.
-        KafkaStorage: when entered: the directory is in use, it has an I/O error, or its data is
-            damaged.
+        KafkaStorage: when entered: the data directory is in use or has an I/O error, or the data in
+            it or in `restore_from` is damaged.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node on the first listener, separated by commas.
+        """`host:port` of every node on the first advertised listener, separated by commas.
 
         Raises:
             Closed: the cluster is not running.
@@ -139,7 +140,7 @@ class EmbeddedCluster:
         return self._bootstrap_servers
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """Return `host:port` of every node on a listener in `settings`, separated by commas.
+        """Return `host:port` of every node on an advertised listener, separated by commas.
 
         Args:
             listener: the listener's name; upper and lower case do not matter.
@@ -208,6 +209,7 @@ class EmbeddedCluster:
         Raises:
             UnknownTopicOrPartition: the topic does not exist.
             ConfigError: the name is not a str.
+            KafkaStorage: an I/O error.
             Closed, WrongLoop: see `create_topic`.
         """
         name_text("name", name, "a topic")
@@ -331,7 +333,8 @@ class EmbeddedCluster:
             ConfigError: the cluster is running already, a port is in use, `data_dir` cannot be
                 created or written, or `restore_from` cannot be restored.
             OSError: another error of a listener, or an I/O error during the copy of `restore_from`.
-            KafkaStorage: the directory is in use, it has an I/O error, or its data is damaged.
+            KafkaStorage: the data directory is in use or has an I/O error, or the data in it or in
+                `restore_from` is damaged.
             WrongLoop: this process was forked from the cluster's process.
             ImportError: the extensions of aiokq's compiled core are of different builds; the
                 message says what to do.
@@ -424,7 +427,7 @@ class EmbeddedCluster:
             raise
 
     async def _close(self) -> None:
-        """Close the node; a second caller waits until the first has finished."""
+        """Close the node; a second call waits until the first one has finished."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return

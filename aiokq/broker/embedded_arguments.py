@@ -79,10 +79,11 @@ def node_arguments(
     """Check arguments of `EmbeddedCluster`; return the arguments of its node.
 
     Args:
-        is_ephemeral: whether the cluster has no data directory of the caller.
+        is_ephemeral: whether the caller gave no data directory.
 
     Raises:
-        ConfigError: an argument or a setting is unknown, out of range or of the wrong type.
+        ConfigError: an argument or a setting is unknown, out of range or of the wrong type, or
+            contradicts another one.
     """
     if isinstance(brokers, Mapping):
         raise ConfigError("pass broker settings as settings=")
@@ -117,7 +118,7 @@ def node_arguments(
 
 
 def new_features(features: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    """Return the levels of all features of a new cluster; None for the defaults.
+    """Return the levels above 0 of a new cluster's features; None for the defaults.
 
     Raises:
         ConfigError: a feature is unknown, or a level is not supported.
@@ -149,7 +150,7 @@ def _listeners(settings: BrokerSettings, port: int) -> Listeners:
 
 
 def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:
-    """Return the error for keyword arguments that do not exist."""
+    """Return the error for the first of the keyword arguments, none of which exists."""
     name, value = next(iter(unknown.items()))
     setting = name.replace("_", ".")
     if setting in SETTINGS:
@@ -211,9 +212,10 @@ def configs_text(configs: Mapping[str, str | int | float | bool] | None) -> dict
 def start_error(
     error: BaseException, listeners: Listeners, data_dir: str | None
 ) -> ConfigError | None:
-    """Return the error to raise for a start that failed because of an argument.
+    """Return a ConfigError for a start that failed because of an argument.
 
-    Returns None if the start failed for another reason.
+    These failures are a port that is in use, and a `data_dir` that cannot be a writable directory.
+    Returns None for any other failure.
     """
     if isinstance(error, ListenerFailed) and error.errno == errno.EADDRINUSE:
         return ConfigError(_port_in_use(error.endpoint, listeners))

@@ -97,7 +97,7 @@ class Gate:
     Args:
         versions: the key, the oldest and the newest supported version of each API.
         max_frame_bytes: the largest request, in bytes (`socket.request.max.bytes`).
-        max_login_frame_bytes: the largest request before the login is complete, in bytes
+        max_login_frame_bytes: the largest request of a session that is not READY, in bytes
             (`sasl.server.max.receive.size`).
 
     Attributes:
@@ -144,7 +144,7 @@ class Gate:
             UNSUPPORTED_VERSION; True otherwise.
 
         Raises:
-            CloseConnection: the API or version is not supported, or, before the login is complete,
+            CloseConnection: the API or version is not supported; or the session is not READY, and
                 the API is not allowed or the frame is too large. Kafka closes the connection, too.
         """
         # hot: benchmarks/micro/produce.py
@@ -239,10 +239,10 @@ class Gate:
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int
     ) -> int:
-        """Count a request that was handled, mute its connection and return the throttle time in ms.
+        """Count a request that was handled; return its throttle time in ms, 0 without quotas.
 
-        The server reads nothing from the connection during the throttle time. A client that
-        supports KIP-219 also sends nothing.
+        The connection is muted: the server reads nothing from it during the throttle time. A client
+        that supports KIP-219 also sends nothing.
         """
         if self.quotas is None:
             return 0

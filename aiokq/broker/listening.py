@@ -125,7 +125,8 @@ class NodeServers:
             handler: handles the requests.
 
         Raises:
-            ListenerFailed: another program listens on a port.
+            ListenerFailed: a listener cannot accept connections, for example because another
+                program listens on its port.
         """
         try:
             for endpoint, server in self._opened:

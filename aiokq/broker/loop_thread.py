@@ -17,7 +17,10 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""Seconds that the exit from `with` waits for the thread's end before it raises TimeoutError."""
+"""Maximum number of seconds to wait for the thread's end, and for the result of a call by default.
+
+After this time, the exit from `with` raises TimeoutError.
+"""
 
 _STILL_RUNNING_SECONDS: Final = 0.1
 """Interval, in seconds, at which a waiting caller checks that the loop is still running."""

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["CleanerJobs", "Job", "Maintenance", "jobs"]
 
 FIRST_AFTER_MS: Final = 30_000
-"""Maximum delay of a job's first run, Kafka's default of ``log.initial.task.delay.ms``."""
+"""Maximum delay of a job's first run, in ms: Kafka's default of ``log.initial.task.delay.ms``."""
 
 LEAST_INTERVAL_MS: Final = 10
-"""Minimum interval of a job: with an interval of 0, the job would keep the loop busy."""
+"""Minimum interval of a job, in ms: with an interval of 0, the job would keep the loop busy."""
 
 
 class Job(NamedTuple):
@@ -179,7 +179,7 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
 
 
 class Maintenance:
-    """Runs each job in a task of its own until the supervisor is closed."""
+    """Runs each job in a task of its own, until it is not wanted or the supervisor is closed."""
 
     def __init__(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         self._supervisor = supervisor
@@ -187,7 +187,7 @@ class Maintenance:
         self._running: set[str] = set()
 
     def start(self, jobs: list[Job]) -> None:
-        """Start a task for each job, unless a job with the same name was started already."""
+        """Start a task for each job, except jobs whose name is that of a running job."""
         for job in jobs:
             if job.name not in self._running:
                 self._running.add(job.name)

@@ -67,7 +67,10 @@ logger = logging.getLogger("aiokq.broker")
 
 
 RECOVERY_MOMENT: Final = 1.0
-"""Maximum number of seconds that `start` waits for recovery before it accepts clients."""
+"""Maximum number of seconds that `start` waits for recovery before it accepts clients.
+
+It is also the maximum number of seconds that `open` waits for `TransactionRecovery`.
+"""
 
 
 class BrokerNode:
@@ -206,12 +209,12 @@ class BrokerNode:
 
     @property
     def metadata(self) -> MetadataChanges:
-        """The interface for changes of topics and settings."""
+        """The interface for changes of the metadata, such as topics and settings."""
         return self.storage.changes
 
     @functools.cached_property
     def fetch_sessions(self) -> FetchSessionCache:
-        """The fetch sessions; created by the first fetch, so that no start waits for the import."""
+        """The fetch sessions; created at their first use, so that no start waits for the import."""
         from aiokq.broker.replica.fetch_sessions import FetchSessionCache
 
         return FetchSessionCache(
@@ -225,7 +228,7 @@ class BrokerNode:
         """The coordinator of groups.
 
         Raises:
-            Closed: the node is not open.
+            Closed: the node was not opened.
         """
         if self._group_coordinator is None:
             raise Closed("this broker is not running")
@@ -236,7 +239,7 @@ class BrokerNode:
         """The coordinator of transactions.
 
         Raises:
-            Closed: the node is not open.
+            Closed: the node was not opened.
         """
         if self._transaction_coordinator is None:
             raise Closed("this broker is not running")
@@ -258,7 +261,7 @@ class BrokerNode:
         Raises:
             KafkaStorage: the metadata log or its directory cannot be used, no log directory can be
                 used, or another broker uses a log directory; the message says what to do.
-            ConfigError: a directory belongs to another node.
+            ConfigError: a directory belongs to another node; or see `roles.voter_address`.
         """
         await self._open()
         try:
@@ -353,8 +356,8 @@ class BrokerNode:
         """Recover the logs that were not closed cleanly, then wait for `TransactionRecovery`.
 
         The wait ends after `RECOVERY_MOMENT` seconds at the latest, because the transaction
-        coordinator may be unable to load its log. The comparison then goes on in the background,
-        and the producers of transactions that are not compared yet are refused.
+        coordinator may be unable to load its log. After that, the comparison continues in the
+        background, and a producer whose transaction is not compared yet is refused.
 
         Raises:
             KafkaStorage: see `open`.
@@ -408,7 +411,7 @@ class BrokerNode:
                 value,
             )
         self.dynamic_settings.listeners.append(settings_changed)
-        self.servers.limit_connections(self.settings)  # the metadata may have dynamic limits
+        self.servers.limit_connections(self.settings)  # the limits may have dynamic values
 
     def _areas(self) -> Areas:
         """Return the areas for the handlers; the node has to be open."""
@@ -444,7 +447,7 @@ class BrokerNode:
         partition has no leader until its log is recovered; clients retry, as during an election.
 
         Raises:
-            OSError: a port is in use, or an address is not this machine's.
+            OSError: a listener cannot be opened, for example because its port is in use.
             KafkaStorage, ConfigError: see `open`.
         """
         self._failure = asyncio.get_running_loop().create_future()
@@ -552,7 +555,7 @@ class BrokerNode:
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # otherwise asyncio logs it if no task awaits it
+            self._failure.exception()  # otherwise asyncio logs the error if no task awaits it
 
     # notifications of partitions
 

@@ -53,7 +53,7 @@ class NodeCluster:
         self._brokers = brokers
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise `listener`; None is the inter-broker listener."""
+        """Return the live brokers that advertise `listener`; None for the inter-broker listener."""
         return self._brokers(listener)
 
 
@@ -114,7 +114,7 @@ class NodeLogs:
 
     @property
     def fetch_sessions(self) -> FetchSessionCache:
-        """The fetch sessions; created by the first fetch."""
+        """The fetch sessions; created at their first use."""
         return self._sessions()
 
     @property
@@ -122,7 +122,7 @@ class NodeLogs:
         return self._storage.directories
 
     async def save_log_starts(self) -> None:
-        """Write the log start offsets to the checkpoint file."""
+        """Write the log start offset of each log to its directory's checkpoint file."""
         await self._storage.save_log_starts()
 
 
@@ -164,7 +164,7 @@ class NodeQuorum:
         return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return the registered brokers except this node, with their addresses on a listener."""
+        """Return the addresses on a listener of the registered brokers, except this node."""
         log = self._storage.metadata
         return [
             BrokerEndpoint(broker.broker_id, address.host, address.port, broker.rack)

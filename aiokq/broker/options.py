@@ -25,12 +25,12 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     convert: Callable[[str], object] = str
-    """Converts the text of a value; raises ValueError."""
+    """Converts the text of a value; raises ValueError for an invalid text."""
     choices: tuple[str, ...] = ()
     """The permitted values; empty if ``convert`` alone decides."""
     has_value: bool = True
     repeated: bool = False
-    """Whether the option may be repeated; the field is then a tuple."""
+    """Whether the option may be repeated; if it may, the field is a tuple."""
 
 
 class Options(NamedTuple):

@@ -1,6 +1,7 @@
 """`aiokq broker`: a node as a process of its own, without Typer, which would delay the start.
 
-Exit codes: 0 stopped by a signal, 1 the node could not start or failed, 2 bad arguments.
+Exit codes: 0 stopped by a signal (or `--help`), 1 the node could not start or failed, 2 bad
+arguments or settings.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ The three standard streams are not counted.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a broker until SIGTERM or SIGINT; return the exit code."""
+    """Run a broker until SIGTERM, SIGINT or a failure; return the exit code."""
     # Collections would find no garbage during the start, and would take a tenth of its time.
     gc.disable()
     try:
@@ -119,7 +120,7 @@ class Place(NamedTuple):
 
 
 def _options(arguments: Sequence[str]) -> Options:
-    """Return the options of a command line; end the process if they have an error."""
+    """Return the options of a command line; end the process for an error or `--help`."""
     options = read_options(arguments)
     if options is None:
         from aiokq.broker.option_parser import parse_options
@@ -324,7 +325,10 @@ def _address_line(
 
 
 def _is_elsewhere(opened: Endpoint, advertised: Sequence[Endpoint]) -> bool:
-    """Return whether a listener is opened on another address than its advertised address."""
+    """Return whether a listener is not advertised, or is opened on another address.
+
+    All loopback addresses count as one address. A wildcard address counts as the advertised host.
+    """
     for one in advertised:
         if one.name == opened.name:
             same_host = (

@@ -15,7 +15,7 @@ __all__ = ["explain_failure"]
 
 
 def explain_failure(error: ConfigError | OSError, directories: list[str]) -> str:
-    """Return a line that says why the start failed and what to do."""
+    """Return a line that says why the start failed and, for most errors, what to do."""
     directory = " or ".join(directories)
     if isinstance(error, ConfigError):
         return error.message

@@ -49,8 +49,8 @@ def choose_settings(options: Options) -> Choice:
     The profile is that of `--profile`, or else that of `_default_profile`.
 
     Raises:
-        ConfigError: a setting is unknown or out of range, a value of `--set` has no `=`, or the
-            file is not UTF-8.
+        ConfigError: a setting is unknown or its value is refused, a value of `--set` has no `=`, or
+            the file is not UTF-8.
         OSError: the file cannot be read.
     """
     given: dict[str, object] = {}

@@ -35,7 +35,7 @@ def count_errors(counters: CounterBy, response: Response) -> None:
 
 
 def error_codes(response: Response) -> list[int]:
-    """Return the error codes of a response and of all its elements, except 0."""
+    """Return the error codes in a response and in all structs that it contains, except 0."""
     codes: list[int] = []
     collect = _collector(type(response))
     if collect is not None:
@@ -45,7 +45,10 @@ def error_codes(response: Response) -> list[int]:
 
 @functools.cache
 def _collector(cls: type[Struct]) -> _Collect | None:
-    """Return a function that appends the error codes of structs to a list, or None for no codes."""
+    """Return a function that appends the error codes of structs of a class to a list.
+
+    Returns None if the class has no fields with an error code.
+    """
     own = [
         attrgetter(field.name)
         for field in cls.__fields__

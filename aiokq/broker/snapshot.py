@@ -343,9 +343,9 @@ def _check_free(files: Files, path: str) -> None:
 def _copy_tree(files: Files, source: str, target: str) -> None:
     """Copy a log directory: partitions, then the metadata log, and last the shutdown marker.
 
-    The metadata log is copied after all partitions, because the copy may be interrupted: a broker
-    that is started on it creates an empty log for each partition that is in the metadata and not on
-    disk.
+    The metadata log is copied after all partitions, because the copy may be interrupted. A broker
+    that is started on a copy with metadata creates an empty log for each partition that is in the
+    metadata and not on disk.
     """
     files.mkdirs(target)
     inside = [name for name in files.listdir(source) if name != file_names.LOCK]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 CLOSERS: Final = 4
-"""Number of logs that are closed concurrently.
+"""Number of logs of a directory that are closed concurrently.
 
 Four concurrent syncs are ten times as fast as successive syncs; more than four gain little.
 """
@@ -249,7 +249,9 @@ class Storage:
     # checkpoints
 
     async def save_log_starts(self) -> None:
-        """Write the log start offset of each log to the checkpoint file, in an executor.
+        """Write the log start offset of each log to its directory's checkpoint file.
+
+        The files are written in an executor. Offline directories are skipped.
 
         Raises:
             KafkaStorage: an I/O error.
@@ -259,7 +261,9 @@ class Storage:
             await self._save(directory, directory.checkpoints.log_starts)
 
     async def save_recovery_points(self) -> None:
-        """Write the recovery point of each log to the checkpoint file, in an executor.
+        """Write the recovery point of each log to its directory's checkpoint file.
+
+        The files are written in an executor. Offline directories are skipped.
 
         Raises:
             KafkaStorage: an I/O error.
@@ -269,7 +273,9 @@ class Storage:
             await self._save(directory, directory.checkpoints.recovery_points)
 
     async def save_high_watermarks(self) -> None:
-        """Write the high watermark of each log to the checkpoint file, in an executor.
+        """Write the high watermark of each log to its directory's checkpoint file.
+
+        The files are written in an executor. Offline directories are skipped.
 
         Raises:
             KafkaStorage: an I/O error.

@@ -1,8 +1,8 @@
 """The settings that can change while the broker runs: names, checks, and the values in effect.
 
 A dynamic value for this broker takes precedence over a dynamic value for all brokers, and both take
-precedence over the static value with which the broker was started. Other dynamic settings of Kafka
-are refused, because this broker does not use them or reads them only at its start.
+precedence over the static value with which the broker was started. A request to change any other
+setting of Kafka is refused, because this broker does not use it or reads it only at its start.
 
 Source: Kafka ``DynamicBrokerConfig.scala``, ``LogCleaner.java``, ``SocketServer.scala``; KIP-226.
 Tests: ``tests/unit/broker/config/test_dynamic_settings.py``.
@@ -97,14 +97,14 @@ def is_dynamic(name: str) -> bool:
 
 
 def base_name(name: str) -> str:
-    """Return the name without `listener.name.NAME.`."""
+    """Return the name of a setting without `listener.name.NAME.`, if it has this prefix."""
     if name.startswith(_LISTENER_PREFIX):
         return name[len(_LISTENER_PREFIX) :].partition(".")[2]
     return name
 
 
 def _listener(name: str) -> str | None:
-    """Return the listener of `listener.name.NAME.max.connections`, in capitals; None for others."""
+    """Return NAME of `listener.name.NAME.max.connections`, in capitals; None for other settings."""
     if not (name.startswith(_LISTENER_PREFIX) and name.endswith(_LISTENER_SUFFIX)):
         return None
     listener = name[len(_LISTENER_PREFIX) : -len(_LISTENER_SUFFIX)]
@@ -118,7 +118,7 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
         name: a name for which `is_dynamic` is true.
 
     Raises:
-        ConfigError: the value is of the wrong type, out of range, or empty.
+        ConfigError: the value is of the wrong type, out of range, malformed or empty.
     """
     row = SETTINGS[_LISTENER_SUFFIX[1:]].renamed(name) if _listener(name) else SETTINGS[name]
     value = row.parse(text)
@@ -134,12 +134,13 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
 
 
 class Effective(NamedTuple):
-    """The settings in effect, and the dynamic values that have no effect.
+    """The settings in effect, and the dynamic values that are valid or refused.
 
     Attributes:
-        cluster: dynamic settings of all brokers that have an effect, by Kafka's names.
-        own: dynamic settings of this broker that have an effect.
-        refused_cluster, refused_own: the reason why a stored value has no effect, by name.
+        settings: the settings in effect.
+        cluster: the valid dynamic values for all brokers, by Kafka's names.
+        own: the valid dynamic values for this broker, by Kafka's names.
+        refused_cluster, refused_own: the reason why a stored value is refused, by name.
     """
 
     settings: BrokerSettings
@@ -154,13 +155,13 @@ def effective_settings(
 ) -> Effective:
     """Return the settings that result from static and dynamic values.
 
-    Values that cannot take effect, for example those that Apache Kafka has stored, are left out, so
-    that a broker with such values can start.
+    A dynamic value that this broker cannot use is refused, without an error: Apache Kafka may have
+    stored it, and the broker must still start.
 
     Args:
         static: the settings with which the broker was started.
-        cluster: dynamic settings of all brokers, by Kafka's names.
-        own: dynamic settings of this broker.
+        cluster: the stored dynamic values for all brokers, by Kafka's names.
+        own: the stored dynamic values for this broker, by Kafka's names.
     """
     fields: dict[str, object] = {}
     listeners = dict(static.listener_max_connections)
@@ -216,10 +217,10 @@ class DynamicSettings:
     Attributes:
         static: the settings with which the node was started.
         current: the settings in effect.
-        cluster: dynamic settings of all brokers that are valid here, by Kafka's names.
-        own: dynamic settings of this broker that are valid here.
-        stored_cluster, stored_own: all stored dynamic settings of all brokers and of this broker,
-        including those that have no effect here.
+        cluster: the valid dynamic values for all brokers, by Kafka's names.
+        own: the valid dynamic values for this broker, by Kafka's names.
+        stored_cluster, stored_own: the stored dynamic values for all brokers and for this broker,
+            valid or refused.
         listeners: called with the names of settings after their values in effect have changed.
     """
 
@@ -230,7 +231,7 @@ class DynamicSettings:
         self.listeners: list[Callable[[frozenset[str]], None]] = []
 
     def overridden(self) -> dict[str, tuple[SettingValue, SettingValue]]:
-        """Return the settings given at the start that dynamic values override.
+        """Return the settings given at the start that have another value in effect.
 
         Returns:
             The value given at the start and the value in effect, by name.
@@ -261,13 +262,13 @@ class DynamicSettings:
 def _warn(
     brokers: str, known: Mapping[str, str], stored: Mapping[str, str], refused: Mapping[str, str]
 ) -> None:
-    """Warn of new values without effect.
+    """Log a warning for each refused value that is new or has changed.
 
     Args:
-        brokers: the brokers that the values are stored for, "all" or "this".
+        brokers: the brokers for which the values are stored, "all" or "this".
         known: the values that were stored before.
         stored: the values that are stored now.
-        refused: the reason why a stored value has no effect, by name.
+        refused: the reason why a stored value is refused, by name.
     """
     for name, reason in refused.items():
         if known.get(name) != stored[name]:

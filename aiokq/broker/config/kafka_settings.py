@@ -75,7 +75,7 @@ DYNAMIC_ONLY: Final = {
     "leader.replication.throttled.rate": "long",
     "replica.alter.log.dirs.io.max.bytes.per.second": "long",
 }
-"""Settings, with their types, that Kafka accepts only as dynamic settings, not in its file."""
+"""Settings, with their types, that Kafka accepts only as dynamic settings, not in a file."""
 
 _PER_LISTENER: Final = (
     "connections.max.reauth.ms",
@@ -86,7 +86,7 @@ _PER_LISTENER: Final = (
 """Settings that may have the prefix `listener.name.<name>.`.
 
 `ssl.*`, `sasl.*`, `<mechanism>.sasl.*` and `max.connections` may have the prefix, too. They are not
-listed here; `BrokerSettings` reads `max.connections`.
+listed here; `broker_settings` reads `max.connections`.
 """
 
 
@@ -147,7 +147,7 @@ def is_of_kafka(name: str) -> bool:
 
 
 def kafka_type(name: str) -> str | None:
-    """Return Kafka's type of a broker setting; None if Kafka does not know the setting."""
+    """Return Kafka's type of a broker setting; None if Kafka does not declare the setting."""
     base = _base_name(name) if name.startswith(_LISTENER_PREFIX) else name
     kind = KAFKA_SETTING_TYPES.get(base) or DYNAMIC_ONLY.get(base)
     if kind is None and ".sasl." in base:

@@ -132,21 +132,23 @@ def configured_listeners(
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
-    If `host` or `port` moves the first listener and `advertise` is not given, the advertised
-    address of this listener may change, too. The advertised port is replaced if it was the port in
-    `listeners`. The advertised host is replaced if it was the host in `listeners`, or if it is a
-    loopback address and `host` is not. Any other advertised port or host is kept, because it
-    belongs to a proxy or to address translation. A wildcard `host` changes no advertised host.
+    The first listener is the first one in `listeners` that is not in `controller.listener.names`.
+    If `host` or `port` moves it and `advertise` is not given, its address in `advertised.listeners`
+    may change, too. The advertised port is replaced if it was the port in `listeners`. The
+    advertised host is replaced if it was the host in `listeners`, or if it is a loopback address
+    and `host` is not. Any other advertised port or host is kept, because it belongs to a proxy or
+    to address translation. A wildcard `host` changes no host in `advertised.listeners`.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the other settings of listeners.
-        host: replaces the host of the first listener in `listeners`.
-        port: replaces the port of the first listener in `listeners`.
+        host: replaces the host of the first listener.
+        port: replaces the port of the first listener.
         advertise: replaces the advertised address of the first listener.
         default_port: port of the listener if `listeners` is not set.
 
     Raises:
-        ConfigError: a setting is malformed, contradicts another one, or requires TLS or SASL.
+        ConfigError: a setting or an argument is malformed, contradicts another one, requires TLS or
+            SASL, or would advertise a wildcard address.
     """
     protocols = _protocol_map(settings)
     controller_names = _names(settings.controller_listener_names)
@@ -248,7 +250,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _check_unique(endpoints: Sequence[Endpoint]) -> None:
-    """Check that ports differ; an IPv4 and an IPv6 address may share a port (KIP-797).
+    """Check that ports except 0 differ; an IPv4 and an IPv6 address may share a port (KIP-797).
 
     Raises:
         ConfigError: two listeners share a port in any other case.
@@ -454,7 +456,9 @@ def _check_prefixes(settings: BrokerSettings, endpoints: Sequence[Endpoint]) -> 
 
 
 def limits_of_hosts(settings: BrokerSettings) -> dict[str, int]:
-    """Return `max.connections.per.ip.overrides` by numeric address, with IPv6 in brackets.
+    """Return the limits in `max.connections.per.ip.overrides` by numeric address.
+
+    An IPv6 address is in brackets.
 
     Raises:
         ConfigError: the setting is malformed, or has a name in place of an address.

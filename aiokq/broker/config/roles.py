@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 DEFAULT_CONTROLLER: Final = Endpoint("CONTROLLER", "localhost", 9093)
-"""This node's address as a voter in its metadata log if it has no listener for controllers.
+"""The address of this node as a voter if neither its settings nor its metadata log has one.
 
-When Kafka starts on the log, Kafka replaces this address with that of its own listener.
+When Kafka starts on the metadata log, Kafka replaces this address with that of its own listener.
 """
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
@@ -87,13 +87,13 @@ def check_roles(settings: BrokerSettings) -> None:
 def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
     """Check that this node is the only voter that the settings name.
 
-    A voter is this node if it has the id and a host of this node. Its port is not compared with
-    those of the listeners, as in Kafka. A bootstrap server has no id; it is this node if it has a
-    host of this node and the opened or the advertised port of a listener in
-    `controller.listener.names`. If such a port is 0, every port is accepted.
+    A voter is this node if it has the id and a host of this node. As in Kafka, its port is not
+    compared with the ports of the listeners. A bootstrap server has no id. It is this node if it
+    has a host of this node, and the port of a listener in `controller.listener.names`: the port in
+    `listeners` or in `advertised.listeners`. If such a port is 0, every port is accepted.
 
     The hosts of this node are localhost and the loopback addresses, the wildcard addresses, the
-    hosts in `listeners` and `advertised.listeners`, and the name of the machine. No name is
+    hosts of its listeners, also the advertised ones, and the name of the machine. No name is
     resolved.
 
     `controller.quorum.voters` and `controller.quorum.bootstrap.servers` need a listener in
@@ -104,8 +104,8 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
         node_id: id of the node; None if neither the settings nor the command line set it.
 
     Raises:
-        ConfigError: another voter is named, the node has no listener for controllers, or a setting
-            is malformed.
+        ConfigError: a setting is malformed, names another voter, or names this node twice; or the
+            node has no id or no listener for controllers, and a setting needs it.
 
     Source: Kafka ``KafkaConfig.validateValues``, for a combined node.
     """

@@ -40,7 +40,7 @@ class Setting:
 
     Attributes:
         kind: Kafka's type: `boolean`, `short`, `int`, `long`, `double`, `string` or `list`.
-        has_effect: whether the broker uses the setting. If not, the broker only checks the value
+        has_effect: whether the broker uses the setting. If false, the broker only checks the value
             and does not show it to clients.
         any_case: whether the case of the value is ignored.
         is_path: whether the value is a path, whose bytes need not be UTF-8.
@@ -100,8 +100,8 @@ class Setting:
         """Convert text or a Python value to this setting's type and check its range.
 
         Raises:
-            ConfigError: the value is of the wrong type or out of range, or is text that no
-                response can hold.
+            ConfigError: the value is of the wrong type, out of range or not in `choices`, or is
+                text that no response can hold.
         """
         if value is None or (self.nullable and value in ("", "null")):
             if not self.nullable:

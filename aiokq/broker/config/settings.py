@@ -201,7 +201,7 @@ class BrokerSettings:
         at_least=1,
     )
 
-    # Records and their logs; most are defaults of topic settings
+    # Records and their logs; most of these settings are defaults of topic settings
     message_max_bytes: int = _setting(
         1048588, "Maximum size of a record batch, in bytes after compression.", at_least=0
     )

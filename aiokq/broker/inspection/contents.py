@@ -160,7 +160,11 @@ def _record(record: RawRecord, header: BatchHeader, file: LogFile) -> Entry:
 
 
 def _marker(record: RawRecord) -> Entry:
-    """Return the outcome in a transaction marker, and the epoch of the marker's coordinator."""
+    """Return the content of a control record as a part of its entry.
+
+    For a transaction marker, the content is the outcome and the coordinator epoch; for any other
+    control record, only its type.
+    """
     try:
         marker = marker_of(record)
         if marker is None:

@@ -13,10 +13,10 @@ class Severity(enum.Enum):
     """The severity of a finding."""
 
     ERROR = "error"
-    """Records are damaged or missing, or would be read wrongly."""
+    """Data is damaged or missing, would be read or written wrongly, or prevents a start."""
 
     WARNING = "warning"
-    """A deviation without loss of records; as a rule the next start repairs or removes it."""
+    """A deviation that proves no loss of records; the next start usually repairs or removes it."""
 
 
 class Finding(NamedTuple):

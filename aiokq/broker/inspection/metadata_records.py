@@ -87,7 +87,8 @@ def record_data(record: Struct, version: int | None = None) -> dict[str, Any]:
     As in Kafka, a tagged field with its default is left out.
 
     Args:
-        version: fields that this version does not have are left out; None for all fields.
+        version: version of the record; fields that it does not have are left out. None returns the
+            fields of all versions.
     """
     fields: dict[str, Any] = {}
     for field in record.__fields__:

@@ -66,13 +66,13 @@ class LogFile(NamedTuple):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the file has records of a metadata log."""
+        """Whether the records in the file, if it has any, are those of a metadata log."""
         directory = posixpath.basename(posixpath.dirname(self.path))
         return self.kind == "metadata-snapshot" or directory.startswith(file_names.CLUSTER_METADATA)
 
     @property
     def has_transactions(self) -> bool:
-        """Whether the file has records of `__transaction_state`."""
+        """Whether the records in the file, if it has any, are those of `__transaction_state`."""
         return is_transaction_log(self.path)
 
 
@@ -83,7 +83,7 @@ def is_transaction_log(path: str) -> bool:
 
 
 class PartitionPlace(NamedTuple):
-    """The directory of a partition, of the metadata log, or of a log that was set aside.
+    """The directory of a partition, of the metadata log, or of a stray or future log.
 
     `partition` is None if the name of the directory is not that of a partition.
     """

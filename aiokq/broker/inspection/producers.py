@@ -79,7 +79,8 @@ class ProducerCheck:
     def batch(self, file: File, position: int, header: BatchHeader) -> AbortedTransaction | None:
         """Replay a batch; if it is an abort marker, return the transaction that it aborts.
 
-        Returns None for any other batch, and if the log has no records of the transaction.
+        Returns None for any other batch, for an unreadable marker, and if the log has no records of
+        the transaction. After `stop`, the result is always None.
         """
         if self._stopped:
             return None
@@ -132,7 +133,7 @@ class ProducerCheck:
                     f"offset {entry.transaction_first_offset}",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
-                # A warning only: there is no proof if the clock was set back in between.
+                # Only a warning: the clock may have been set back between the two batches.
                 self._warn(
                     snapshot.path,
                     f"lacks producer {entry.producer_id}, whose last batch {_at(entry)} is newer "
@@ -163,10 +164,10 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Return the oldest trace of the producers in a snapshot that have no open transaction.
+        """Return the oldest trace among the producers of a snapshot without an open transaction.
 
         A producer with a newer trace cannot have expired before the producer of this trace. The
-        result is None if the snapshot has no such producers.
+        result is None if none of these producers has a batch in the log.
         """
         traces = [
             self._traces[producer_id]

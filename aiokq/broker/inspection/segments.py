@@ -239,7 +239,10 @@ class SegmentCheck:
     # --- findings
 
     def read_index(self, suffix: str, entry: int) -> bytes:
-        """Return the complete entries of an index; report a missing file or an incomplete entry."""
+        """Return the complete entries of an index; report a missing file or an incomplete entry.
+
+        A missing file is reported only for a segment that has batches and is not the newest.
+        """
         path = self._path(suffix)
         try:
             data = self._files.read_bytes(path)
@@ -316,9 +319,9 @@ class _OffsetEntries:
             yield at, offset + self._check.base_offset, position
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Report entries for positions at which no batch begins; compare this batch's entry.
+        """Report entries before `position` that belong to no batch; compare the batch's own entry.
 
-        Call it for the batches in the order of their positions.
+        Call this method for the batches in the order of their positions.
         """
         while self._next is not None and self._next[2] < position:
             self._stray()
@@ -345,10 +348,10 @@ class _OffsetEntries:
         self._next = next(self._entries, None)
 
     def end(self, size: int, *, whole: bool) -> None:
-        """Report the remaining entries, which belong to no batch."""
+        """Report the remaining entries, which belong to no batch, up to the first bad batch."""
         while self._next is not None:
             if not whole and self._next[2] >= size:
-                return  # an entry for the bad batch, which was reported
+                return  # the entries that remain are for the bad batch, which was reported
             self._stray()
 
     def _stray(self) -> None:
@@ -404,7 +407,7 @@ class _TimeEntries:
         self._last_offset = header.last_offset
 
     def end(self) -> None:
-        """Check the remaining entries; all batches of the segment were passed to `batch`."""
+        """Check the remaining entries. Call this method after `batch` got all valid batches."""
         while self._next is not None:
             if self._next[2] > max(self._last_offset, self._check.base_offset):
                 at, timestamp, offset = self._next

@@ -27,9 +27,9 @@ class StorageInfo(NamedTuple):
 
     Attributes:
         found: paths of the directories that exist, sorted.
-        metadata: the ``meta.properties`` of the first directory that has a valid one; empty if none
-            has.
-        problems: a sentence for each reason why a node would not start with the directories.
+        metadata: the ``meta.properties`` of the first directory that has a valid one; empty if no
+            directory has one.
+        problems: a sentence for each reason why a node of Kafka would not start.
     """
 
     found: tuple[str, ...]

@@ -80,7 +80,7 @@ class Report(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether all records are present, undamaged and readable as they were written."""
+        """Whether the check found no error; there may be warnings."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
@@ -102,7 +102,7 @@ def verify(
         checked: called with each partition after its check.
 
     Raises:
-        OSError: `path` cannot be read.
+        OSError: `path` or a file in it cannot be read.
     """
     places = partitions_at(files, path)
     is_partition = [place.path for place in places] == [path]
@@ -160,7 +160,10 @@ def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -
 def _metadata(
     files: Files, root: str, findings: list[Finding], crc32c: Checksum
 ) -> MetadataImage | None:
-    """Return the image of the metadata log in a log directory; None if it cannot be read."""
+    """Check the metadata log in a log directory; return its image, or None if there is none.
+
+    The result is also None if the log cannot be read, which is reported.
+    """
     _private_file(files, root, findings)
     reader = MetadataReader(files, f"{root}/{file_names.CLUSTER_METADATA}", crc32c)
     if not reader.exists():
@@ -246,7 +249,7 @@ def _cleaned(files: Files, root: str) -> Collection[TopicPartition]:
     try:
         return read_offsets(files, f"{root}/{file_names.CLEANED_OFFSETS}").keys()
     except CorruptRecord:
-        return ()  # reported with the checkpoints
+        return ()  # `_checkpoints` reports the damaged file
 
 
 def _doubled(
@@ -254,7 +257,7 @@ def _doubled(
     others: Mapping[TopicPartition | None, str],
     findings: list[Finding],
 ) -> None:
-    """Report partitions that are in two directories."""
+    """Report the partitions that are also in another log directory."""
     for one in partitions:
         if one.partition is not None and one.partition in others:
             what = (
