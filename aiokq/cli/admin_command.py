@@ -1,4 +1,4 @@
-"""The parts that all commands on the admin client share: options, the client, and the exit code.
+"""The parts that most commands on the admin client share: options, client and exit code.
 
 The shared options are --json, --bootstrap-servers and --config.
 """

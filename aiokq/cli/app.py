@@ -6,8 +6,9 @@ The commands of a group are in the group's module. Commands import the client wh
 Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
 Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.
 
-Every numeric option has a maximum (`aiokq.cli.options.at_most`), so that a number that Kafka cannot
-represent is wrong usage: the client would raise a ValueError, which `execute` does not catch.
+Every option with a numeric value has a maximum (`aiokq.cli.options.at_most`), so that a number that
+Kafka cannot represent is wrong usage. Without the maximum, the client would raise a ValueError,
+which `execute` does not catch.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
-# Newer versions of Typer contain a copy of Click, and export BadParameter but not the base classes
-# of Click's exceptions. These are taken from the base classes of BadParameter.
+# Newer versions of Typer contain a copy of Click, and export BadParameter, but not UsageError and
+# ClickException. These two classes are therefore taken from the base classes of BadParameter.
 _UsageError, _ClickException = cast(
     "list[type[typer.BadParameter]]", typer.BadParameter.__mro__[1:3]
 )
@@ -186,7 +187,10 @@ app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(d
 
 @contextlib.contextmanager
 def _logs(verbose: int) -> Iterator[None]:
-    """Write aiokq's logs to stderr if --verbose is given; commands print their own errors."""
+    """Write aiokq's logs to stderr: without --verbose, only critical ones.
+
+    Commands print their own errors.
+    """
     levels = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
     logger = logging.getLogger("aiokq")
     before = logger.level
@@ -238,7 +242,7 @@ def execute(arguments: Sequence[str], session: Session | None = None) -> int:
 
 def _usage(error: typer.BadParameter) -> int:
     message = str(getattr(error, "message", error))
-    if getattr(error, "param", None) is not None:  # Click's message names the option
+    if getattr(error, "param", None) is not None:  # the formatted message names the option
         message = error.format_message()
     if not isinstance(error, _UsageError):
         complain(message)

@@ -46,10 +46,11 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find anomalies in what clients saw of a Kafka: lost, doubled, torn, early, unordered records.
+    """Find anomalies in the records that clients wrote and read, such as lost or doubled records.
 
     Prints each kind of anomaly with its definition, the operations that show it, and a picture.
-    Exit code 1 if an anomaly breaks a promise of Kafka (it is condemned); others are only reported.
+    Anomalies that break a promise of Kafka are condemned, others are only reported. Exit code 1 if
+    an anomaly is condemned.
     """
     from aiokq.testing import HistoryError
     from aiokq.testing import check as check_history

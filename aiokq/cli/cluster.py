@@ -1,4 +1,4 @@
-"""`aiokq cluster`: describe a cluster; change its features, brokers and their settings."""
+"""`aiokq cluster`: describe a cluster; change features and settings; unregister brokers."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
     MetadataRequest,
     InitProducerIdRequest,
 )
-"""Requests that every client needs; the check of a broker shows their versions."""
+"""Requests of usual clients; the check of a broker shows the newest common version of each."""
 
 
 class ClusterChecks:
@@ -63,7 +63,7 @@ class ClusterChecks:
         self._reached: set[BootstrapAddress] = set()
 
     async def checks(self) -> AsyncIterator[Check]:
-        """Check every address of bootstrap_servers, then the brokers that the metadata names."""
+        """Check every address of bootstrap_servers, then all other brokers in the metadata."""
         for address in self._settings.bootstrap_addresses:
             for check in await self._try(address, "bootstrap"):
                 yield check

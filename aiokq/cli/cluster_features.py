@@ -55,8 +55,8 @@ def features(
 ) -> None:
     """Describe the features of the cluster, or change their levels.
 
-    Without --execute the cluster only validates a change, which needs Kafka 3.3 or later. The level
-    of metadata.version may be given by its name, such as 4.0-IV3.
+    Without --execute the cluster only validates a change; the validation needs Kafka 3.3 or later.
+    The level of metadata.version may be given by its name, such as 4.0-IV3.
     """
     do_it = executing(dry_run=dry_run, execute=execute)
     updates = _updates(upgrades, downgrades, release_version, unsafe=unsafe)
@@ -126,7 +126,7 @@ def _level(name: str, text: str, flag: str) -> int:
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:
-    """Return upgrades to the levels that Kafka's tools set for a release, without those to level 0.
+    """Return upgrades to the levels that Kafka's tools set for a release, if above 0.
 
     Source: Kafka `FeatureCommand.java`.
     """
@@ -174,7 +174,10 @@ async def _update(
 
 
 def _complain(out: Output, done: Mapping[str, FeatureUpdated]) -> None:
-    """Print each error once, because Kafka 4 refuses all updates with the same error."""
+    """Print each error once for all features that have it.
+
+    Kafka 4 refuses all updates of a request with the same error.
+    """
     by_message: dict[str, list[str]] = {}
     for name, result in done.items():
         if result.error is not None:

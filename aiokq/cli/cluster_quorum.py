@@ -1,4 +1,4 @@
-"""`aiokq cluster quorum`: describe the controllers and their replicas of the metadata log."""
+"""`aiokq cluster quorum`: describe the voters and observers of the metadata log."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def _role(found: QuorumInfo, voter: QuorumReplicaState) -> str:
 
 
 def _lag(found: QuorumInfo, replica: QuorumReplicaState) -> int | None:
-    """Return the number of offsets behind the leader; None if a log end offset is unknown."""
+    """Return the number of offsets by which a replica is behind the leader.
+
+    Returns None if the log end offset of the replica or of the leader is unknown.
+    """
     ends = [v.log_end_offset for v in found.voters if v.replica_id == found.leader_id]
     if not ends or ends[0] < 0 or replica.log_end_offset < 0:
         return None
@@ -89,7 +92,7 @@ def _endpoints(found: QuorumInfo, replica: QuorumReplicaState) -> list[str]:
 
 
 def _directory(replica: QuorumReplicaState) -> str | None:
-    """Return the directory id of a replica, in the form of `meta.properties`."""
+    """Return the directory id of a replica in the form of `meta.properties`; None if unknown."""
     from aiokq.broker.log.uuid_text import format_uuid
 
     found = replica.replica_directory_id

@@ -66,8 +66,8 @@ _SAID = {
 async def _state(admin: Admin, broker: int) -> str | None:
     """Return the state of a broker, "in service" or "fenced"; None if the state is unknown.
 
-    The state is unknown if the broker is not in service and the cluster cannot list fenced brokers:
-    it may be fenced or not registered.
+    The state is unknown if the broker is not in service and the cluster cannot list fenced brokers.
+    The broker may then be fenced, or not registered.
 
     Raises:
         BrokerIdNotRegistered: the broker is not registered.

@@ -40,7 +40,7 @@ ADVICE: Final[dict[type[KafkaError], str]] = {
     RecordTooLarge: "raise the limit: `aiokq topics alter TOPIC --set max.message.bytes=N`",
     TopicAuthorization: _RIGHTS,
 }
-"""Advice for errors whose text comes from a broker and contains no advice."""
+"""Advice by class of error, for errors whose text contains no advice."""
 
 
 def explain(error: KafkaError) -> str:
@@ -55,7 +55,10 @@ def reason(error: KafkaError) -> str:
 
 
 def _advice(error: KafkaError) -> str | None:
-    """Return the advice for the error, or for the first of its causes that has advice."""
+    """Return the advice for the error, or for the first of its causes that has advice.
+
+    Returns None if there is no advice, or if the text of the error contains it.
+    """
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):
         if isinstance(cause, RecordTooLarge) and cause.api is None:

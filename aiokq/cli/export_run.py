@@ -119,7 +119,10 @@ class ExportRun:
 
     @contextmanager
     def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
-        """Yield a callback for the progress; it moves a progress bar if stderr is a terminal."""
+        """Yield a callback for the progress, which moves a progress bar.
+
+        If stderr is not a terminal or the output is JSON, there is no bar.
+        """
         if self._out.as_json or not sys.stderr.isatty():
             yield self._note
             return

@@ -1,4 +1,4 @@
-"""`aiokq groups configs` and `alter`: configs of groups, which the brokers store (KIP-848)."""
+"""`aiokq groups configs` and `alter`: show and change the configs of groups (KIP-848)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["alter", "configs"]
 
 @admin_command
 def configs(call: AdminCall, group_ids: GroupIds) -> None:
-    """Show the settings of groups, and whether each is set for the group or for the broker."""
+    """Show the settings of groups, and whether each value is the group's own or the broker's."""
     wanted = once(group_ids)
     call.run(lambda admin: _describe(admin, call.out, wanted))
 

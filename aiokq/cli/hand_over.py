@@ -29,7 +29,7 @@ def hand_over(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Do nothing: log directories need no hand-over to Apache Kafka any more.
+    """Change nothing: log directories need no hand-over to Apache Kafka any more.
 
     The metadata in the directories is in Kafka's own format, so Kafka 4.0 or later starts with them
     as they are. The command prints the settings that Kafka needs. It will be removed in the next

@@ -28,7 +28,7 @@ class Status(StrEnum):
 
     OK = "ok"
     WARN = "warn"
-    """The checked part works, but slower or with fewer features than possible."""
+    """The checked part works, with a drawback."""
     FAIL = "fail"
 
 
@@ -122,7 +122,7 @@ def _core() -> Check:
 
 
 def _codec(name: str) -> Check:
-    """Check a codec by compressing a sample: an installed library may be broken."""
+    """Check a codec with a sample, because an installed library may be broken."""
     from aiokq.records.compression import codec_id, compress, decompress
 
     package = CODEC_PACKAGES[name]

@@ -20,7 +20,7 @@ COMPLAINTS: Final = 10
 
 @dataclass
 class _Failures:
-    """Consecutive failed lines with the same reason."""
+    """Successive failures with the same reason; lines between them may have been delivered."""
 
     reason: str
     first: int
@@ -38,7 +38,7 @@ class _Failures:
 
 
 class LineResults:
-    """Counts and prints the outcomes of lines; equal errors of consecutive lines are printed once.
+    """Counts and prints the outcomes of lines; successive equal failures are printed once.
 
     Attributes:
         out: prints offsets, failures and the summary.
@@ -63,7 +63,11 @@ class LineResults:
         self._untold = 0
 
     def deliver(self, metadata: RecordMetadata, size: int) -> None:
-        """Count an acknowledged record; `size` is the number of bytes in its key and value."""
+        """Count an acknowledged record, and print its offset if offsets are to be printed.
+
+        Args:
+            size: number of bytes in key and value.
+        """
         self.delivered += 1
         self._bytes += size
         if not self._show_offsets:
@@ -95,7 +99,7 @@ class LineResults:
             self._failures = _Failures(reason, number, number)
 
     def complain(self) -> None:
-        """Print the failures that were not printed yet."""
+        """Print the failures that were not printed yet; after `COMPLAINTS` lines, count them."""
         failures, self._failures = self._failures, None
         if failures is None:
             return

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["LineSender"]
 
 DRAIN: Final = 10.0
-"""Seconds after Ctrl-C in which accepted records may still be delivered."""
+"""Seconds in which accepted records may still be delivered after Ctrl-C or a failure."""
 
 PATIENCE: Final = 5.0
-"""Seconds to wait for an acknowledgement before a message is printed."""
+"""Seconds between two checks whether the oldest unacknowledged line is still the same."""
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """A line in flight: its number, the bytes of key and value, and its Delivery."""
+    """A line in flight: its number, the number of bytes in key and value, and its Delivery."""
 
     number: int
     size: int
@@ -102,7 +102,7 @@ class LineSender:
                 number += 1
                 await self._accept(producer, number, line)
             if self._pending:
-                # The next line may be typed much later: print these outcomes when they are known.
+                # The next line may be typed much later: print the outcomes when they are known.
                 self._pending[-1].delivery.add_done_callback(self._answered)
             else:
                 self._results.complain()
@@ -127,7 +127,7 @@ class LineSender:
             self._pending.append(_Sent(number, size, delivery))
 
     def _answered(self, _: object) -> None:
-        """Print the outcomes of a portion of lines; called by the event loop."""
+        """Print the outcomes of a portion of lines; called when its last line has an outcome."""
         try:
             self._settle()
             self._results.complain()
@@ -136,7 +136,7 @@ class LineSender:
             self._broken = error  # raised after the next portion, by the task that reads the lines
 
     async def _finish(self, producer: Producer) -> None:
-        """Wait for the outcome of the last record, and count all records."""
+        """Wait until every record has an outcome, and count the records."""
         from aiokq.core.errors import DeliveryFailed
 
         try:
@@ -146,7 +146,7 @@ class LineSender:
         self._settle()
 
     def _settle(self) -> None:
-        """Count the records that have an outcome, in the order of their lines."""
+        """Count records in the order of their lines, up to the first without an outcome."""
         pending = self._pending
         while pending and pending[0].delivery.done():
             sent = pending.popleft()
@@ -160,7 +160,7 @@ class LineSender:
         """Print a message if the oldest unacknowledged line is the same as at the previous check.
 
         A producer retries for two minutes by default; without a message, the user would not know
-        why the command prints nothing.
+        why the command prints nothing. After the message, no further check follows.
 
         Args:
             oldest: number of the oldest unacknowledged line at the previous check; 0 for none.

@@ -107,7 +107,7 @@ class LoadRun:
     Args:
         master: Spark's master URL.
         conf: settings of Spark.
-        quiet: discard Spark's output.
+        quiet: whether Spark's output is discarded.
     """
 
     def __init__(
@@ -133,9 +133,10 @@ class LoadRun:
     def __call__(self) -> LoadSummary:
         """Run the load.
 
+        If a signal ends the load after the current batch, the call returns a summary; see `end`.
         Raises:
-            KeyboardInterrupt, Terminated: a signal ended the load.
-            KafkaError: the load failed.
+            KeyboardInterrupt, Terminated: a signal ended the load without waiting for a batch.
+            KafkaError, OSError: the load failed.
         """
         from aiokq.spark.loading.run import load
 
@@ -223,7 +224,7 @@ class LoadRun:
 
 @contextlib.contextmanager
 def _second_stderr() -> Iterator[IO[str]]:
-    """Yield a copy of stderr that ignores later redirections; stderr itself if it is not a file."""
+    """Yield a copy of stderr that ignores later redirections; stderr if it cannot be copied."""
     try:
         second = os.fdopen(os.dup(sys.stderr.fileno()), "w")
     except (OSError, ValueError):  # io.UnsupportedOperation is a subclass of both
@@ -255,7 +256,10 @@ def document(summary: LoadSummary) -> dict[str, Json]:
 
 @contextlib.contextmanager
 def _bar(options: LoadOptions, out: Output) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """Show a progress bar and yield a callback that moves it; None if stderr is not a terminal."""
+    """Show a progress bar and yield a callback that moves it.
+
+    Without a bar, yield None: stderr is not a terminal, or the output is JSON.
+    """
     if out.as_json or not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,7 @@
-"""`aiokq log`: print and check the files of log directories, also those of Apache Kafka.
+"""`aiokq log`: the command group, `dump` and `verify`.
 
-The directories may be in use; nothing is written to them.
+These two commands print and check the files of log directories, also those of Apache Kafka. The
+directories may be in use; nothing is written to them.
 """
 
 from __future__ import annotations
@@ -179,10 +180,10 @@ def verify(
     """Check every batch of log directories, and that the other files agree with the batches.
 
     The other files are indexes, epochs, checkpoints, aborted transactions and producer state. An
-    `error` means that a record is damaged or missing, would be read wrongly, or would be written
-    twice if it is sent again. A `warning` is a fault that a broker repairs from the records at its
-    next start. After a kill, or while the broker runs, a half-written end of the newest segment is
-    a warning.
+    `error` means that a record or metadata is damaged or missing, that a record would be read
+    wrongly, or would be written twice if it is sent again, or that a broker does not start. Any
+    other fault is a `warning`; a broker repairs most of them at its next start. After a kill, or
+    while the broker runs, a half-written end of the newest segment is a warning.
 
     Exit code 1 if there are errors.
     """

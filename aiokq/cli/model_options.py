@@ -29,7 +29,8 @@ class Given(Generic[M]):
     """Values given on the command line for the fields of a model.
 
     ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. The values of a
-    repeatable option are a collection of the field's type, without duplicates.
+    repeatable option are a collection of the field's type, without duplicates. If the option has
+    `typed`, they are the list that Typer returns, or None.
     """
 
     def __init__(self, model: type[M], values: dict[str, Any]) -> None:
@@ -110,7 +111,7 @@ def _parameter(field: dataclasses.Field[Any], option: Option, hint: object) -> i
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of the field's option; None for a collection."""
+    """Return the default of the field's option: None for a collection, `empty` if required."""
     if field.default_factory is not dataclasses.MISSING or isinstance(field.default, COLLECTIONS):
         return None
     if field.default is dataclasses.MISSING:

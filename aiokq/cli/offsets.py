@@ -1,4 +1,4 @@
-"""`aiokq offsets`: first and last offsets of topics, and offsets by time."""
+"""`aiokq offsets`: first and end offsets of partitions, and offsets by time."""
 
 from __future__ import annotations
 

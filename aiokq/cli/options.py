@@ -111,7 +111,7 @@ MetadataDirectory = Annotated[
 
 
 def at_most(maximum: float) -> Callable[[Any], Any]:
-    """Return the callback of an option that refuses a number whose magnitude is above `maximum`.
+    """Return a callback for an option: it refuses a number above `maximum` or below `-maximum`.
 
     The option could have the maximum as `max`, but then its help would show all the digits.
     """
@@ -176,7 +176,7 @@ def required_changes(
     """Return the result of `config_changes`, which must contain at least one change.
 
     Raises:
-        typer.BadParameter: there is no change, or `config_changes` raised the error.
+        typer.BadParameter: there is no change; or see `config_changes`.
     """
     changes = config_changes(assignments, deletions)
     if not changes:

@@ -87,13 +87,13 @@ class Output:
             self._plain_table(columns, cells, right)
 
     def problem(self, what: str, error: KafkaError) -> None:
-        """Print the failure of one of several items on one line, and set exit code 1."""
+        """Print the failure of the item `what` on one line, and set exit code 1."""
         self.flush()
         complain(f"{what}: {explain(error).removeprefix(f'{what}: ')}")
         self.exit_code = FAILED
 
     def trouble(self, text: str) -> None:
-        """Print a problem that is not a KafkaError, and set exit code 1."""
+        """Print a problem for which there is no KafkaError, and set exit code 1."""
         self.flush()
         complain(text)
         self.exit_code = FAILED

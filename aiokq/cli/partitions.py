@@ -55,7 +55,7 @@ def elect(
         ),
     ] = False,
 ) -> None:
-    """Elect the preferred replica of each partition as its leader."""
+    """Elect the preferred replica, or with --unclean any live replica, as leader of partitions."""
     kind: ElectionType = "unclean" if unclean else "preferred"
 
     async def run(admin: Admin) -> None:
@@ -191,7 +191,10 @@ def _ids(brokers: Sequence[int]) -> str | None:
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:
-    """Return the partitions in `named`, and all partitions of its topics; None if it is empty."""
+    """Return the named partitions, and all partitions of the named topics.
+
+    Returns None, which means all partitions, if nothing is named.
+    """
     from aiokq.core.types import TopicPartition
 
     if not named:

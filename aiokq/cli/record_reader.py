@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["RecordReader"]
 
 PORTION: Final = 500
-"""Maximum number of records that are printed before the position is checked again."""
+"""Maximum number of records that are taken from the consumer and printed at a time."""
 
 GLANCE: Final = 0.2
-"""Seconds between two checks whether the end was reached.
+"""Maximum number of seconds between two checks whether the end was reached.
 
 Transaction markers and compacted records move the position without waking the reader.
 """
@@ -213,7 +213,7 @@ class RecordReader:
                 if position >= ends[tp]:
                     unfinished.remove(tp)
                     consumer.pause(tp)
-            # A consumer waits for brokers without a limit, but --until-end needs one.
+            # A consumer waits for brokers without a limit, but --until-end needs a limit.
             if unfinished and loop.time() - moved_at > self._patience:
                 raise _stalled(consumer, min(unfinished), self._patience)
 

@@ -49,7 +49,7 @@ def shown(data: bytes | None) -> str:
     """Return bytes as text that is safe on a terminal.
 
     Bytes that are not UTF-8 become \\xNN. Control and other invisible characters, including line
-    feeds but not tabs, are escaped as in Python.
+    feeds but not tabs, are escaped as in Python. None becomes `<null>`.
     """
     if data is None:
         return NULL

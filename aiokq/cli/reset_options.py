@@ -119,10 +119,10 @@ class ResetOptions:
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
-    """Return the target of the reset that the options give; None if they give none.
+    """Return the target of the reset; None if no option except --from-file gives one.
 
     Raises:
-        typer.BadParameter: several options are given, or a text is not a time.
+        typer.BadParameter: several options are given, or a text is not a time or a duration.
     """
     from aiokq.admin.group_reset import ResetTo
 
@@ -211,7 +211,8 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
     Lines of other groups are skipped.
 
     Raises:
-        typer.BadParameter: the file cannot be read, or a line is not of this form.
+        typer.BadParameter: the file cannot be read, a line is not of this form, a partition has two
+            different offsets, or the group has none.
     """
     from aiokq.core.types import TopicPartition
 

@@ -29,8 +29,8 @@ def print_resets(
     """Print the offsets that were set, or would be set.
 
     Args:
-        by_group: print the group with each partition.
-        export: print CSV.
+        by_group: whether the group is printed with each partition.
+        export: whether CSV lines for --from-file are printed instead of a table.
     """
     resets = [(group_id, tp, each) for group_id in moved for tp, each in moved[group_id].items()]
     for group_id, tp, each in resets:

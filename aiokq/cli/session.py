@@ -28,7 +28,9 @@ class Terminated(Exception):
 
 
 class Session:
-    """Runs the coroutine of a command and creates its clients; commands get it as `ctx.obj`.
+    """Runs the coroutine of a command and creates its clients.
+
+    Commands get the session as `ctx.obj`.
 
     Attributes:
         environment: network and clock of the clients; None for the real ones. Tests simulate them.
@@ -43,7 +45,7 @@ class Session:
             KeyboardInterrupt, Terminated: Ctrl-C or SIGTERM cancelled `main`. Raised when `main`
                 has ended, or at once after a second Ctrl-C.
         """
-        import asyncio  # here, so that `aiokq --help` does not import it
+        import asyncio  # imported here, so that `aiokq --help` does not load it
 
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_until_terminated(main))
@@ -64,6 +66,7 @@ class Session:
 
         Raises:
             ConfigError: a setting is unknown or refused.
+            typer.BadParameter: no bootstrap servers were given anywhere.
         """
         from aiokq.admin.client import Admin
         from aiokq.admin.settings import AdminSettings

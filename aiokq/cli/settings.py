@@ -29,11 +29,11 @@ def client_settings(
 ) -> S:
     """Return the settings of one client.
 
-    All commands may use the same file: settings of other kinds of clients are ignored in the file,
-    but unknown names are refused.
+    All commands may use the same file. In the file, settings of other kinds of clients are ignored,
+    settings that only Java's clients have cause a warning, and unknown names are refused.
 
     Args:
-        bootstrap_servers: the servers given on the command line; None if not given.
+        bootstrap_servers: the servers given on the command line; None if none were given.
         config: a Java property file.
         options: settings with precedence over file and environment; None counts as not given.
 
@@ -57,8 +57,8 @@ def client_settings(
 def own_settings(settings: S) -> S:
     """Return a client's settings without those that it shares with its cluster.
 
-    The returned settings are not validated, because one may depend on a setting of the cluster,
-    such as ``request_timeout_ms``; the cluster validates them when it creates the client.
+    The returned settings are not validated, because a setting may depend on one of the cluster,
+    such as ``request_timeout_ms``. The cluster validates them when it creates the client.
     """
     shared = ClusterSettings.model_fields.keys()
     own = {name: getattr(settings, name) for name in settings.explicit if name not in shared}

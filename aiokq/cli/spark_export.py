@@ -290,7 +290,10 @@ def _new_topic(
 
 
 def _listed(names: str | None) -> tuple[str, ...] | None:
-    """Return the comma-separated names as a tuple; () for "" and "*", which mean all columns."""
+    """Return comma-separated names as a tuple; () for "" and "*", which mean all columns.
+
+    Returns None for None.
+    """
     if names is None:
         return None
     found = tuple(name.strip() for name in names.split(",") if name.strip())

@@ -58,8 +58,8 @@ def load(
     """Load topics to a directory of Parquet files (or a Delta or Iceberg table), exactly once.
 
     The load runs until Ctrl-C, which ends it after the current batch. With --available-now, it runs
-    until the records that existed at the start are loaded. The same command continues a load that
-    ended in any way. Every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files
+    until the records that existed at the start are loaded. The same command continues a load,
+    however it ended. Every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files
     once.
 
     Each batch is a directory DIR/batch_id=N, which appears when it is complete. The batch has a

@@ -78,8 +78,8 @@ async def start_offsets(
     """Return the start offset of each partition.
 
     Args:
-        moved: called for each partition whose log lacks the requested offset, with the partition,
-            the start offset, and the first and the end offset of its log.
+        moved: called for each partition whose log lacks the offset of an `AtOffset`. Its arguments
+            are the partition, the start offset, and the first and the end offset of the log.
 
     Raises:
         KafkaError: the offsets could not be looked up.

@@ -49,7 +49,8 @@ def format_(
     the id of the cluster, levels of features, credentials or the kind of the quorum. Apache Kafka 4
     opens the directories, too.
 
-    Exit code 1 if a directory is formatted already; nothing is written then.
+    If a directory is formatted already, nothing is written and the exit code is 1, unless
+    --ignore-formatted is given.
     """
     import random
 

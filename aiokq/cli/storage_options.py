@@ -182,7 +182,10 @@ def quorum_of(choices: FormatChoices, node: Node, node_id: int) -> Quorum:
 
 
 def _own_address(listeners: Listeners) -> Endpoint:
-    """Return the address to store for this node's controller; Kafka updates it after a change."""
+    """Return the address of this node's controller, for the metadata log.
+
+    If the address changes later, Kafka updates it in the log.
+    """
     from aiokq.broker.config.roles import DEFAULT_CONTROLLER, controller_addresses
 
     return next(iter(controller_addresses(listeners)), DEFAULT_CONTROLLER)

@@ -21,7 +21,7 @@ def parse_time(text: str, now_ms: int) -> int:
     """Return a time in milliseconds since 1970.
 
     Raises:
-        typer.BadParameter: the text is not a time.
+        typer.BadParameter: the text is not a time, or the time is before 1970 or too large.
     """
     from aiokq.consumer.rules import duration_ms
 
@@ -42,7 +42,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """Return a time as ISO 8601 in UTC with milliseconds; None for Kafka's -1.
+    """Return a time as ISO 8601 in UTC with milliseconds; None for -1, Kafka's missing timestamp.
 
     A timestamp outside the range of `datetime` is returned as a number.
     """

@@ -41,7 +41,8 @@ def _partitions(text: str) -> object:
 class _Outcomes:
     """The outcome of a command for each topic.
 
-    Errors are printed as they occur; `print` then prints a line or a JSON document per topic.
+    Errors are printed as they occur. `print` then prints a line for each topic without an error, or
+    one JSON document.
     """
 
     def __init__(self, out: Output, names: Iterable[str]) -> None:
@@ -55,7 +56,11 @@ class _Outcomes:
         self._documents[name] |= members
 
     def fail(self, name: str, error: KafkaError | None, *, part: str = "") -> None:
-        """Print an error if there is one; `part` names the part of the topic that failed."""
+        """Note an error, or None, in the topic's JSON object; print an error.
+
+        Args:
+            part: the part of the topic that failed, "partitions" or "configs"; "" for the topic.
+        """
         self.add(name, **{f"{part}_error" if part else "error": error_json(error)})
         if error is not None:
             self._failed.add(name)

@@ -85,7 +85,10 @@ def find_hanging(
 
 
 async def _partitions(admin: Admin, topic: str | None, node_id: int | None) -> list[TopicPartition]:
-    """Return the partitions of the topic, or of all topics, that have a replica on the broker."""
+    """Return the partitions of a topic, or of all topics if `topic` is None.
+
+    If `node_id` is given, partitions without a replica on this broker are left out.
+    """
     from aiokq.core.types import TopicPartition
 
     names = [topic] if topic is not None else list(await admin.list_topics(internal=True))
@@ -129,7 +132,7 @@ async def _hanging(out: Output, admin: Admin, found: Iterable[Open]) -> list[Ope
     if not found:
         return []
     listed = await admin.list_transactions(producer_ids={state.producer_id for _, state in found})
-    # The transactions of a broker that failed are missing in the listing, and would seem to hang.
+    # If a broker did not answer, its transactions are missing in the listing and seem to hang.
     listed.raise_for_errors()
     names = {each.producer_id: each.transactional_id for each in listed.values()}
     described = await admin.describe_transactions(sorted(set(names.values())))
