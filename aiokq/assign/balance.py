@@ -143,7 +143,7 @@ class _Work:
         self._deal([partition for partition in free if partition in self._free], in_rack=False)
 
     def level(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Move partitions along paths until no path reduces a difference.
+        """Move partitions along paths until no path reduces a difference in load.
 
         A path leads from a member, over a topic of one of its partitions, to another subscriber of
         that topic, and so on. If the most loaded member reaches no member with at least two

@@ -30,7 +30,7 @@ class UniformAssignor:
 
         With equal subscriptions, the members' numbers of partitions differ by at most one. With
         different subscriptions, single partitions move between two subscribers of a topic until no
-        such move makes their numbers of partitions closer, or until the limit of passes
+        such move makes their numbers of partitions closer, or the limit of passes is reached
         (`uniform_mixed.ROUNDS`).
         """
         if not group.members:
@@ -43,10 +43,10 @@ class UniformAssignor:
 class _HomogeneousAssignment:
     """The assignment of one group.
 
-    Each member has a quota: the number of partitions divided by the number of members. If there is
-    a remainder, some members have a quota of one more, first the members that already hold more
-    than the quota. A member keeps its partitions up to its quota. Afterwards, free partitions go to
-    members below their quota.
+    Each member has a quota: the number of partitions divided by the number of members, rounded
+    down. If there is a remainder r, the quota of r members is one higher; members that already hold
+    more than the quota come first. A member keeps its partitions up to its quota. Afterwards, free
+    partitions go to members below their quota.
     """
 
     def __init__(self, group: GroupSpec) -> None:
