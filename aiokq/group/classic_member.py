@@ -107,7 +107,7 @@ class ClassicMember(GroupMember):
             self._want_restart_join("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Revoke all partitions and leave the group.
+        """Revoke or lose all partitions, and leave the group.
 
         Args:
             lost: the reason, if the partitions are lost; None to revoke them normally.

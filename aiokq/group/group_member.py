@@ -82,7 +82,7 @@ class GroupMember(ABC):
     # -- inputs
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Revoke all partitions and leave the group.
+        """Revoke or lose all partitions, and leave the group.
 
         Args:
             lost: the reason, if the partitions are lost; None to revoke them normally.

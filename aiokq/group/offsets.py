@@ -55,7 +55,10 @@ FENCED: Final = frozenset(
     error.code
     for error in (UnknownMemberId, IllegalGeneration, FencedInstanceId, FencedMemberEpoch)
 )
-"""Error codes: the sender of the commit is not a member of the group, or has another generation."""
+"""Error codes: the sender of the commit is not a member of the group, or has another generation.
+
+With FencedInstanceId, another member has the instance id of the sender.
+"""
 
 UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
