@@ -187,7 +187,7 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """Stop tracking the items of a partition that is not read any more, or was repositioned.
+        """Stop tracking the items of a partition: it is not read any more, or its position was set.
 
         The items are kept in `_former`, to recognize late acknowledgements.
         """

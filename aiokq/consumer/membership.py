@@ -35,10 +35,11 @@ __all__ = ["Member"]
 logger = logging.getLogger("aiokq.consumer")
 
 SHARE: Final = 1 / 3
-"""The fraction of the rebalance timeout that one step of a revocation may take.
+"""The fraction of the rebalance timeout that one step of a rebalance may take.
 
-The steps are the wait for unfinished records, the commits, and each handler. If they take longer
-than the rebalance timeout in total, the group continues without this member.
+The steps are the wait for unfinished records, the commit of finished records, the wait for other
+commits, and each call of a handler. If the steps take longer than the rebalance timeout in total,
+the group continues without this member.
 """
 
 

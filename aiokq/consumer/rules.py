@@ -51,10 +51,10 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration of days to seconds, such as `PT1H30M`.
+    """Return the milliseconds of an ISO 8601 duration, such as `PT1H30M`.
 
     Raises:
-        ValueError: `text` is not such a duration.
+        ValueError: `text` is not a duration of days, hours, minutes and seconds.
 
     Source: java.time.Duration.parse, which Kafka uses (KIP-1106).
     """

@@ -150,7 +150,7 @@ class RecordSources:
         source.close()
 
     def _hand_on_errors(self, source: RecordSource) -> None:
-        """Move undelivered errors to the sources that have the partitions now."""
+        """Move each undelivered error to the source that has its partition now, or to the first."""
         for about, error in source.take_errors():
             heir = next((other for other in self.open if about in other.states), self.open[0])
             heir.add_error(about, error)

@@ -35,10 +35,10 @@ UNREADABLE: Final = "topic cannot be read"
 class TopicSearch:
     """Waits until topics exist, and until assigned partitions of topics exist.
 
-    A subscriber waits as long as necessary. For a partition that was assigned manually, the reader
-    gets an error every `default_api_timeout_ms`. A metadata request may create a topic, if
-    `allow_auto_create_topics` is set, but not a topic that was deleted: after deleting a topic, its
-    owner must not find an empty topic with default settings.
+    A subscriber waits as long as necessary. For a missing partition that was assigned, manually or
+    by the group, the reader gets an error every `default_api_timeout_ms`. A metadata request may
+    create a topic, if `allow_auto_create_topics` is set, but not a topic that was deleted: after
+    deleting a topic, its owner must not find an empty topic with default settings.
 
     Args:
         wanted: returns whether a topic is still subscribed to or assigned.
