@@ -1,9 +1,9 @@
 """Metadata changes requested from this node: decided, recorded and published in order.
 
 The controller decides one change at a time, based on the image after the previous changes. The
-records are durable before this node's publisher applies them, and the caller gets its result after
-the publisher has applied them. A change that has begun is completed even if its caller was
-cancelled.
+records are in the metadata log before this node's publisher applies them, and the caller gets its
+result after the publisher has applied them. A change that has begun is completed even if its caller
+was cancelled.
 
 Tests: ``tests/unit/broker/metadata/test_changes.py``.
 """
@@ -48,8 +48,8 @@ class MetadataChanges:
 
     Args:
         recorded: called after each append to the metadata log.
-        records_on_loop: a change of fewer records than this is appended on the loop; 0 appends
-            every change in an executor, as is necessary if appends wait for a sync.
+        records_on_loop: a change of fewer records than this is appended on the loop. If appends
+            wait for a sync, it must be 0: each change is then appended in an executor.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class MetadataChanges:
         """Change a topic's settings; they are in effect on return.
 
         Args:
-            change: computes the new settings from the current ones. It is called when no other
-                change is in progress, so that concurrent changes of different settings are kept.
+            change: computes the new settings from the current ones. It is called after all earlier
+                changes were recorded, so that concurrent changes of different settings are kept.
 
         Raises:
             BrokerError: see `Controller.alter_topic_configs`.
@@ -314,7 +314,7 @@ class MetadataChanges:
 
     @contextlib.asynccontextmanager
     async def unchanged(self) -> AsyncIterator[None]:
-        """Delay new changes until the `async with` block ends; first complete those in progress.
+        """Complete the changes in progress; delay new changes until the `async with` block ends.
 
         Raises:
             Closed: the node is stopping.
@@ -350,8 +350,8 @@ class MetadataChanges:
     async def _complete(change: Coroutine[None, None, R], name: str) -> R:
         """Make a change, which is completed even if the caller is cancelled.
 
-        `shielded` does not log BrokerErrors: I/O errors are among them, and were logged where they
-        occurred.
+        `shielded` does not log BrokerErrors. An I/O error is a BrokerError (KafkaStorage), and was
+        logged where it occurred.
         """
         return await shielded(change, name=name, expected=(BrokerError, Closed))
 

@@ -1,4 +1,4 @@
-"""Tells the controller in which log directory the node has put a replica.
+"""Reports to the controller in which log directory the node has put a replica.
 
 A node with several log directories chooses a directory when it creates a log. If an operator has
 moved a log, the node finds the log in another directory than the metadata says. In both cases the

@@ -1,6 +1,7 @@
 """The background task that writes snapshots of the metadata log when it has grown enough.
 
-`ClusterMetadataLog.snapshot` writes them. Appends continue while a snapshot is written.
+The task calls `ClusterMetadataLog.snapshot` in an executor. Appends continue while a snapshot is
+written.
 
 Tests: ``tests/unit/broker/metadata/test_snapshots.py``.
 """

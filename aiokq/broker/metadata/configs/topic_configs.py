@@ -32,7 +32,7 @@ __all__ = [
 logger = logging.getLogger("aiokq.broker")
 
 MOST_CHARACTERS: Final = 1000
-"""Maximum length of the reason in an error message; a response carries less than 32 KiB."""
+"""Maximum number of characters of the reason in an error message, which must be below 32 KiB."""
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -362,8 +362,8 @@ def check_topic_configs(
 def served_configs(topic: str, configs: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a topic that this broker can apply, and log the others.
 
-    Apache Kafka may have stored settings that this version does not know, or values that it does
-    not allow. They stay in the metadata.
+    Apache Kafka may have stored settings that this broker does not know, or values that this broker
+    does not allow. They stay in the metadata.
     """
     served: dict[str, str] = {}
     for name, text in configs.items():
@@ -416,7 +416,7 @@ def _server_default(row: TopicConfig, settings: BrokerSettings) -> SettingValue:
 
 
 def server_text(name: str, text: str) -> str:
-    """Return the value of a broker setting in the unit of the topic setting that defaults to it."""
+    """Return the value of a broker setting in the unit of the topic setting whose default it is."""
     if name.endswith((".hours", ".minutes")) and text.strip().isdigit():
         return str(_in_ms(name, int(text)))
     return text

@@ -42,7 +42,7 @@ def alter_broker_configs(
     node_id: int,
     validate_only: bool = False,
 ) -> Decision[Mapping[str, str]]:
-    """Return the dynamic settings of a broker after a change, and the records of the change.
+    """Return the dynamic settings of one or all brokers after a change, and the change's records.
 
     Values that do not change are not checked: Apache Kafka may have stored settings that this
     broker does not use, and a request may keep or remove them.
@@ -54,7 +54,8 @@ def alter_broker_configs(
         node_id: id of this node; the caller has checked that `name` is this id or "".
 
     Raises:
-        InvalidRequest: a setting cannot change while a broker runs, or its value is invalid.
+        InvalidRequest: a setting is unknown or cannot change while a broker runs, or its value is
+            invalid.
         InvalidConfiguration: a value is too long, or ``min.insync.replicas`` cannot change because
             eligible leader replicas are on.
         BrokerError: raised by ``change``.
@@ -91,7 +92,7 @@ def alter_broker_configs(
 
 
 def node_settings(image: MetadataImage, static: BrokerSettings, node_id: int) -> BrokerSettings:
-    """Return the settings in effect on a node: the static ones, changed by the dynamic ones."""
+    """Return the settings in effect on a node: dynamic settings override static ones."""
     cluster, own = image.cluster_configs(), image.own_configs(node_id)
     return effective_settings(static, cluster, own).settings
 

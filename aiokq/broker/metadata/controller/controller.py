@@ -1,7 +1,7 @@
 """The metadata controller: turns a request into an error for the client or into metadata records.
 
-Its decisions depend only on the image and the request. `changes` writes the records, and
-`publisher` applies them to the node.
+A decision depends on the image, the request and the settings with which the node was started; new
+ids are random. `changes` writes the records, and `publisher` applies them to the node.
 
 Source: Kafka ``ReplicationControlManager.java``, ``ConfigurationControlManager.java``,
 ``ProducerIdControlManager.java``.
@@ -67,10 +67,12 @@ BLOCK_SIZE: Final = 1000
 class Controller:
     """The controller of a cluster of one node, which has all replicas.
 
+    With ``validate_only``, a method only checks the request and returns no records.
+
     Args:
-        settings: the settings with which the node was started. The defaults of topics may be
-            changed by dynamic settings; the numbers of partitions and replicas of a new topic, and
-            the limits of groups, cannot.
+        settings: the settings with which the node was started. Dynamic settings can override the
+            defaults of topic settings, but not the default numbers of partitions and replicas of a
+            new topic, and not the limits of groups.
         new_id: creates topic ids and incarnation ids.
     """
 
@@ -167,9 +169,10 @@ class Controller:
     ) -> list[Message]:
         """Return the records of new partitions.
 
-        If the node has one log directory, the records name this directory. If the node has several,
-        the records name none: the node chooses a directory when it creates the log, and reports it
-        afterwards; see `assign_directories`.
+        If the node is registered with one log directory, the records name this directory. Otherwise
+        they have ``UNASSIGNED`` in its place: the node chooses a directory when it creates the log,
+        and reports it afterwards; see `assign_directories`. If the metadata.version has no
+        directories, the records have none.
         """
         directory: uuid.UUID | None = None
         if image.has_directories:
@@ -190,8 +193,8 @@ class Controller:
             places: directory.id by topic id and partition number. Partitions that do not exist any
                 more are left out.
 
-        If the partition was created at a metadata.version without directories, the directories of
-        its other replicas remain unknown (``MIGRATING``).
+        If a partition was created at a metadata.version without directories, the directories of its
+        other replicas remain unknown (``MIGRATING``).
 
         Source: Kafka's ``ReplicationControlManager.handleAssignReplicasToDirs``.
         """
@@ -237,7 +240,8 @@ class Controller:
         self._topic(image, name, topic_id)
         present = image.topic_configs(name)
         changed = change(present)
-        # Settings that this version does not know come from Apache Kafka; they may stay unchanged.
+        # Apache Kafka has stored the settings that this broker does not know. A request may keep
+        # their values, but not change them.
         kept = {
             key: text
             for key, text in changed.items()
@@ -264,7 +268,8 @@ class Controller:
 
         Raises:
             InvalidRequest: the group id is empty.
-            InvalidConfiguration: an unknown setting, or a value beyond the broker's limits.
+            InvalidConfiguration: a setting is unknown, or a value is invalid or outside the
+                broker's limits.
             BrokerError: raised by ``change``.
         """
         if not group_id:
@@ -349,7 +354,7 @@ class Controller:
         """Return the records that register the running node again.
 
         The records register everything that the level of metadata.version allows. The list is
-        empty if the present registration has all of this already.
+        empty if the present registration is already complete.
 
         Args:
             controller_endpoints: the addresses of the node's listeners for controllers.
@@ -412,7 +417,7 @@ class Controller:
 
         Raises:
             UnknownTopicOrPartition: the topic was deleted meanwhile.
-            InvalidTopic: another topic has the same id.
+            InvalidTopic: records with `topic_id` apply to another topic, which has the same id.
         """
         topic = image.topics_by_id.get(topic_id)
         if topic is None:

@@ -28,6 +28,8 @@ def elr_is_on(image: MetadataImage) -> bool:
 def clear_elr_records(image: MetadataImage, records: Iterable[object]) -> Iterator[ClearElrRecord]:
     """Yield a ``ClearElrRecord`` for each change of ``min.insync.replicas`` in ``records``.
 
+    Nothing is yielded if the feature ``eligible.leader.replicas.version`` is off.
+
     A replica became eligible according to the value of this setting at the time when the replica
     left the in-sync replicas. After a change of the value, the recorded eligible replicas are
     therefore not valid.

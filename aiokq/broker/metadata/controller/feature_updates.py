@@ -51,7 +51,7 @@ _UPGRADE_TYPES: Final = (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
 
 
 class FeatureUpdate(NamedTuple):
-    """The level that a request wants for a feature.
+    """The level that a request sets for a feature.
 
     Attributes:
         level: 0 turns the feature off.
@@ -73,10 +73,10 @@ def update_features(
     min_insync_replicas: int,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """Return the records that change features: all levels that a request names, or none.
+    """Return the records that set all levels that a request names.
 
-    The control records of a new ``kraft.version`` come first. If the request names a feature twice,
-    the last level counts.
+    If one of the levels cannot be set, no level changes. The control records of a new
+    ``kraft.version`` come first. If the request names a feature twice, the last level counts.
 
     Args:
         kraft_version: the level of ``kraft.version``, which is not in the image.
@@ -119,7 +119,7 @@ def _level(image: MetadataImage, name: str) -> int:
 def _check_direction(
     update: FeatureUpdate, present: int, image: MetadataImage, node_id: int
 ) -> None:
-    """Check that all nodes support a level, and that the request allows the direction to it."""
+    """Check that all nodes support a level, and that the upgrade type allows the change to it."""
     if update.upgrade_type not in _UPGRADE_TYPES:
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:

@@ -35,12 +35,13 @@ class ElectionRules(NamedTuple):
 
     Attributes:
         may_lead: returns whether the replica on a node is alive; no other replica may lead.
-        min_isr: ``min.insync.replicas``. If fewer replicas remain in sync, a replica that leaves
-            the in-sync replicas becomes eligible, and eligible replicas stay eligible.
+        min_isr: ``min.insync.replicas``. If ``elr`` is true and fewer replicas remain in sync, a
+            replica that leaves the in-sync replicas becomes eligible, and eligible replicas stay
+            eligible.
         elr: whether eligible leader replicas are on.
-        unclean: whether any live replica may lead if no live replica is in sync or eligible.
+        unclean: whether any live replica may lead if no replica can be elected cleanly.
         bumps_epoch: whether the leader epoch grows when the in-sync replicas become fewer, as it
-            does before metadata.version 3.6.
+            does below metadata.version 3.6.
     """
 
     may_lead: Callable[[int], bool]
@@ -68,7 +69,8 @@ def without_replica(
 ) -> PartitionChangeRecord | None:
     """Return the record that removes a node from a partition's in-sync replicas.
 
-    The result is None if nothing changes. The record never completes a reassignment of replicas.
+    The result is None if nothing changes. If eligible leader replicas are off, the last in-sync
+    replica is not removed. The record never completes a reassignment of replicas.
     """
     isr = tuple(replica for replica in partition.isr if replica != node_id)
     elr = partition.elr
@@ -107,7 +109,10 @@ def without_replica(
 def _elect(
     partition: PartitionImage, isr: tuple[int, ...], elr: tuple[int, ...], rules: ElectionRules
 ) -> tuple[int, bool]:
-    """Return the leader, and whether it was elected uncleanly."""
+    """Return the leader, and whether it was elected uncleanly.
+
+    A clean election takes a live in-sync replica or, if no replica is in sync, a live eligible one.
+    """
     valid = isr or elr
     for replica in (partition.leader, *partition.replicas):
         if replica in valid and rules.may_lead(replica):

@@ -3,7 +3,7 @@
 The node's broker and its controller are one process. The node therefore registers both, and no
 other node decides whether this node may lead a partition.
 
-The functions compute records from an image; `stopped_metadata` alone changes the image.
+The functions compute records from an image. Only `stopped_metadata` changes the image.
 
 Source: Kafka ``ActivationRecordsGenerator.java``, ``ClusterControlManager.java``,
 ``PartitionChangeBuilder.java``; KIP-858, KIP-866, KIP-868, KIP-966.
@@ -74,10 +74,10 @@ __all__ = [
 
 TRANSACTION_NAME: Final = "Bootstrap records"
 ABORT_REASON: Final = "Controller failover"
-"""The texts in transaction records, which are those that Kafka's controller writes."""
+"""The texts in transaction records. Kafka's controller writes the same texts."""
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
-"""The setting that applies to the whole cluster while eligible leader replicas are on."""
+"""The setting that no single broker can override while eligible leader replicas are on."""
 
 LOST: Final = uuid.UUID(int=2)
 """The directory.id of a replica whose log directory does not exist any more."""
@@ -89,7 +89,7 @@ _SIGNED_HALVES: Final = struct.Struct(">qq")
 
 
 def feature_records(levels: Iterable[tuple[str, int]]) -> list[Message]:
-    """Return the records of features that are on: metadata.version first, the others by name."""
+    """Return the records of features that are on: metadata.version first, then sorted by name."""
     ordered = sorted(levels, key=lambda level: (level[0] != METADATA_VERSION, level[0]))
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered if level]
 
@@ -196,14 +196,14 @@ def registration_records(
     log_directories: Iterable[uuid.UUID],
     rack: str | None,
 ) -> list[Message]:
-    """Return the records that register the node's controller and its broker after a start.
+    """Return the records that register the node's controller and its broker.
 
     The broker is registered as unfenced, because no other node has to admit it to the cluster.
 
     Args:
-        metadata_version: the level of the log, after the records of ``bootstrap_records``.
-        broker_incarnation, controller_incarnation: ids of this start.
-        broker_epoch: the offset of the first record that this start appends.
+        metadata_version: the level of metadata.version when the records are appended.
+        broker_incarnation, controller_incarnation: incarnation ids for the two registrations.
+        broker_epoch: the offset of the first record that the node appended at this start.
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
         log_directories: ids of the log directories that are online.
@@ -256,9 +256,9 @@ def leadership_records(
 ) -> list[PartitionChangeRecord]:
     """Return the changes of partitions that a node appends at a start.
 
-    A partition without a leader gets this node as its leader if no acknowledged record can be
-    missing here. This is so if the node is in sync; if no replica is in sync and the node is
-    eligible; or if no replica is in sync or eligible and the node was the last leader.
+    A partition without a leader gets this node as its leader in three cases: the node is in sync;
+    no replica is in sync and the node is eligible; or no replica is in sync or eligible and the
+    node was the last leader. As in Kafka, the third case is an unclean election.
 
     A partition that the node already leads gets a new leader epoch after an unclean shutdown of its
     log directory: a power cut may have removed records that readers saw in the old epoch.
@@ -325,8 +325,8 @@ def _is_online(
 def stop_records(image: MetadataImage, node_id: int) -> list[BrokerRegistrationChangeRecord]:
     """Return the record that fences the node's broker at a clean stop, if the broker is active.
 
-    If Apache Kafka was started on the directory without this record, its controller would refuse to
-    register the broker until the session of the last registration had timed out.
+    If Apache Kafka were started on the directory without this record, its controller would refuse
+    to register the broker until the session of the last registration had timed out.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:

@@ -131,10 +131,10 @@ class TopicLayouts:
 
 
 def check_replicas(brokers: Sequence[int], node_id: int) -> None:
-    """Check that a partition's replicas are this node only.
+    """Check that this node is the only replica of a partition.
 
     Raises:
-        InvalidReplicaAssignment: the list is empty, names another node, or a node twice.
+        InvalidReplicaAssignment: the list is empty, names another node, or names this node twice.
     """
     if not brokers:
         raise InvalidReplicaAssignment(

@@ -35,8 +35,9 @@ def unregister_broker(
 ) -> Decision[None]:
     """Return the records that remove a broker from the cluster.
 
-    The broker's replicas stay assigned to it, but are no longer in sync. If the broker is eligible
-    to lead a partition but not in sync, it stays eligible, as in Kafka.
+    The broker's replicas stay assigned to it, but are removed from the in-sync replicas. The last
+    in-sync replica of a partition is not removed if eligible leader replicas are off. A broker that
+    is eligible to lead a partition, but not in sync, stays eligible, as in Kafka.
 
     Args:
         node_id: id of this node, which cannot be removed.

@@ -1,7 +1,7 @@
 """Migrates the directories of an earlier version of aiokq at their first start with this version.
 
-Their metadata is in ``aiokq-metadata.log`` (`private_file`). Each log directory has a copy of this
-file; the copy with the most appends is used. If the metadata directory has no
+The metadata of these directories is in ``aiokq-metadata.log`` (`private_file`). Each log directory
+has a copy of this file; the copy with the most appends is used. If the metadata directory has no
 ``__cluster_metadata-0``, a new one is written from the file. If Apache Kafka left a metadata log
 whose only voter is this node, the changes that only the file has are appended to that log.
 
@@ -103,7 +103,7 @@ def find_migration(files: Files, directories: LogDirectories) -> Migration | Non
         try:
             metadata, sound = read_private_file(data, path)
         except KafkaStorage as error:
-            if files.exists(path + MIGRATED):  # the line of a migration is damaged
+            if files.exists(path + MIGRATED):  # the line that a migration left is damaged
                 logger.warning("damaged line is written again file=%s", path)
                 kept.append(path)
                 is_moved = True
@@ -296,7 +296,8 @@ class Migration:
 
         The earlier version of aiokq copied Kafka's metadata into the file. If Kafka's log has not
         changed since, the file is newer and decides. Otherwise Kafka was the last to change its own
-        topics, and only topics that Kafka never had are added.
+        topics, and only topics that Kafka never had are added. In both cases no producer id that
+        the file reserved is issued again.
 
         Raises:
             OSError: the disk failed.

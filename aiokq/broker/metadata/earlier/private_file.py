@@ -67,7 +67,7 @@ class PrivateMetadata:
         kafka_topic_ids: text forms of the ids of the topics in that log.
         directories: the path of each log directory of the node, by directory.id; empty if the node
             never had more than one.
-        appends: number of appends.
+        appends: number of appends to the file.
     """
 
     def __init__(self) -> None:

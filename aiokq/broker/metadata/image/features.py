@@ -53,7 +53,7 @@ STREAMS_VERSION: Final = "streams.version"
 
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 29
-"""The range of levels of metadata.version; level 30 is unstable in Kafka 4.2."""
+"""The range of supported levels of metadata.version; level 30 is unstable in Kafka 4.2."""
 
 DEFAULT_METADATA_VERSION: Final = 25
 """The level of metadata.version of new directories, which every release of Kafka 4 can open."""
@@ -68,7 +68,7 @@ METADATA_TRANSACTIONS: Final = 13
 CONTROLLER_REGISTRATION: Final = 15
 DIRECTORY_ASSIGNMENT: Final = 17
 ELIGIBLE_LEADER_REPLICAS: Final = 23
-"""The levels of metadata.version that introduced these records or fields of records."""
+"""The levels of metadata.version that introduced the records or fields named by the constants."""
 
 METADATA_VERSIONS: Final[Mapping[int, str]] = {
     7: "3.3-IV3",
@@ -102,7 +102,7 @@ _CHANGED: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23))
 
 
 class Feature(NamedTuple):
-    """A feature besides metadata.version. Level 0, the lowest, means that it is off.
+    """A feature besides metadata.version. Level 0, the lowest, means that the feature is off.
 
     Attributes:
         default_since: for each level of the feature from 1 on, the lowest metadata.version with
@@ -119,7 +119,7 @@ class Feature(NamedTuple):
         return len(self.default_since)
 
     def default_at(self, metadata_version: int) -> int:
-        """Return the level that Kafka gives a new directory with a level of metadata.version."""
+        """Return the level that Kafka sets by default in a new directory at `metadata_version`."""
         return sum(since <= metadata_version for since in self.default_since)
 
 
@@ -158,10 +158,10 @@ def supported_ranges() -> dict[str, tuple[int, int]]:
 def new_levels(metadata_version: int = DEFAULT_METADATA_VERSION) -> dict[str, int]:
     """Return the levels, by name, of the features that are on by default in a new directory.
 
-    These are the features that this broker implements and that the metadata.version allows. Kafka
-    also turns on features that this broker does not implement, but turns on eligible leader
-    replicas only from metadata.version 26 (4.1) on. ``kraft.version`` is left out, because its
-    level depends on the kind of quorum.
+    Of the features that this broker implements, the result has those that are on at
+    ``metadata_version`` in a new directory of Kafka. Eligible leader replicas are on as soon as the
+    metadata.version allows them, in Kafka only from 26 (4.1) on. ``kraft.version`` is left out,
+    because its level depends on the kind of quorum.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= FEATURES[ELIGIBLE_LEADER_REPLICAS_VERSION].needs:

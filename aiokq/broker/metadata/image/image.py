@@ -258,7 +258,7 @@ class MetadataImage:
     def _broker(self, node_id: int, epoch: int) -> RegisterBrokerRecord:
         """Return a copy of a broker's registration, for the caller to change.
 
-        Other images may share the registration itself.
+        The registration in ``brokers`` is not changed, because other images may share it.
         """
         broker = self.brokers.get(node_id)
         if broker is None:

@@ -51,7 +51,7 @@ class TopicState:
 
 
 class MetadataDelta(NamedTuple):
-    """The changes of the metadata by the records of one append.
+    """The changes that the records of one append make to the metadata.
 
     Attributes:
         deleted: ids of deleted topics.
@@ -116,7 +116,7 @@ class MetadataDelta(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the publisher has nothing to do."""
+        """Whether the append changed nothing that the publisher applies."""
         return not (
             self.deleted or self.topics or self.groups or self.brokers or self.features is not None
         )

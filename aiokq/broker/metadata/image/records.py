@@ -41,7 +41,7 @@ TRANSACTION_MARKERS: Final = (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-"""The records of metadata transactions (KIP-868), which change no state themselves."""
+"""The records that begin, end or abort a metadata transaction (KIP-868), and change no state."""
 
 NOBODY: Final = -1
 """The node id that stands for a missing leader, or for the unknown node of a replica."""

@@ -58,7 +58,7 @@ class MetadataReplay:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether the last transaction has not ended."""
+        """Whether a metadata transaction is open after the last record."""
         return self._transaction is not None
 
     def replay(self, value: Buffer | None) -> None:

@@ -49,9 +49,9 @@ class PartitionImage(NamedTuple):
         partition_epoch: grows by one with each change of the partition.
         directories: the log directory of each replica; empty if the records do not name any.
         removing, adding: node ids of the replicas that a reassignment removes or adds.
-        leader_recovery_state: 1 while a leader from outside the in-sync replicas recovers, else 0.
+        leader_recovery_state: 1 from an unclean election until the leader has recovered, else 0.
         elr: eligible leader replicas (KIP-966), which may lead although they are not in sync.
-        last_known_elr: the last leader, if no replica is in sync or eligible.
+        last_known_elr: the last leader, if the partition has no leader (KIP-966); may be empty.
     """
 
     replicas: tuple[int, ...]
@@ -157,7 +157,7 @@ class TopicImage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each number below the highest partition number has its partition."""
+        """Whether a partition exists for each number below the highest partition number."""
         return self._early is None
 
     def set_partition(self, index: int, partition: PartitionImage) -> None:

@@ -56,7 +56,8 @@ def check_topic_name(name: str) -> None:
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
     """Return an existing topic whose name equals `name` if '.' and '_' count as the same character.
 
-    The result is None if there is no such topic. Names of this kind collide in metrics.
+    The result is None if there is no such topic. The metrics of two such topics would have the same
+    name.
     """
     if "." not in name and "_" not in name:
         return None

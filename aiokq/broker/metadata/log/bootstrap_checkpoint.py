@@ -50,7 +50,7 @@ def write_bootstrap_checkpoint(
 
     Raises:
         UnsupportedVersion: a record does not exist in the metadata.version.
-        OSError: the disk failed; an old file is unchanged.
+        OSError: the disk failed; the directory has the complete old file or the complete new one.
     """
     first, *others = records
     assert isinstance(first, FeatureLevelRecord)

@@ -74,7 +74,7 @@ class LogLimits:
         snapshot_bytes: bytes appended since the last snapshot after which a new one is written
             (``metadata.log.max.record.bytes.between.snapshots``).
         closing_bytes: bytes appended since the last snapshot after which a clean stop writes one.
-        segment_bytes: size of the largest segment (``metadata.log.segment.bytes``).
+        segment_bytes: maximum size of a segment in bytes (``metadata.log.segment.bytes``).
         kept_snapshots: number of snapshots that are kept. Once there are this many, the log begins
             at the oldest of them.
     """
@@ -86,9 +86,10 @@ class LogLimits:
 
 
 class ClusterMetadataLog:
-    """The open metadata log. Its methods wait for the disk, so they are called in an executor.
+    """The open metadata log. Its methods can block on the disk.
 
-    Threads may call them concurrently; the appends are made one after the other.
+    They are therefore called in an executor, except for small appends of an ephemeral broker, which
+    does not sync. Threads may call them concurrently; appends are made one after the other.
 
     Attributes:
         image: the state after all records. Only ``lead`` and ``append`` change it. While neither
@@ -230,10 +231,10 @@ class ClusterMetadataLog:
     # --- append
 
     def lead(self, records: Sequence[Message]) -> None:
-        """Begin the epoch: append the leader's first record, and ``records``.
+        """Begin the epoch: append the control records of a new leader, then ``records``.
 
-        All of them are synced once, unless ``records`` need several batches or do not fit in a
-        segment with the first record.
+        Both are written with one sync if ``records`` form one batch that fits in a segment with the
+        control records. Otherwise each batch is synced before the next is written.
 
         Raises:
             KafkaStorage: the disk failed, or the log is closed.
@@ -281,10 +282,11 @@ class ClusterMetadataLog:
 
         The records form one batch, or several if one would be larger than 8 MiB. Control records,
         which name the voters (``kraft.version`` 1), form a batch of their own before the others.
-        Each batch is durable before the next is written, so a kill may leave only the first ones.
+        Each batch is durable before the next is written; a kill may leave only the first batches.
 
         Raises:
-            KafkaStorage: the disk failed, or the log is closed; no record is in ``image``.
+            KafkaStorage: the disk failed now or at an earlier append, or the log is closed; no
+                record is in ``image``.
             UnsupportedVersion: a record does not exist in the log's ``metadata.version``.
             RecordTooLarge: a record does not fit in a batch.
         """
@@ -384,9 +386,12 @@ class ClusterMetadataLog:
             return self.image.copy(), SnapshotId(self.end_offset, self.epoch)
 
     def voters_with(self, directory_id: uuid.UUID) -> VotersRecord | None:
-        """Return the voters to record in a copy of this log in the directory with this id.
+        """Return the voters to record in a copy of this log.
 
         The result is None with ``kraft.version`` 0, where the voters are in the configuration.
+
+        Args:
+            directory_id: id of the log directory that gets the copy.
         """
         if self._voters is None:
             return None
@@ -404,15 +409,16 @@ class ClusterMetadataLog:
         return is_usable and self._bytes >= self._limits.snapshot_bytes
 
     def snapshot(self) -> SnapshotId:
-        """Write a snapshot of ``image``, and drop the part of the log that is not needed any more.
+        """Write a snapshot of ``image``; delete the part of the log that is not needed any more.
 
-        Appends wait only while the image is copied, and while files are dropped. No part of the log
-        is dropped before the snapshot is durable.
+        Appends wait only while the image is copied, and while files are deleted. No part of the log
+        is deleted before the snapshot is durable.
 
         Raises:
-            Closed: `abandon_snapshot` or `close` was called; no snapshot was written.
-            KafkaStorage: the log is closed or could not be synced, or its files cannot be removed.
-            OSError: the snapshot cannot be written.
+            Closed: the snapshot was abandoned, or the log is being closed; no snapshot was written.
+            KafkaStorage: the log is closed or could not be synced, or its segments cannot be rolled
+                or removed.
+            OSError: the snapshot cannot be written, or an old snapshot or segment not removed.
         """
         with self._snapshot_lock:
             with self._lock:
@@ -453,7 +459,7 @@ class ClusterMetadataLog:
         )
 
     def _replaced_by(self, snapshot: LogSnapshot) -> None:
-        """Begin a segment, and drop the parts of the log that a durable snapshot replaces."""
+        """Begin a new segment; delete the parts of the log that a durable snapshot replaces."""
         self._bytes -= snapshot.log_bytes
         self._check_synced()
         self._log.roll(self._now_ms())

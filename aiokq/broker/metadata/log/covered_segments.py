@@ -1,8 +1,8 @@
 """Damaged segments of the metadata log whose records are in the newest snapshot.
 
-`metadata_reader` does not read segments that end before the newest snapshot. The recovery of the
-log would cut the log at a bad batch in such a segment, and the records after the snapshot would be
-lost. These segments are therefore set aside before the recovery; no record is lost.
+`metadata_reader` does not read segments that end at or before the end of the newest snapshot. The
+recovery of the log would cut the log at a bad batch in such a segment, and the records after the
+snapshot would be lost. These segments are therefore set aside before the recovery.
 
 Tests: ``tests/unit/broker/metadata/log/test_covered_segments.py``.
 """
@@ -61,7 +61,7 @@ def set_damaged_aside(
 
 
 def _end(files: Files, directory: str, base: int, crc32c: Checksum) -> int:
-    """Return the offset after the last sound record of a segment; -1 if a batch is damaged."""
+    """Return the offset after the last record of a segment; -1 if a batch is damaged."""
     file = files.open(file_names.segment_file(directory, base, file_names.LOG), writable=False)
     end = base
     try:

@@ -99,7 +99,7 @@ class EpochRules:
     def check(
         self, base: int, position: int, header: BatchHeader, data: bytes
     ) -> WrongEpoch | None:
-        """Check the next batch; return it, or the batch before it, if its epoch is wrong.
+        """Check the next batch; return the batch with a wrong epoch: this one or the one before.
 
         Args:
             base: base offset of the segment.
@@ -143,7 +143,7 @@ class EpochRules:
         return UNDEFINED_EPOCH
 
     def _beside_snapshot(self, base: int, position: int, header: BatchHeader) -> WrongEpoch | None:
-        """Compare the epoch of a batch with that of the snapshot that has its records."""
+        """Check the epoch of a batch that the snapshot contains against the snapshot's epoch."""
         snapshot, epoch = self._snapshot, header.leader_epoch
         if snapshot is None or header.base_offset >= snapshot.end_offset:
             return None
@@ -155,7 +155,7 @@ class EpochRules:
         return WrongEpoch(base, position, header.base_offset, right, reason)
 
     def end(self) -> WrongEpoch | None:
-        """Check the last batch when all batches were given to ``check``; return it if it is wrong.
+        """Check the last batch, after all calls of ``check``; return it if its epoch is wrong.
 
         Raises:
             OSError: the disk failed.
@@ -190,7 +190,7 @@ def _begins_epoch(header: BatchHeader, data: bytes) -> bool:
 
 
 def _read_epochs(files: Files, directory: str) -> LeaderEpochs:
-    """Return what ``leader-epoch-checkpoint`` has; nothing if it is missing or malformed."""
+    """Return the epochs in ``leader-epoch-checkpoint``; none if it is missing or malformed."""
     epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
     try:
         epochs.load()

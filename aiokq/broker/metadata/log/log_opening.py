@@ -43,7 +43,7 @@ METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
 
 
 def next_epoch(directory: str, state: MetadataState, known: QuorumState | None) -> int:
-    """Return the epoch after the newest one in the log and in ``quorum-state``.
+    """Return the epoch after the newest epoch in the log and in ``quorum-state``.
 
     Args:
         known: the content of ``quorum-state``; None if the file is missing.
@@ -72,7 +72,7 @@ def open_log_files(
     now_ms: int,
     crc32c: Checksum,
 ) -> PartitionLog:
-    """Remove what a kill left, and open the log; create it if it does not exist.
+    """Remove incomplete files and bytes that a kill left, and open the log, or create it.
 
     Args:
         state: what was read from the directory; its torn tail is cut off.
@@ -120,7 +120,7 @@ def open_log_files(
 
 
 def _write_topic_id(files: Files, directory: str) -> None:
-    """Write ``partition.metadata`` unless its id is right: Kafka refuses a log with another id."""
+    """Write ``partition.metadata`` if it is missing or has a wrong id, which Kafka would refuse."""
     try:
         known = read_partition_metadata(files, directory)
     except CorruptRecord:  # a power cut may leave a part of the file

@@ -63,7 +63,7 @@ def write_log_snapshot(
     Raises:
         Closed: the snapshot was abandoned; no file is left.
         UnsupportedVersion, RecordTooLarge: a record cannot be written.
-        OSError: the disk failed.
+        OSError: the disk failed; see `write_snapshot`.
     """
     level = snapshot.image.metadata_version
     assert level is not None

@@ -82,7 +82,7 @@ class MetadataState:
         start_offset: offset of the first record of the log; the end offset of the newest snapshot
             if the log has no record before that offset.
         end_offset: offset after the last record.
-        data_end_offset: offset after the last record that had an effect on the image.
+        data_end_offset: offset after the last batch of metadata records that is in the image.
         epoch: epoch of the quorum in which the last record was written; 0 if there is none.
         epochs: the epochs of the batches that were read, each with its first offset.
         timestamp_ms: timestamp of the last record; -1 if there is none.
@@ -92,7 +92,8 @@ class MetadataState:
         leader_voters: ids of the voters in the last ``LeaderChangeMessage``; None if there is none.
         in_transaction: whether the log ends inside a metadata transaction.
         bytes_after_snapshot: bytes of the log after the newest snapshot.
-        torn: the torn tail; None if the log ends with a whole batch.
+        torn: the torn tail; None if the log ends with a whole batch, or before the end of the
+            newest snapshot, which then replaces the log.
     """
 
     __slots__ = (
@@ -132,11 +133,13 @@ class MetadataDamaged(KafkaStorage):
     Attributes:
         reason: what is wrong with the bad part.
         state: the content of the log before the bad part.
-        snapshot: the bad snapshot; None if the bad part is in a segment.
+        snapshot: the bad snapshot; None if the bad part is in a segment. The attributes below have
+            a meaning only for a segment.
         base: base offset of the bad segment.
         position: byte position in the segment where the bad part begins.
-        offset: the first offset whose record cannot be read.
-        epoch: the right epoch of the batch at ``position``, if only its epoch is wrong; else None.
+        offset: offset of the first record in the bad part, or of the first missing record.
+        epoch: the right epoch of the batch at ``position``, if only its epoch is wrong and the
+            right one is known; else None.
     """
 
     def __init__(
@@ -184,8 +187,9 @@ class MetadataReader:
         """Read the newest snapshot and the log after it.
 
         Raises:
-            MetadataDamaged: the log is damaged; the message says what is at stake and what to do.
-            KafkaStorage: the log was written by a newer Kafka, or lacks a partition of a topic.
+            MetadataDamaged: the log is damaged; the message says which part is bad and what to do.
+            KafkaStorage: the log has records or a metadata.version that this version of aiokq does
+                not know, or lacks a partition of a topic.
             OSError: the disk failed.
         """
         state = MetadataState()

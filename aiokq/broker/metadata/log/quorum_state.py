@@ -1,7 +1,8 @@
 """``quorum-state``: the file with a node's epoch, vote and leader in the metadata quorum.
 
-A node writes the file before it acts in a new epoch: otherwise it could vote twice in an epoch, or
-lead it twice, after a power cut.
+In a quorum of several voters, a node makes the file durable before it votes or leads in a new
+epoch. Otherwise, after a power cut, it could vote or lead again in that epoch. A sole voter need
+not sync the file; see `log_opening.write_epoch`.
 
 Source: Kafka ``FileQuorumStateStore.java``, ``ElectionState.java``, ``QuorumStateData.json``.
 Tests: ``tests/unit/broker/metadata/log/test_quorum_state.py``.
@@ -175,17 +176,18 @@ def write_quorum_state(files: Files, directory: str, state: QuorumState) -> None
 def overwrite_quorum_state(
     files: Files, directory: str, state: QuorumState, *, in_place: bool
 ) -> None:
-    """Write the state, padded to ``PADDED_BYTES``; overwrite a file of this size in place.
+    """Write the state, padded to ``PADDED_BYTES``, over the present file or as a new file.
 
     A file that is overwritten in place is not synced: after a power cut it has the old or the new
     state.
 
     Args:
-        in_place: whether the file may be overwritten in place. If not, the file is replaced. The
-            new state and the names of all files in the directory are then durable on return.
+        in_place: whether a file of ``PADDED_BYTES`` may be overwritten. Otherwise, or if the
+            overwriting fails, the file is replaced; the new state and the names of all files in
+            the directory are then durable on return.
 
     Raises:
-        OSError: the disk failed; the file has the old or the new state.
+        OSError: the disk failed.
     """
     path = f"{directory}/{QUORUM_STATE}"
     data = encode_quorum_state(state).ljust(PADDED_BYTES)

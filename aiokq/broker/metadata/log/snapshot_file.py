@@ -71,7 +71,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 class SnapshotId(NamedTuple):
-    """The id of a snapshot: the end of the part of the log that it contains.
+    """The id of a snapshot: end offset and epoch of the part of the log that it contains.
 
     The newer one of two snapshots has the larger id.
 
@@ -136,8 +136,9 @@ def write_snapshot(
 
     Raises:
         RecordTooLarge: a value does not fit in a batch.
-        OSError: the disk failed. After any error, no file is left behind, or only an unfinished one
-            if the disk does not allow its removal.
+        OSError: the disk failed. If only the sync of the directory failed, the last step, the
+            complete file is left. After any other error, the unfinished file is removed, if
+            possible.
     """
     part = path + PART
     if files.exists(part):

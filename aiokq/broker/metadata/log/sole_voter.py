@@ -1,7 +1,7 @@
 """The rule that protects a metadata quorum: only a node that is its only voter appends.
 
-If this node appended to the log of a quorum with other voters, these would later elect a leader
-among themselves, and the quorum would have two histories.
+If this node appended to the log of a quorum with other voters, the other voters would later elect a
+leader among themselves, and the quorum would have two histories.
 
 Source: KIP-595, KIP-853. Tests: ``tests/unit/broker/metadata/log/test_sole_voter.py``.
 """
@@ -25,7 +25,8 @@ def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
     """Return the ids of the voters of the quorum that wrote a metadata log, as far as known.
 
     With ``kraft.version`` 1 the voters are in the log. With ``kraft.version`` 0 they are in the
-    configuration of the nodes; the last leader has recorded their ids, and so has ``quorum-state``.
+    configuration of the nodes, and their ids are in the last ``LeaderChangeMessage`` and in
+    ``quorum-state``.
 
     Args:
         quorum: the content of ``quorum-state``; None if the file is missing.
@@ -49,7 +50,7 @@ def check_sole_voter(
 ) -> None:
     """Check that this node is the only voter of the quorum that wrote a metadata log.
 
-    With ``kraft.version`` 1 the id of the directory must be that of the voter, too. A log that has
+    With ``kraft.version`` 1 the directory id of the voter must be ``directory_id``. A log that has
     records is refused if its voters are unknown.
 
     Args:
@@ -58,8 +59,8 @@ def check_sole_voter(
         node_id, directory_id: ids of this node and of its metadata log directory.
 
     Raises:
-        KafkaStorage: there are other voters, or the log belongs to another node or directory; the
-            message says what to do.
+        KafkaStorage: there are other voters, the voters are unknown, or the log belongs to another
+            node or directory; the message says what to do.
     """
     if state.voters is not None:
         voters = [(one.voter_id, one.voter_directory_id) for one in state.voters.voters]

@@ -1,10 +1,10 @@
 """Distinguishes an append that a kill or power cut left incomplete from damage to durable records.
 
 Each append is synced before the next one, so only the last append of a log can be incomplete. The
-first append of an epoch has two batches: the control batch with the ``LeaderChangeMessage``, and a
-batch of data. Each other append has one batch. After a power cut, the file may have grown only in
-part, and any sector of the append may have its old content. After the old end of the file, the old
-content is zeros.
+first append of an epoch may have two batches: the control batch with the ``LeaderChangeMessage``,
+and a batch of data. Each other append has one batch. After a power cut, the file may have grown
+only in part, and any sector of the append may have its old content. After the old end of the file,
+the old content is zeros.
 
 `metadata_reader` finds the bad bytes.
 
@@ -77,7 +77,8 @@ def is_torn_append(
         return False
     if behind or missing[0] < position + MAGIC_END:
         return True
-    # The length is right: a second batch is torn, too. Only an append that begins an epoch has two.
+    # The length is right, so a second batch is torn, too. Only an append that begins an epoch has
+    # two batches.
     assert header is not None
     return header.leader_epoch > epoch
 
@@ -100,8 +101,8 @@ def _is_second_batch(
 def _lacks_offset(file: File, position: int, expected: int) -> bool:
     """Whether the sector in which a batch with a valid checksum begins was not written.
 
-    The sector has only bytes of the base offset, and perhaps those bytes of the length that are 0
-    anyway. The checksum covers neither.
+    The sector has only bytes of the base offset, and perhaps the first bytes of the length, whose
+    correct value is 0. The checksum covers neither field.
     """
     left = -position % SECTOR
     known = expected.to_bytes(LENGTH_OFFSET, "big")

@@ -1,9 +1,9 @@
 """Opening of logs, with retries if the disk failed or the process lacked resources.
 
 At a start, logs that were closed by a clean shutdown are opened first; then the other logs are
-recovered, one or several at a time. A log that cannot be opened is tried again with growing pauses
-while its directory is online. A log is read and repaired in an executor; the partition gets the log
-on the loop, in one step.
+recovered, one or several at a time. A log that cannot be opened is tried again with growing pauses,
+but not while its directory is offline. A log is read and repaired in an executor; the partition
+gets the log on the loop, in one step.
 
 Source: Kafka ``LogManager.loadLogs``. Unlike Kafka, the node serves logs that are open while others
 are recovered.
@@ -58,8 +58,8 @@ JUDGED_SECONDS: Final = 0.1
 """Seconds of recovery after which it is decided whether to add a worker."""
 
 STALL_SECONDS: Final = 1.0
-"""Time without a finished executor call after which a worker is added: a large log, or a slow disk,
-must not delay the other logs.
+"""Seconds without a finished executor call after which a worker is added: a large log, or a slow
+disk, must not delay the other logs.
 """
 
 REPORT_SECONDS: Final = 5.0
@@ -71,7 +71,7 @@ class _Stopped(Exception):
 
 
 class _Attempt:
-    """The recovery of one log.
+    """An attempt to recover one log, or to open it again.
 
     Attributes:
         bytes: number of bytes to check, as estimated before the recovery.
@@ -127,8 +127,8 @@ class LogOpening:
         self._calls = 0
         """Number of executor calls that have recovered logs."""
         self._elapsed = self._waited = 0.0
-        """Seconds that threads recovered logs, and waited, since it was last decided whether to add
-        a worker.
+        """Seconds for which threads recovered logs, and the part in which they waited, both counted
+        since the last decision whether to add a worker.
         """
         self._running: list[_Attempt] = []
         self._settled = asyncio.Event()
@@ -245,8 +245,8 @@ class LogOpening:
     def open_later(self, partition: Partition, error: KafkaStorage, *, is_new: bool) -> None:
         """Take a partition offline, and retry opening its log until that succeeds.
 
-        A log whose directory has failed is not tried again: the directory is offline until the
-        broker restarts.
+        A log that is or may be in an offline directory is not tried again: the directory is offline
+        until the broker restarts.
 
         Args:
             is_new: whether the log is new and therefore cannot be in an offline directory.
@@ -308,12 +308,13 @@ class LogOpening:
         """Recover the logs that ``open_clean`` did not open.
 
         Most of a recovery is short system calls, each of which releases the interpreter's lock.
-        Two threads that compete for the lock take longer than one thread (measured: 5.0 s and 3.0 s
-        for 10,000 small logs). So one worker begins, and workers are added while their threads
-        mostly wait for the disk, and for large logs, which are read and copied without the lock.
+        Two threads that compete for the lock take longer than one thread (measured for 10,000 small
+        logs: 5.0 s with two threads, 3.0 s with one). So one worker begins. Workers are added while
+        their threads mostly wait for the disk, after ``STALL_SECONDS``, and for large logs, which
+        are read and copied without the lock.
 
         Raises:
-            Exception: no thread could be started, or a bug.
+            Exception: no thread could be started, or a recovery failed because of a bug.
         """
         if not self._waiting:
             return
@@ -416,7 +417,8 @@ class LogOpening:
         """Recover logs in the calling thread.
 
         Returns:
-            The logs, the elapsed seconds, and for how many of them the thread waited.
+            The logs, the elapsed seconds, and the number of these seconds in which the thread
+            waited.
         """
         began, used = self._clock.monotonic(), self._clock.thread_time()
         logs = [self._recover(attempt) for attempt in attempts]

@@ -1,7 +1,8 @@
 """``Pace``: lets other tasks run while many partitions are created, changed or deleted.
 
 How long one partition takes depends on the disk: creating its files takes from less than a
-millisecond to tens of milliseconds. So the time is limited, not only the number of partitions.
+millisecond to tens of milliseconds. So the time per turn is limited, not only the number of
+partitions.
 
 Tests: ``tests/unit/broker/metadata/publisher/test_pace.py``.
 """
@@ -20,7 +21,7 @@ PARTITIONS_PER_TURN: Final = 32
 """Partitions that are handled before other tasks run."""
 
 SECONDS_PER_TURN: Final = 0.005
-"""Time after which other tasks run, even if fewer partitions were handled.
+"""Seconds after which other tasks run, even if fewer partitions were handled.
 
 A request needs a few iterations of the loop from its receipt to its response, and may have to wait
 this long in each of them.
@@ -38,7 +39,7 @@ class Pace:
         self._began = clock.monotonic()
 
     async def handled(self, partitions: int = 1) -> None:
-        """Count partitions that were handled; if it is time, let other tasks run."""
+        """Count partitions that were handled; let other tasks run when a limit is reached."""
         self._partitions += partitions
         if (
             self._partitions >= PARTITIONS_PER_TURN

@@ -1,10 +1,10 @@
 """The publisher: applies the metadata image and its changes to a node.
 
-The publisher opens, deletes and reconfigures logs, makes the node leader or follower of each
-partition, and notifies the coordinators. It owns the objects that requests use: topics with their
-partitions, and settings of groups. A change that fails is not undone. A partition whose log cannot
-be opened is offline with the error, and the opening is retried. A deletion that fails is retried,
-too.
+The publisher opens, deletes and reconfigures logs, makes the node leader or follower of the
+partitions that it has replicas of, and notifies the coordinators. It owns the objects that requests
+use: topics with their partitions, and settings of groups. A change that fails is not undone. A
+partition whose log cannot be opened is offline with the error. Failed openings and deletions are
+retried while their log directory is online.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/publisher/test_publisher.py``, ``test_roles.py``,
@@ -54,23 +54,24 @@ TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for nam
 """The broker settings that are the defaults of topic settings."""
 
 MOST_LOG_CONFIGS: Final = 64
-"""Maximum number of different settings of topics that are kept; most topics have equal ones."""
+"""Maximum number of `LogConfig` objects kept for reuse by topics with equal settings."""
 
 
 class MetadataPublisher:
     """Applies metadata changes to a node. Used from the node's loop only.
 
     Args:
-        settings: the settings in effect; the publisher applies the dynamic ones.
+        settings: the settings of the broker; the publisher applies the dynamic ones to this object.
         supervisor: runs the retries; it is closed before the logs are closed.
         background: counts failures, and returns the delays between retries.
-        elected: called with each partition that this node begins to lead, after its log was opened.
+        elected: called with each partition that this node begins to lead, or leads in a new leader
+            epoch, after its log was opened.
         resigned: called with each partition that this node stops leading, and with each partition
             whose log it deletes or can no longer use.
         visible: called with the name of a partition whose high watermark has advanced, and with the
             number of bytes that became visible to consumers.
-        deleted: called after each deletion of a partition's log, so that the files of deleted logs
-            are removed later.
+        deleted: called after the deletion of a partition's log, even if it failed, so that the
+            files of deleted logs are removed later.
         placed: called with topic id, partition number and directory.id of a log if the metadata
             names another directory for it, or none.
 
@@ -128,15 +129,15 @@ class MetadataPublisher:
         )
         self._started = False
         self._applied: dict[Topic, Sequence[PartitionImage]] = {}
-        """The partitions of each topic in the metadata published last. A new topic is added here
-        before its logs are created, and to `topics` after that.
+        """The partitions of each topic, in the newest state that the publisher has applied or is
+        applying. A new topic is added here before its logs are created, and to `topics` after that.
         """
         self._undeleted: dict[TopicPartition, LogDirectory] = {}
         self._unsynced: dict[LogDirectory, None] = {}
         """Directories in which deletions are not durable yet, because a sync failed."""
         self._deleting_again = False
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
-        """The typed settings of topics under the broker settings `_configured_by`."""
+        """`LogConfig` by topic settings, computed with the broker settings in `_configured_by`."""
         self._configured_by = settings.current
 
     # --- start
@@ -189,10 +190,10 @@ class MetadataPublisher:
         return [found for topic in self.topics for found in topic.partitions if found.is_recovering]
 
     async def open_logs(self) -> None:
-        """Open the logs of all topics, in an executor.
+        """Open the logs that need no recovery, in an executor.
 
-        `recover` opens the logs that need recovery; until it has opened a log, the partition has no
-        leader. Partitions in a directory that cannot be used are offline.
+        `recover` opens the other logs. Until a log is open, its partition has no leader. Partitions
+        in a directory that cannot be used are offline.
 
         Raises:
             KafkaStorage: no directory can be used.
@@ -303,7 +304,7 @@ class MetadataPublisher:
                     self._tell_place(topic, partition, image)
 
     async def _apply_settings(self, delta: MetadataDelta) -> None:
-        """Apply dynamic settings of the node; topics whose defaults change get the new ones."""
+        """Apply changed dynamic settings of the node; apply changed defaults to all topics."""
         settings, own = self._settings, str(self._node_id)
         if not delta.brokers.keys() & {"", own}:
             return
@@ -348,7 +349,7 @@ class MetadataPublisher:
     async def _change_partition(
         self, partition: Partition, was: PartitionImage, image: PartitionImage
     ) -> KafkaStorage | None:
-        """Make the node leader, follower or no replica of a partition, according to the metadata.
+        """Make the node the leader, a follower or not a replica of a partition.
 
         Source: Kafka's `ReplicaManager.applyLocalLeadersDelta`, `applyLocalFollowersDelta`.
         """
@@ -375,7 +376,7 @@ class MetadataPublisher:
         return None
 
     async def _add_partitions(self, topic: Topic, state: TopicState) -> KafkaStorage | None:
-        """Open the logs of new partitions; let other tasks run after every few logs."""
+        """Add partitions, open their logs, and let other tasks run after every few partitions."""
         failure: KafkaStorage | None = None
         pace = Pace(self._clock)
         self._applied[topic] = state.partitions
@@ -429,7 +430,8 @@ class MetadataPublisher:
             failure = await self._let_go(topic, changed) or failure
         if self._environment.is_ephemeral:
             return failure
-        # One sync per directory, in an executor: one per partition would take milliseconds each.
+        # One sync per directory, in an executor: a sync per partition would take milliseconds for
+        # each.
         for directory in self._directories.online:
             if directory in changed:
                 failure = await self._sync_names(directory) or failure

@@ -20,7 +20,7 @@ __all__ = ["Topic", "TopicRegistry"]
 
 
 class Topic:
-    """A topic that exists.
+    """A topic of the node, with its partitions and settings.
 
     Attributes:
         configs: the topic's own settings, by Kafka's names.
@@ -65,8 +65,8 @@ class TopicRegistry:
 
     Attributes:
         listeners: called with a topic after the topic was created or deleted, after partitions were
-            added to it, and after one of its logs was opened later than at the start. `get` returns
-            None for a deleted topic.
+            added to it, and after one of its logs was opened by a recovery or a retry. `get` no
+            longer returns a deleted topic.
     """
 
     def __init__(self) -> None:

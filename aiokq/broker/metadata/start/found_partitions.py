@@ -1,4 +1,4 @@
-"""Creates topics for the partitions that are found in log directories without any metadata.
+"""Creates topics for the partitions that a node without metadata finds in its log directories.
 
 No record of these topics is deleted or compacted, because their ``cleanup.policy`` is empty until
 the user sets it.
@@ -40,7 +40,7 @@ __all__ = ["found_partition_records"]
 logger = logging.getLogger("aiokq.broker")
 
 KEPT: Final = {"cleanup.policy": ""}
-"""Settings of a topic whose own settings are unknown: no record is deleted or compacted."""
+"""Settings of a topic whose settings are unknown: no record is deleted or compacted."""
 
 PRODUCER_ID_BITS: Final = 48
 """Producer ids of the node begin at a random multiple of two to this power."""

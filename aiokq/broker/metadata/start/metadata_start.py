@@ -68,7 +68,7 @@ logger = logging.getLogger("aiokq.broker")
 
 @frozen
 class NodeRegistration:
-    """What the node registers in the metadata, and what a new metadata log begins with.
+    """The values that the node registers, and those that a new metadata log begins with.
 
     Attributes:
         endpoints: the addresses that clients of each listener connect to.
@@ -130,7 +130,7 @@ class MetadataStart:
         self._missing = look_for_missing(self._directories, self._image, self._paths)
 
     def lead(self, registration: NodeRegistration) -> None:
-        """Begin the epoch: the node registers, and leads the partitions that it may lead.
+        """Begin the epoch: register the node, and make it leader of the partitions it may lead.
 
         Raises:
             KafkaStorage: the disk failed; the message says what to do.
@@ -179,7 +179,7 @@ class MetadataStart:
             raise
 
     def _was_clean(self) -> Callable[[TopicPartition], bool] | None:
-        """Return a function that says whether a partition's log directory was closed cleanly.
+        """Return a function that returns whether a partition's log directory was closed cleanly.
 
         As in Kafka, a clean shutdown marker with another broker epoch than that of the last
         registration does not count: the directory may be a copy of an earlier state, or the marker
@@ -359,13 +359,15 @@ def _read_log(
 def _first_records(
     files: Files, path: str, state: MetadataState, registration: NodeRegistration
 ) -> Sequence[Message]:
-    """Return the records that a log must have before any others; none if the log has them.
+    """Return the first records of a new log, and the record that aborts an open transaction.
+
+    The result is empty if the log is not new and has no open metadata transaction.
 
     Args:
         path: path of the log directory with the metadata log.
 
     Raises:
-        KafkaStorage: ``bootstrap.checkpoint`` is damaged.
+        KafkaStorage: ``bootstrap.checkpoint`` cannot be used.
     """
     is_new = state.image.metadata_version is None
     try:
@@ -387,7 +389,11 @@ def _last_records(
     migration: Migration | None,
     random: Random,
 ) -> Sequence[Message]:
-    """Return the records for metadata that is only in the file of an earlier aiokq or on disk."""
+    """Return the records for metadata that the log lacks.
+
+    They are made from the metadata file of an earlier version of aiokq or, for a new log without
+    such a file, from the partitions in the log directories.
+    """
     if migration is not None and not migration.is_empty:
         return migration.differences(state)
     if state.image.metadata_version is not None:
@@ -416,10 +422,10 @@ def _may_be_kafkas(
 
 
 def _check_place(files: Files, directories: LogDirectories) -> None:
-    """Check that no other log directory has a metadata log.
+    """Check that no log directory except the metadata directory has a metadata log.
 
     Raises:
-        KafkaStorage: another log directory has one.
+        KafkaStorage: another log directory has a metadata log.
     """
     home = directories.metadata
     for directory in directories.online:
@@ -468,7 +474,7 @@ def _after(
 def _owned(
     image: MetadataImage, node_id: int
 ) -> Callable[[TopicPartition, uuid.UUID | None], bool]:
-    """Return a function that says whether a partition found on disk is a replica of the node."""
+    """Return a function that returns whether a partition found on disk is the node's replica."""
 
     def owned(partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         topic = image.topics.get(partition.topic)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AdoptedPartitions", "drop_other_nodes", "take_partitions"]
 
 RECOVERING: Final = 1
-"""Leader recovery state of a partition whose leader was not in sync when it was elected."""
+"""Leader recovery state of a partition whose leader was elected uncleanly."""
 
 
 class AdoptedPartitions:
@@ -37,7 +37,7 @@ class AdoptedPartitions:
 
 
 def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> AdoptedPartitions:
-    """Make the node the only replica of partitions it may lead; the others get no leader.
+    """Make the node the only replica of partitions it may lead; other partitions get no leader.
 
     Args:
         unclean: whether the node may also lead partitions whose replica on it was not in sync.

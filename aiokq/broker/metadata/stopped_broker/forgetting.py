@@ -89,9 +89,9 @@ def _changes(
     """Return the records that make the next start create the partitions again.
 
     The record of each partition names a leader and so raises the leader epoch, because consumers
-    have seen the epochs of the lost records. The registration of the node loses the directories,
-    because the next start would otherwise look in them for partitions whose directory was not
-    recorded.
+    have seen the epochs of the lost records. The lost directories are removed from the registration
+    of the node, because the next start would otherwise assume that they have the partitions whose
+    directory was not recorded.
 
     Args:
         present: ids of the remaining directories.

@@ -75,7 +75,7 @@ class FormatOptions:
             directory.
         standalone: the endpoint of the controller's listener, for ``--standalone``: a dynamic
             quorum whose only voter is this node. None if the voters are in
-            ``controller.quorum.voters`` or on other nodes.
+            ``controller.quorum.voters`` or are other nodes.
         metadata_directory_id: id of the metadata directory, if ``--initial-controllers`` gives one;
             None for a random id.
         without_voters: ``--no-initial-controllers``: the voters of a dynamic quorum are other

@@ -6,8 +6,8 @@ module carries out the plan:
 
 - A damaged snapshot is set aside. Its records are taken from an older snapshot and from the log, as
   far as these have them.
-- A segment is cut at its bad batch, and later segments are set aside. The records of the removed
-  parts are lost.
+- A segment is cut at its bad batch, and later segments are set aside. The records in the removed
+  parts are lost, except those in a snapshot.
 - If only the leader epoch of a batch is wrong, the batch gets the epoch that the adjacent batches
   require, and no record is lost.
 - If the records of a bad batch are in the newest snapshot, and a later batch continues this

@@ -147,7 +147,7 @@ class RepairPlan(MetadataReader):
         return found
 
     def _segment(self, base: int) -> int:
-        """Return the base offset of the present file with a segment of the repaired log."""
+        """Return the base offset of the present file with the content of a segment after repair."""
         return self.rest.base if self.rest is not None and base == self.rest.offset else base
 
     def _epoch(self, base: int, position: int, header: BatchHeader) -> int:
@@ -169,7 +169,7 @@ class RepairPlan(MetadataReader):
         return self.path(base), start, end
 
     def _avoid(self, damage: MetadataDamaged) -> None:
-        """Change the plan so that a damaged part is left out; each call leaves out more."""
+        """Change the plan so that a damaged part is corrected or left out."""
         if damage.snapshot is not None:
             self.dropped.add(damage.snapshot)
             self.cut = self.rest = None
