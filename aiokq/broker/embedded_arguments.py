@@ -42,8 +42,8 @@ EPHEMERAL_SNAPSHOT_BYTES: Final = 1024 * 1024
 """Bytes of metadata records after which a cluster without a data directory writes a snapshot.
 
 A test run may reset such a cluster thousands of times, and each reset appends metadata records.
-Snapshots allow the metadata log to delete older segments, so that its files stay small, which
-matters if they are in memory.
+Snapshots allow the metadata log to delete older segments. Its files then stay small, which matters
+if the file system is in memory.
 """
 
 _MISNAMED: Final = {

@@ -241,8 +241,8 @@ class Gate:
     ) -> int:
         """Count a request that was handled; return its throttle time in ms, 0 without quotas.
 
-        The connection is muted: the server reads nothing from it during the throttle time. A client
-        that supports KIP-219 also sends nothing.
+        If the time is above 0, the connection is muted: the server reads nothing from it during the
+        throttle time. A client that supports KIP-219 also sends nothing.
         """
         if self.quotas is None:
             return 0

@@ -179,7 +179,10 @@ def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]
 
 
 class Maintenance:
-    """Runs each job in a task of its own, until it is not wanted or the supervisor is closed."""
+    """Runs each job in a task of its own.
+
+    The task ends when the job is no longer wanted, or when the supervisor is closed.
+    """
 
     def __init__(self, supervisor: Supervisor, background: BackgroundWork) -> None:
         self._supervisor = supervisor

@@ -1,4 +1,4 @@
-"""Implementations of the protocols in ``handlers.areas`` that combine several parts of a node."""
+"""Areas for request handlers (``handlers.areas``) that combine several parts of a node."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = ["count_errors", "error_codes"]
 _Collect: TypeAlias = Callable[[list[int], Iterable["Struct"]], None]
 
 SUFFIX: Final = "error_code"
-"""The end of the names of all fields with an error code."""
+"""The ending of the name of each field with an error code."""
 
 
 def count_errors(counters: CounterBy, response: Response) -> None:

@@ -270,7 +270,7 @@ async def warm_up(background: BackgroundWork, *, fatal: Callable[[ImportError], 
         background: notified of the failed imports that are retried.
         fatal: called with the error if a module of the fast path cannot be imported, for example
             because its extensions are of different builds. Without such a module, the broker could
-            not serve any Produce request. No further module is imported.
+            not serve any Produce request. After the call, no further module is imported.
     """
     task = background.task("import modules")
     waiting: Sequence[str] = MODULES

@@ -1,7 +1,7 @@
 """The root command `aiokq`: registers the commands, prints errors, and sets the exit codes.
 
-The commands of a group are in the group's module. Commands import the client when they run, so that
-`aiokq --help` imports little more than Typer.
+Most commands of a group are registered in the group's module. Commands import the client when they
+run, so that `aiokq --help` imports little more than Typer.
 
 Exit codes: 0 success; 1 failure of the command or of a part of it; 2 wrong usage; 130 ended by
 Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output closed the pipe.

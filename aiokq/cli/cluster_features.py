@@ -126,7 +126,7 @@ def _level(name: str, text: str, flag: str) -> int:
 
 
 def _of_release(text: str) -> dict[str, FeatureUpdate]:
-    """Return upgrades to the levels that Kafka's tools set for a release, if above 0.
+    """Return upgrades to the levels that Kafka's tools set for a release, except levels of 0.
 
     Source: Kafka `FeatureCommand.java`.
     """

@@ -99,7 +99,10 @@ class LineResults:
             self._failures = _Failures(reason, number, number)
 
     def complain(self) -> None:
-        """Print the failures that were not printed yet; after `COMPLAINTS` lines, count them."""
+        """Print the failures that were not printed yet.
+
+        After `COMPLAINTS` printed lines, the failures are only counted.
+        """
         failures, self._failures = self._failures, None
         if failures is None:
             return

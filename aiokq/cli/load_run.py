@@ -134,6 +134,7 @@ class LoadRun:
         """Run the load.
 
         If a signal ends the load after the current batch, the call returns a summary; see `end`.
+
         Raises:
             KeyboardInterrupt, Terminated: a signal ended the load without waiting for a batch.
             KafkaError, OSError: the load failed.

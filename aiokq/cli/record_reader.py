@@ -50,7 +50,8 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # If retention deletes records before they are read, reading continues after them.
+        # By default, if retention deletes records before they are read, reading continues after
+        # them.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")

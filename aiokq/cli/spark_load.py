@@ -62,8 +62,8 @@ def load(
     however it ended. Every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files
     once.
 
-    Each batch is a directory DIR/batch_id=N, which appears when it is complete. The batch has a
-    manifest of its offsets, counts and files in DIR/_aiokq_manifest.
+    Each batch of Parquet files is a directory DIR/batch_id=N, which appears when the batch is
+    complete. Each batch has a manifest of its offsets, counts and files in DIR/_aiokq_manifest.
     """
     from aiokq.cli.load_run import LoadRun, document, kafka_options, refused
     from aiokq.cli.load_verification import LoadVerification

@@ -23,7 +23,7 @@ __all__ = ["find_hanging"]
 Open = tuple["TopicPartition", "ProducerState"]
 
 MAX_PARTITIONS: Final = 500
-"""Maximum number of partitions in a request, as in Kafka's tool."""
+"""Maximum number of partitions in a DescribeProducers request, as in Kafka's tool."""
 
 MINUTE_MS: Final = 60_000
 

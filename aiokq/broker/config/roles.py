@@ -125,7 +125,7 @@ def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | 
 def has_dynamic_voters(settings: BrokerSettings) -> bool:
     """Whether a new metadata log of the node names its voters (`kraft.version` 1).
 
-    As in Kafka, this is so if `controller.quorum.bootstrap.servers` is set and
+    As in Kafka, the log names its voters if `controller.quorum.bootstrap.servers` is set and
     `controller.quorum.voters` is not.
     """
     return _has_parts(settings.controller_quorum_bootstrap_servers) and not _has_parts(

@@ -99,7 +99,7 @@ class ProducerCheck:
         return None if marker is None else self._state.end_transaction(header, marker, 0)
 
     def reached(self, offset: int) -> None:
-        """Note that all batches before ``offset`` were replayed."""
+        """Compare the snapshots up to ``offset``; all batches before it were replayed."""
         while not self._stopped and self._compared < len(self._snapshots):
             snapshot = self._snapshots[self._compared]
             if snapshot.offset > offset:
@@ -133,7 +133,8 @@ class ProducerCheck:
                     f"offset {entry.transaction_first_offset}",
                 )
             elif oldest is not None and _is_newer(self._traces[entry.producer_id], oldest):
-                # Only a warning: the clock may have been set back between the two batches.
+                # Only a warning: the clock may have been set back between the batches of both
+                # producers.
                 self._warn(
                     snapshot.path,
                     f"lacks producer {entry.producer_id}, whose last batch {_at(entry)} is newer "
@@ -164,7 +165,7 @@ class ProducerCheck:
             )
 
     def _oldest_that_is_remembered(self, known: dict[int, ProducerEntry]) -> _Trace | None:
-        """Return the oldest trace among the producers of a snapshot without an open transaction.
+        """Return the oldest trace of those producers in a snapshot that have no open transaction.
 
         A producer with a newer trace cannot have expired before the producer of this trace. The
         result is None if none of these producers has a batch in the log.
