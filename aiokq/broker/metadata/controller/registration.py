@@ -113,7 +113,7 @@ def bootstrap_records(
         min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting of
             all brokers if eligible leader replicas are on.
         levels: the levels of the features, by name; None for the defaults of a new directory.
-        in_transaction: whether the log ends inside a metadata transaction; if so, it is aborted.
+        in_transaction: whether the log ends inside a metadata transaction, which is then aborted.
 
     Raises:
         CorruptRecord: ``given`` has no level of metadata.version, or an unknown one.
@@ -206,7 +206,8 @@ def registration_records(
         broker_epoch: the offset of the first record that the node appended at this start.
         endpoints: the addresses that clients of each listener connect to.
         controller_endpoints: the addresses of the controller's listeners.
-        log_directories: ids of the log directories that are online.
+        log_directories: ids of the log directories that are online, and of missing directories that
+            may have replicas of the node.
     """
     records: list[Message] = []
     if metadata_version >= CONTROLLER_REGISTRATION:

@@ -198,7 +198,7 @@ class Migration:
         Args:
             min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting
                 of all brokers if eligible leader replicas are on.
-            voter: the endpoint of the only voter, if the voters are to be in the log.
+            voter: the endpoint of the only voter; None if the log does not name its voters.
 
         Raises:
             OSError: the disk failed.

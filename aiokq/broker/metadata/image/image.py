@@ -73,7 +73,7 @@ class MetadataImage:
         brokers: the registration of each broker, with its current state, by node id.
         controllers: the registration of each controller, by node id.
         topics: topics by name.
-        topics_by_id: the same topics by topic id.
+        topics_by_id: the same topics by topic id; only one of several topics with the same id.
         configs: settings by type and name of their resource; the name "" stands for the default of
             all resources of the type. Resources without settings are left out.
         principals: ACLs, credentials, tokens and quotas.
@@ -134,7 +134,7 @@ class MetadataImage:
         return {**self.cluster_configs(), **self.own_configs(node_id)}
 
     def copy(self) -> MetadataImage:
-        """Return an independent copy; immutable parts are shared."""
+        """Return an independent copy; parts that never change are shared."""
         image = MetadataImage()
         image.features = dict(self.features)
         image.brokers = dict(self.brokers)

@@ -1,1 +1,1 @@
-"""The metadata log: its files, who may append to it, and how it is read and written."""
+"""The metadata log: its files, which node may append to it, and how it is read and written."""

@@ -1,7 +1,7 @@
 """``bootstrap.checkpoint``: the first records of a new metadata log.
 
-The file is written when a log directory is formatted, and read when the metadata log is empty. Its
-format is that of a snapshot.
+The file is written when a log directory is formatted, or at a start if it is missing or damaged.
+Its records are appended to an empty metadata log. Its format is that of a snapshot.
 
 Source: Kafka ``BootstrapDirectory.java``, ``BatchFileWriter.java``, KIP-778.
 Tests: ``tests/unit/broker/metadata/log/test_bootstrap_checkpoint.py``.

@@ -76,7 +76,7 @@ def write_voters(
 def make_directory(files: Files, path: str) -> None:
     """Create a directory and its parents durably."""
     path = posixpath.normpath(path)
-    made = [path]  # an interrupted format may have created it without making it durable
+    made = [path]  # an interrupted call may have created it without making it durable
     while not files.exists(posixpath.dirname(made[-1]) or "."):
         made.append(posixpath.dirname(made[-1]))
     files.mkdirs(path)

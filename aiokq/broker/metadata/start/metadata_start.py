@@ -78,7 +78,8 @@ class NodeRegistration:
             all brokers if eligible leader replicas are on.
         voter: the endpoint of this node as the only voter, if a new log gets ``kraft.version`` 1
             and therefore records its voters; None if a new log gets ``kraft.version`` 0.
-        features: the levels of the features of a new log, by name; None for the defaults.
+        features: the levels of the features, by name, of a new log without
+            ``bootstrap.checkpoint``; None for the defaults.
     """
 
     endpoints: Sequence[BrokerEndpoint]
@@ -201,7 +202,7 @@ class MetadataStart:
     def write_bootstrap_checkpoint(self) -> None:
         """Write ``bootstrap.checkpoint`` into each log directory without one, as Kafka does.
 
-        A damaged file is replaced, because Kafka reads the file at each start. This node reads the
+        A damaged file is replaced, because Kafka reads the file at each start. This node needs the
         file only while the metadata log is empty, so its start need not wait for this method.
 
         Raises:

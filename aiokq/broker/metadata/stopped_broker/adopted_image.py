@@ -39,6 +39,8 @@ class AdoptedPartitions:
 def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> AdoptedPartitions:
     """Make the node the only replica of partitions it may lead; other partitions get no leader.
 
+    A replica counts as in sync if it is in the in-sync replicas or eligible to lead (KIP-966).
+
     Args:
         unclean: whether the node may also lead partitions whose replica on it was not in sync.
     """

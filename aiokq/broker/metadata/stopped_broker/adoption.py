@@ -75,8 +75,8 @@ class Adoption:
         kept: path of the copy of the old log; "" for a dry run.
         led: number of partitions that this node leads according to the new log.
         elsewhere: partitions without a replica on this node; they are offline.
-        behind: partitions whose replica on this node was not in sync; they are offline, unless
-            ``unclean`` was given.
+        behind: partitions whose replica on this node was neither in sync nor eligible to lead; they
+            are offline, unless ``unclean`` was given.
         unregistered: ids of the other brokers and controllers, whose registrations are dropped.
     """
 
@@ -104,14 +104,14 @@ def adopt(
     """Make this node the only voter of the metadata log in a log directory.
 
     The node becomes the leader and the only replica of each partition whose replica on this node is
-    in sync. Other partitions keep their replicas and have no leader. Registrations of other nodes
-    are dropped.
+    in sync or eligible to lead (KIP-966). Other partitions keep their replicas and have no leader.
+    Registrations of other nodes are dropped.
 
     Args:
         path: the log directory with ``__cluster_metadata-0``.
         execute: False to return the result without changing anything.
-        unclean: also lead the partitions whose replica on this node was not in sync; acknowledged
-            records may be missing in them.
+        unclean: also lead the partitions whose replica on this node was neither in sync nor
+            eligible; acknowledged records may be missing in them.
         random: source of ids; a ``SystemRandom`` outside of tests.
         timestamp_ms: the present time.
 

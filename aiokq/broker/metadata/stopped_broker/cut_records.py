@@ -45,9 +45,9 @@ class LostRecord:
     Attributes:
         offset: offset of the record, or of the first record of the range.
         last_offset: the last offset of the range; None if it is unknown.
-        record: the decoded record; None if nothing can be decoded.
-        is_sound: whether the checksum of its batch is right; if not, what was decoded may differ
-            from what was written.
+        record: the decoded record; None if it cannot be decoded, and for a range.
+        is_sound: whether the checksum of the batch is right. If not, the decoded record may differ
+            from the record that was written.
     """
 
     offset: int
@@ -76,7 +76,7 @@ def cut_records(file: File, position: int, expected: int, crc32c: Checksum) -> I
 def _damaged(
     file: File, position: int, end: int, expected: int, last: int | None
 ) -> Iterator[LostRecord]:
-    """Yield what can be decoded between two positions; then one range for the rest.
+    """Yield the records that can be decoded between two positions, then one range for the others.
 
     Args:
         expected: the offset of the first record.

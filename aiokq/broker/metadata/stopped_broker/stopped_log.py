@@ -75,7 +75,8 @@ def read_stopped_log(
     Raises:
         ConfigError: no directory has a metadata log, or the metadata file of an earlier version of
             aiokq was not migrated yet.
-        KafkaStorage: two directories have a metadata log, or the log is damaged.
+        KafkaStorage: two directories have a metadata log, or the log is damaged or was written by a
+            newer Kafka.
         OSError: the disk failed.
     """
     readers = {
