@@ -17,9 +17,9 @@ __all__ = ["STOP_SECONDS", "LoopThread"]
 T = TypeVar("T")
 
 STOP_SECONDS: Final = 30.0
-"""Maximum number of seconds to wait for the thread's end, and for the result of a call by default.
+"""Maximum number of seconds that the exit from `with` waits for the end of the thread.
 
-After this time, the exit from `with` raises TimeoutError.
+It is also the default timeout of `EmbeddedCluster.run`. Both raise TimeoutError after this time.
 """
 
 _STILL_RUNNING_SECONDS: Final = 0.1

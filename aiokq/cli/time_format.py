@@ -42,7 +42,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """Return a time as ISO 8601 in UTC with milliseconds; None for -1, Kafka's missing timestamp.
+    """Return a time as ISO 8601 in UTC with milliseconds; None for a negative (missing) timestamp.
 
     A timestamp outside the range of `datetime` is returned as a number.
     """

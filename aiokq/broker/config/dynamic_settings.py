@@ -134,7 +134,7 @@ def parse_dynamic(name: str, text: str) -> SettingValue:
 
 
 class Effective(NamedTuple):
-    """The settings in effect, and the dynamic values that are valid or refused.
+    """The settings in effect, and which dynamic values are valid or refused.
 
     Attributes:
         settings: the settings in effect.
