@@ -27,7 +27,7 @@ class AdoptedPartitions:
     Attributes:
         led: number of partitions that the node leads.
         elsewhere: partitions without a replica on the node.
-        behind: partitions whose replica on the node was not in sync.
+        behind: partitions whose replica on the node was neither in sync nor eligible to lead.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def take_partitions(image: MetadataImage, node_id: int, unclean: bool) -> Adopte
 
 
 def _in_sync(partition: PartitionImage, node_id: int) -> bool:
-    """Whether a node's replica has all acknowledged records, according to the metadata."""
+    """Whether a replica is in sync, eligible or, if no replica is either, on the last leader."""
     if partition.isr or partition.elr:
         return node_id in partition.isr or node_id in partition.elr
     return partition.last_known_elr == (node_id,)

@@ -68,8 +68,8 @@ class Repair:
             segments have been replaced by the newest snapshot, the path of the last of them.
         position: byte position in the file where the damage begins; 0 for a snapshot and for a
             segment that a snapshot has replaced.
-        offset: the first offset whose record cannot be read from the segment; 0 for a snapshot, and
-            the base offset of a segment that a snapshot has replaced.
+        offset: offset of the first record in the bad part of a segment, or of the first missing
+            record; 0 for a snapshot, and the base offset of a segment that a snapshot has replaced.
         reason: what is wrong with the file.
         end_offset: offset after the last record of the repaired log.
         topics: number of topics in the metadata of the repaired log.
