@@ -65,7 +65,10 @@ __all__ = [
 R = TypeVar("R")
 
 Handler = Callable[["Request[Response]", "Call"], Awaitable["Response | None"]]
-"""A function that answers one request; it returns None if acks=0 asks for no response."""
+"""A function that handles one request and returns its response.
+
+It returns None for a Produce request with acks=0, which gets no response.
+"""
 
 
 class Topics(Protocol):
@@ -84,7 +87,7 @@ class Topics(Protocol):
         ...
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """Return a partition; None if there is none."""
+        """Return the partition of a topic by its index; None if it does not exist."""
         ...
 
 
@@ -224,7 +227,8 @@ class WrittenMarker(Protocol):
         """Wait until the marker is committed.
 
         Raises:
-            BrokerError: the leadership of the partition ended before, or the wait took too long.
+            BrokerError: the leadership of the partition ended before the commit, or the wait took
+                too long.
         """
         ...
 
@@ -257,7 +261,7 @@ class Logs(Protocol):
 
     @property
     def cold_reads(self) -> ColdReads:
-        """The pending reads of records that are not in the page cache."""
+        """The reads of logs that wait for the disk."""
         ...
 
     @property
@@ -279,7 +283,11 @@ class Logs(Protocol):
         ...
 
     def purge_later(self) -> None:
-        """Remove the files of deleted segments and partitions, each after its topic's delay."""
+        """Schedule the removal of deleted files, and return without waiting.
+
+        Segments are removed after the `file.delete.delay.ms` of their topic, partitions after the
+        broker's `log.segment.delete.delay.ms`.
+        """
         ...
 
 
@@ -358,7 +366,7 @@ class Quorum(Protocol):
         """Change levels of features; they are in effect on return.
 
         Raises:
-            InvalidUpdateVersion: a level cannot be set; none was changed.
+            InvalidUpdateVersion: a level cannot be set; no level was changed.
             KafkaStorage: the change could not be recorded.
         """
         ...
@@ -367,7 +375,7 @@ class Quorum(Protocol):
         """Remove the registration of a broker.
 
         Raises:
-            BrokerIdNotRegistered: there is no broker of this id.
+            BrokerIdNotRegistered: no broker with this id is registered.
             InvalidRequest: the broker is this node.
             KafkaStorage: the change could not be recorded.
         """
@@ -382,6 +390,7 @@ class ProducerIds(Protocol):
 
         Raises:
             KafkaStorage: a block of ids could not be reserved.
+            Closed: the node is stopping.
         """
         ...
 

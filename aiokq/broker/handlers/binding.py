@@ -1,4 +1,4 @@
-"""`Areas` and `bind`: a handler gets the areas of the node that its parameters name.
+"""`Areas` and `bind`: pass each handler the areas of the node that its parameters name.
 
 Tests: ``tests/unit/broker/handlers/test_areas.py``.
 """

@@ -25,7 +25,7 @@ _OF_THE_CLUSTER: Final = (BROKER, BROKER_LOGGER, CLIENT_METRICS)
 def authorize_configs(call: Call, operation: Operation, resource_type: int, name: str) -> None:
     """Check that a client may describe or alter the settings of a resource.
 
-    An unknown type of resource is permitted here, because the handler refuses it.
+    This function permits an unknown type of resource, because the handler refuses it later.
 
     Raises:
         ClusterAuthorization, TopicAuthorization, GroupAuthorization: the client lacks the

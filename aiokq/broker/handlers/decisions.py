@@ -17,10 +17,10 @@ __all__ = ["Decisions"]
 
 
 class Decisions:
-    """Decides whether a client may perform one operation; asks the gate once for each resource.
+    """The decisions about one operation of a client, by resource.
 
-    Decisions are kept, because a request may name a topic once for each of its partitions, and an
-    authorizer that logs its decisions should log only one.
+    The gate is called once for each resource. A request may name a topic once for each partition,
+    and an authorizer that logs its decisions should log only one decision for the topic.
     """
 
     __slots__ = ("_call", "_operation", "_permitted", "_resource_type")

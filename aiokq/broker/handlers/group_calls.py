@@ -24,9 +24,10 @@ def caller_of(call: Call) -> Caller:
 
 
 def subscriber_of(call: Call) -> Caller:
-    """Return the sender of a request, with a function that selects the topics it may describe.
+    """Return the sender of a request as a `Caller` with a `describable` function.
 
-    A regular expression subscribes only to these topics.
+    The function selects the topics that the sender may describe. A regular expression subscribes
+    only to these topics.
     """
 
     def describable(topics: frozenset[str]) -> Collection[str]:
@@ -48,7 +49,7 @@ def check_group_id(group_id: str) -> None:
 
 
 def check_consumer_groups(quorum: Quorum) -> None:
-    """Check that the cluster has the consumer protocol (KIP-848).
+    """Check that the consumer protocol (KIP-848) is enabled in the cluster.
 
     Raises:
         UnsupportedVersion: the feature ``group.version`` is off.

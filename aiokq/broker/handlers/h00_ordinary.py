@@ -5,21 +5,24 @@ one iteration of the event loop, without the general codec. A request takes the 
 of its batches or not at all. Any other request is left unchanged to `h00_produce`, which also
 reports what is wrong with it.
 
-A request is ordinary if `fastpath.read_produced` can read it, `admit` lets every batch be stored as
-it is, and every partition acknowledges immediately. Nothing is awaited between the check of the
-in-sync replicas and the answer, so acks=all needs no second check. A transactional batch is
-ordinary if the log has the producer's transaction already, or if the transaction coordinator can
-add the partition to the transaction at once. All partitions of a request are added together, before
-the first append.
+A request is ordinary if it is not larger than `APPENDED_BYTES_PER_TURN`, `fastpath.read_produced`
+can read it, `admit` lets every batch be stored unchanged, and every partition acknowledges
+immediately. Nothing is awaited between the check of the in-sync replicas and the response, so
+acks=all needs no second check.
+
+A transactional batch is ordinary if the log has the producer's open transaction. From version 12
+on and without an authorizer, it is also ordinary if the transaction coordinator can add the
+partition to the transaction at once. All partitions of a request are added together, before the
+first append.
 
 The gate authorizes the client last, when the request is known to be ordinary, so that no request is
-authorized on both paths. Batches that the client may not write are refused here.
+authorized on both paths. This module refuses the batches that the client may not write.
 
 Tests: tests/unit/broker/handlers/test_ordinary_produce.py, tests/property/test_ordinary_produce.py.
 """
 
-# hot: benchmarks/raw_load.py. Each object that is used here costs a cache miss of the processor,
-# because the records of the previous request have filled its caches.
+# hot: benchmarks/raw_load.py. The first use of an object in a request is a miss in the processor's
+# caches, because the records of the previous request have filled the caches.
 
 from __future__ import annotations
 
@@ -143,8 +146,8 @@ class OrdinaryProduce:
                     result = partition.append_prepared(append)
                 except BrokerError as error:
                     counters.errors[error.name] += 1
-                    # Keep the response, not the error: the error's traceback refers to this stack
-                    # frame, so that only garbage collection would free the memory of the request.
+                    # Keep the response, not the error. The error's traceback refers to this stack
+                    # frame, so only garbage collection would free the memory of the request.
                     refused[len(answers) - 1, len(appended)] = refusal(partition.index, error)
                     appended.append((partition.index, -1, -1))
                     continue
@@ -214,9 +217,13 @@ class OrdinaryProduce:
         return appends
 
     def _join(self, transactional_id: str | None, joining: Joining) -> bool:
-        """Add partitions to a transaction; return whether that was possible at once.
+        """Add the partitions in `joining` to the transaction, if nothing has to be awaited.
 
-        With an authorizer nothing is added, because the client is authorized later.
+        With an authorizer nothing is added, because the client is authorized later. Nothing is
+        added either if the request has no transactional id, or batches of several producers.
+
+        Returns:
+            Whether the partitions were added.
         """
         if not transactional_id or len(joining) > 1 or self._gate.authorizer is not None:
             return False
@@ -229,7 +236,10 @@ class OrdinaryProduce:
         appends: Sequence[TopicAppends],
         transactional_id: str | None,
     ) -> list[PermittedAppends]:
-        """Authorize the transactional id, then all topics; replace the denied partitions."""
+        """Authorize the transactional id, then the topics.
+
+        Each partition that the client may not write is replaced by a `_DeniedPartition`.
+        """
         gate = self._gate
         transaction = PRODUCE, Operation.WRITE, ResourceType.TRANSACTIONAL_ID
         topic = PRODUCE, Operation.WRITE, ResourceType.TOPIC
@@ -260,9 +270,9 @@ class OrdinaryProduce:
 
 
 def _is_expected(partition: Partition, header: BatchHeader, version: int, joining: Joining) -> bool:
-    """Whether a batch belongs to a transaction that is open in the partition, or may begin it.
+    """Whether a batch continues the producer's open transaction in the partition, or may begin one.
 
-    In the second case, the partition is put into `joining`.
+    If the batch may begin a transaction there, the partition is put into `joining`.
     """
     producers = partition.log.producers
     producer_id, producer_epoch = header.producer_id, header.producer_epoch

@@ -13,7 +13,7 @@ NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUIRED_ACKS,
 TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, OUT_OF_ORDER_SEQUENCE_NUMBER,
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, UNKNOWN_TOPIC_ID,
-TRANSACTION_ABORTABLE; see `transaction_admission` for those of transactional batches.
+TRANSACTION_ABORTABLE. `transaction_admission` lists the errors of transactional batches.
 
 v1   throttle time            v7   zstd                  v10  leaders (KIP-951)
 v2   append time              v8   errors of records     v11  TRANSACTION_ABORTABLE
@@ -88,11 +88,11 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 Joining: TypeAlias = "dict[TransactionalProducer, list[TopicPartition]]"
-"""The partitions that may have to be added to the transaction of a producer."""
+"""By producer, the partitions that may have to be added to the producer's transaction."""
 
 
 class _Appended(NamedTuple):
-    """A batch that was appended; its response may be sent when the batch is acknowledged."""
+    """A batch that was appended, and the response to send when the batch may be acknowledged."""
 
     partition: Partition
     end_offset: int
@@ -271,7 +271,7 @@ async def _join_transaction(
 ) -> None:
     """Ensure that the partition is in the transaction of a batch.
 
-    After the last check, the function returns without awaiting; see `join_transaction`.
+    The function does not await after the last check, so the caller may append immediately.
 
     Raises:
         BrokerError: see `join_transaction`, and from version 12 on `ProducerState.check_start`.

@@ -1,10 +1,10 @@
 """Fetch (1), versions 4-18, 0-3 with `legacy`: read record batches of partitions.
 
-The partitions of the fetch session are read in turn. If they have fewer bytes than `min_bytes`,
-the request waits for records up to `max_wait_ms`. An error of a partition, or a diverging epoch,
-ends the wait. Versions 0-3 get records converted to message formats 0 and 1. A fetch with a replica
-id of 0 or more comes from a follower; its fetch offset shows how far the follower has replicated
-the log.
+The partitions of the fetch session are read in turn. If they return fewer than `min_bytes` bytes
+together, the request waits for records up to `max_wait_ms`. If a partition has an error or a
+diverging epoch, the response is sent without a wait. Versions 0-3 get records converted to message
+formats 0 and 1. A fetch with a replica id of 0 or more comes from a follower. The fetch offset of
+such a request shows how far the follower has replicated the log.
 
 Errors of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 FETCH_SESSION_TOPIC_ID_ERROR.
@@ -63,26 +63,35 @@ FIRST_V2_VERSION: Final = 4
 
 @dataclass(slots=True)
 class Pass:
-    """The outcome of reading all partitions of a fetch once."""
+    """The outcome of reading all partitions of a fetch once.
+
+    Attributes:
+        results: the part of the response for each partition.
+        size: the bytes of records in `results`.
+        immediate: whether the response is sent without a wait, even with fewer than `min_bytes`.
+    """
 
     results: list[tuple[FetchTarget, FetchPartitionData]] = field(default_factory=list)
     size: int = 0
     immediate: bool = False
     room: dict[TopicPartition, int] = field(default_factory=dict)
-    """The bytes that each partition can still add to the response.
+    """The bytes that each partition may still add to the response.
 
-    The purgatory counts a partition's new records up to this number.
+    The purgatory counts the new records of a partition up to this number of bytes.
     """
     read: list[tuple[PartitionLog, FetchPartitionData]] = field(default_factory=list)
-    """The logs of partitions with records, with the parts of the response for these partitions."""
+    """The log and the part of the response of each partition that returned records."""
     loads: list[DiskLoad] = field(default_factory=list)
-    """Pending disk reads of some partitions, for which `results` has errors until the reads end."""
+    """The disk reads that partitions need before they can be read.
+
+    Until these reads have ended, `results` has an error for each of these partitions.
+    """
 
 
 async def handle(
     topics: Topics, logs: Logs, configs: Configs, host: Host, request: FetchRequest, call: Call
 ) -> FetchResponse:
-    """Read the partitions; wait and read again while they have fewer than `min_bytes`."""
+    """Read the partitions; wait and read again until they return `min_bytes` or the time is up."""
     context = logs.fetch_sessions.open(request, call.version)
     if context.error_code:
         return FetchResponse(error_code=context.error_code, session_id=0)
@@ -106,15 +115,15 @@ async def handle(
         left = deadline - clock.monotonic()
         if left <= 0:
             break
-        # Records that end the wait have just been written and are in the page cache, so that they
-        # need not be loaded. With READ_COMMITTED this is not certain: the end of a transaction may
-        # end the wait, and the transaction's records may have been written long before.
+        # Records that end the wait were just written. They are in the page cache and need not be
+        # loaded. With READ_COMMITTED, the end of a transaction may also end the wait, and the
+        # records of the transaction may have been written long before.
         fresh = not found.size and request.isolation_level != READ_COMMITTED
         lacking = min_bytes - found.size
         woken = await logs.purgatory.wait(call.connection, lacking, found.room, left)
         permits = _Permits(call, replica_id)  # permissions may have been withdrawn meanwhile
         if not woken:
-            # The time is up: answer with what has arrived, even if it is too little.
+            # The wait has ended: return the available records, even if fewer than `min_bytes`.
             found = look()
             if found.loads:
                 found = await _read_cold(logs, found, look)
@@ -139,10 +148,10 @@ def _replica_id(request: FetchRequest, version: int) -> int:
 
 
 async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
-    """Load what all partitions need from the disk together, then read the partitions again.
+    """Run the disk reads of all partitions together, then read the partitions again.
 
     Args:
-        found: the outcome of the read that needed the disk.
+        found: the outcome of the first read, with the disk reads that the partitions need.
     """
     passes = chain((found,), iter(look, None))
 
@@ -155,7 +164,7 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
     try:
         return await logs.cold_reads.read(settled)
     except ColdRead:
-        return look()  # partitions that still need the disk get an error
+        return look()  # a partition that still needs a disk read gets an error
 
 
 class _Permits:
@@ -190,7 +199,10 @@ def _read_all(
     request: FetchRequest,
     max_bytes: int,
 ) -> Pass:
-    """Read partitions in order, each within the bytes that earlier partitions have left."""
+    """Read the partitions in order, up to `max_bytes` together.
+
+    Only the first batch of the response is returned even if it is larger.
+    """
     # hot: benchmarks/raw_load.py
     found = Pass()
     replica_id = _replica_id(request, version)
@@ -302,7 +314,10 @@ def _by_topic(
 
 
 async def _load_cold(logs: Logs, call: Call, found: Pass) -> None:
-    """Load ranges that are not in the page cache, so that sending does not block the loop."""
+    """Load file ranges that are not in the page cache, so that sending does not block the loop.
+
+    If a range cannot be read, its partition gets an error instead of records.
+    """
     for log, data in found.read:
         fragments: list[FileRange] = data.records if isinstance(data.records, list) else []
         for fragment in fragments:

@@ -1,10 +1,11 @@
 """ListOffsets (2), versions 1-11, 0 with `legacy`: find offsets by time or by position in the log.
 
-For a timestamp, the response has the offset of the first record whose timestamp is not lower, or -1
-if there is no such record. Negative timestamps have special meanings: -1 is the end, -2 the start,
--3 the record with the largest timestamp, and -4 the start of the local log. -5 and -6 ask for
-tiered data; there is none, and the offset is -1. The end is the high watermark, or with
-READ_COMMITTED the last stable offset.
+For a timestamp, the response has the offset of the first record with this timestamp or a later
+one, or -1 if there is no such record. Negative timestamps have special meanings: -1 is the end, -2
+the start, -3 the record with the largest timestamp, and -4 the start of the local log. -5 and -6
+stand for offsets of tiered storage, which this broker does not have: the offset is -1. The end is
+the high watermark, or with READ_COMMITTED the last stable offset; for a follower, it is the log end
+offset.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION (a special timestamp that the version does not
@@ -155,14 +156,14 @@ async def _find(logs: Logs, partition: Partition, timestamp: int, end: int) -> F
 
 
 async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: int) -> Found:
-    """Return the first record that is not older than `timestamp`.
+    """Return the first record before `end` with this timestamp or a later one, or `NOTHING`.
 
-    The search runs off the loop: it may read a whole segment from the index entry on, and
-    decompressing one batch takes milliseconds.
+    The search runs in the executor, because it may read a whole segment, and because decompressing
+    one batch takes milliseconds.
     """
     log = partition.log
     offset = log.log_start_offset
-    # Records at or after `end` do not count, because a consumer could not read them.
+    # Records at or after `end` do not count, because the client could not read them.
     while offset < end:
         look = functools.partial(log.search_timestamp, timestamp, offset)
         search = await logs.cold_reads.read(look)
@@ -184,10 +185,11 @@ async def _first_since(logs: Logs, partition: Partition, timestamp: int, end: in
 async def _old_style(
     logs: Logs, partition: Partition, asked: ListOffsetsPartition, end: int
 ) -> list[int]:
-    """Return offsets in descending order, as version 0 has them.
+    """Return offsets in descending order, which is the response of version 0.
 
-    Kafka returns the starts of all segments. Here there are at most two offsets: the end and the
-    start of the log, or the offset for a timestamp. If there is no such offset, it is the start.
+    For `LATEST` the offsets are the end and the start of the log, for `EARLIEST` the start. For a
+    timestamp, the only offset is that of the first record with this timestamp or a later one, or
+    the start if there is no such record. Kafka returns the starts of all segments instead.
     """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:

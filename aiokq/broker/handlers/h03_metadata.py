@@ -1,11 +1,12 @@
 """Metadata (3), versions 0-13: describe brokers and topics, and create missing topics.
 
-A request has the names or the ids of topics, or asks for all topics. In the last case, topics that
-the client may not describe are left out. A named topic that does not exist is created if the broker
-and the request allow it, and the same response describes it with its leaders. Kafka first returns
-UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE, and creates the topic later; clients handle
-both. The response lists the brokers that advertise the listener of the connection, with their
-addresses on it.
+A request has the names or the ids of topics, or requests all topics. In the last case, topics that
+the client may not describe are left out. A named topic that does not exist is created if the
+broker's settings, the request and the client's permissions allow it. The same response describes
+the new topic with its leaders. Kafka first returns UNKNOWN_TOPIC_OR_PARTITION or
+LEADER_NOT_AVAILABLE, and creates the topic later; clients handle either behaviour. The response
+lists the brokers that advertise the listener of the connection, with their addresses on that
+listener.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
 INVALID_REQUEST, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID.
@@ -197,7 +198,7 @@ def _describe(topic: Topic, view: _View) -> MetadataResponseTopic:
 
 def _describe_partition(partition: Partition, view: _View) -> MetadataResponsePartition:
     described = MetadataResponsePartition(
-        # as Kafka describes a partition without a leader
+        # Kafka also describes a partition without a leader in this way.
         error_code=LeaderNotAvailable.code if partition.leader < 0 else 0,
         partition_index=partition.index,
         leader_id=partition.leader,

@@ -38,7 +38,7 @@ FIRST_WITH_TOPIC_IDS: Final = 10
 async def handle(
     topics: Topics, groups: Groups, request: OffsetCommitRequest, call: Call
 ) -> OffsetCommitResponse:
-    """Commit the offsets of permitted partitions that exist, and refuse the others."""
+    """Commit the offsets of permitted partitions that exist, and refuse the other partitions."""
     refused = []
     accepted = []
     try:
@@ -118,7 +118,10 @@ def _answer(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseT
 
 
 def _merged(answers: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
-    """Merge the entries of each topic, because clients put the entries into a map by topic."""
+    """Merge the entries of each topic, because clients put the entries into a map by topic.
+
+    In such a map, a second entry of a topic would replace the first.
+    """
     if len(answers) < 2:
         return answers
     by_topic: dict[object, OffsetCommitResponseTopic] = {}

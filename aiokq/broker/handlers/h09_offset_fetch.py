@@ -1,6 +1,6 @@
 """OffsetFetch (9), versions 1-10: return the committed offsets of groups.
 
-If a request asks for all topics of a group, topics that the client may not describe are left out.
+If a request is for all topics of a group, topics that the client may not describe are left out.
 
 Errors of a group, which do not affect the other groups of a request: COORDINATOR_LOAD_IN_PROGRESS,
 NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_AUTHORIZATION_FAILED,

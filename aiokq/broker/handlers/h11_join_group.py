@@ -1,6 +1,7 @@
 """JoinGroup (11), versions 0-9: join a member to the next generation of a classic group.
 
-The response is sent when the generation begins. KIP-345, KIP-394.
+The response is sent when the generation begins. An error is returned at once, and so is the current
+generation if the join is a repetition. KIP-345, KIP-394.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,
@@ -32,7 +33,7 @@ FIRST_WITH_NULL_PROTOCOL: Final = 7
 async def handle(
     groups: Groups, configs: Configs, request: JoinGroupRequest, call: Call
 ) -> JoinGroupResponse:
-    """Join the member, and return the next generation of the group."""
+    """Join the member, and return the generation of the group."""
     if call.version < FIRST_WITH_REBALANCE_TIMEOUT:
         request.rebalance_timeout_ms = request.session_timeout_ms
     caller = caller_of(call)

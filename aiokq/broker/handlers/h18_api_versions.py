@@ -6,9 +6,9 @@ The dispatcher answers a version above 4 with UNSUPPORTED_VERSION in a response 
 Errors: INVALID_REQUEST (the name or version of the client software does not match Kafka's pattern).
 
 Up to version 3, supported features whose lowest level is 0 are left out, because older Java clients
-refuse them.
+refuse a response with such features.
 
-v0  the ranges            v3  client software name and version, features
+v0  version ranges        v3  client software name and version, features
 v1  throttle time         v4  features whose lowest level is 0
 """
 
@@ -43,7 +43,7 @@ FIRST_WITH_LEVEL_0: Final = 4
 async def handle(
     cluster: Cluster, quorum: Quorum, request: ApiVersionsRequest, call: Call
 ) -> ApiVersionsResponse:
-    """Return ranges and features, and store the client's software name and version."""
+    """Return version ranges and features; store the client's software name and version."""
     if call.version >= FIRST_WITH_FEATURES and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 async def handle(
     changes: Changes, configs: Configs, request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse:
-    """Create each topic, or only check it."""
+    """Create each topic; with `validate_only`, only check it."""
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     for asked in request.topics:

@@ -2,9 +2,9 @@
 
 If a topic is given by id, the response names it only if the client may describe the topic.
 
-Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (a topic
-is given twice, by both name and id, or by neither), KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED,
-UNKNOWN_TOPIC_ID.
+Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (the
+request has the topic twice, or an entry has both a name and an id, or neither),
+KAFKA_STORAGE_ERROR, TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID.
 
 v4  flexible   v5  error messages   v6  topics by id (KIP-516)
 """

@@ -8,7 +8,7 @@ Errors: CLUSTER_AUTHORIZATION_FAILED, CONCURRENT_TRANSACTIONS (a transaction is 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (an old id without its
 epoch, or an epoch without an id; an empty transactional id, or one that is too long),
 INVALID_TRANSACTION_TIMEOUT, KAFKA_STORAGE_ERROR, NOT_COORDINATOR, POLICY_VIOLATION (too many
-transactional ids), PRODUCER_FENCED (the old id is that of an earlier producer;
+transactional ids), PRODUCER_FENCED (the old id and epoch are those of an earlier producer;
 INVALID_PRODUCER_EPOCH in request versions 0 to 3), TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KIP-98,
 KIP-360, KIP-588, KIP-679.
 

@@ -1,9 +1,11 @@
 """OffsetForLeaderEpoch (23), versions 2-4: return where a leader epoch ends in the log.
 
-The end offset depends on the requested epoch. For the latest epoch, it is the log end offset. For
-an earlier epoch, the largest known epoch not above it and the end of that epoch are returned. For
-an epoch before all known epochs, that epoch and the start of the oldest known epoch are returned.
-For -1, for an epoch after the latest, or if no epoch is known, epoch and offset are -1.
+The response has an epoch and an end offset, which depend on the requested epoch:
+
+- the partition's leader epoch or the newest epoch in the log: this epoch and the log end offset.
+- an older epoch: the newest epoch in the log that is not above it, and where that epoch ends.
+- an epoch before all epochs in the log: this epoch, and where the oldest epoch in the log begins.
+- -1, or an epoch of none of these kinds: -1 and -1.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. KIP-101,

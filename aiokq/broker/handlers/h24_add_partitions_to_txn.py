@@ -1,11 +1,11 @@
 """AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction, all or none.
 
 The first partitions begin the transaction. From ``transaction.version`` 2 on, clients need not
-send the request: Produce adds the partitions. Versions 4 and 5 are for brokers, which send them to
-the transaction coordinator before they append a transactional batch. Such a request has several
-transactions, needs the permission CLUSTER_ACTION, and may name partitions of internal topics. With
-`verify_only`, it adds no partitions, and checks that they are in the transaction. This node sends
-no such request, because it has its own coordinator.
+send the request: Produce adds the partitions. Requests of versions 4 and 5 are for brokers, which
+send them to the transaction coordinator before they append a transactional batch. Such a request
+has several transactions, needs the permission CLUSTER_ACTION, and may name partitions of internal
+topics. With `verify_only`, the request adds no partitions, and checks that the partitions are in
+the transaction. This node sends no such request, because it has its own coordinator.
 
 Errors of versions 4 and 5 as a whole: CLUSTER_AUTHORIZATION_FAILED.
 

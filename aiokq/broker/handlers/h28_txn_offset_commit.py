@@ -2,7 +2,7 @@
 
 The offsets are pending until the transaction ends. The partition of `__consumer_offsets` that
 coordinates the group must be in the transaction; from version 5 on, this request adds it (KIP-890).
-The member is checked if the request names one (KIP-447).
+If the request has a member id, the member is validated (KIP-447).
 
 Errors of a partition: COORDINATOR_LOAD_IN_PROGRESS (COORDINATOR_NOT_AVAILABLE in request versions 0
 and 1), COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, FENCED_INSTANCE_ID,
@@ -56,7 +56,7 @@ async def handle(
     request: TxnOffsetCommitRequest,
     call: Call,
 ) -> TxnOffsetCommitResponse:
-    """Commit the offsets of permitted partitions that exist, and refuse the others."""
+    """Commit the offsets of permitted partitions that exist, and refuse the other partitions."""
     codes = _refusals(topics, request, call)
     wanted = request.topics
     request.topics = [
@@ -139,7 +139,9 @@ async def _commit(
     request: TxnOffsetCommitRequest,
     version: int,
 ) -> TxnOffsetCommitResponse:
-    """Check that the group's partition is in the transaction, or add it; write the offsets.
+    """Ensure that the group's partition is in the transaction, then write the offsets.
+
+    From version 5 on, the partition is added if it is not in the transaction.
 
     Raises:
         BrokerError: see `join_transaction`, `CoordinatorRuntime.write` and

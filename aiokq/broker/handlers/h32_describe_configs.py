@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, cluster: Cluster, configs: Configs, request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse:
-    """Describe the settings of each resource: all, or those that the request names."""
+    """Describe all settings of each resource, or only the settings that the request names."""
     return DescribeConfigsResponse(
         results=[
             _describe(topics, cluster, configs, call, resource, request)

@@ -66,7 +66,7 @@ async def alter_each(
     """Alter resources one after the other; return each with its error code and message.
 
     Args:
-        alter_one: alters one resource; called after the permissions were checked.
+        alter_one: alters one resource; called only if the client has the permission.
     """
     times = Counter((r.resource_type, r.resource_name) for r in resources)
     outcomes: list[tuple[R, int, str | None]] = []
@@ -124,11 +124,14 @@ async def alter(
     """Change the settings of a topic, a group, this node or all nodes.
 
     Args:
-        named: the settings that the request names.
+        name: the topic, the group id or the node id; "" for the settings of all nodes.
+        change: returns the new settings, given the present settings.
+        named: the names of the settings in the request.
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the resource is another node, or of a type without settings.
+        InvalidRequest: the name of a BROKER resource is not this node's id, or the type of the
+            resource cannot be changed by this function.
         BrokerError: an error of `MetadataChanges.alter_topic_configs`, `alter_group_configs` or
             `alter_broker_configs`.
     """

@@ -1,7 +1,7 @@
-"""ElectLeaders (43), versions 0-2: elect the preferred replica, or any live replica, of partitions.
+"""ElectLeaders (43), versions 0-2: elect the preferred or another live replica as leader.
 
-With one node a partition has one replica, which is the leader or is offline: no election can change
-that. If the request asks for all partitions, partitions that have a leader are left out.
+With one node a partition has one replica, which is the leader or is offline, so no election can
+change the leader. If the request is for all partitions, partitions that have a leader are left out.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE,
 ELIGIBLE_LEADERS_NOT_AVAILABLE, ELECTION_NOT_NEEDED.

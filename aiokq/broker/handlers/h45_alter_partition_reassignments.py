@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0-1: assign partitions to other brokers.
 
-With one node a partition can be assigned only to the node that has it already, so that a
-reassignment is complete immediately.
+With one node a partition can be assigned only to the node that has it already, so a reassignment is
+complete immediately.
 
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
 NO_REASSIGNMENT_IN_PROGRESS.
@@ -100,9 +100,9 @@ def _check(topics: Topics, cluster: Cluster, name: str, asked: ReassignableParti
 
     Raises:
         UnknownTopicOrPartition: the partition does not exist.
-        NoReassignmentInProgress: the request cancels a reassignment.
-        InvalidReplicaAssignment: the list of replicas is empty, repeats a node, or has the id of
-            a node that is not a broker.
+        NoReassignmentInProgress: the request cancels a reassignment, and none is in progress.
+        InvalidReplicaAssignment: the list of replicas is empty, has this node's id twice, or has
+            the id of another node.
     """
     topic = topics.get(name)
     if topic is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def handle(
     topics: Topics, groups: Groups, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets of existing partitions, and refuse the others.
+    """Delete the offsets of permitted partitions that exist, and refuse the other partitions.
 
     When a topic is deleted, the coordinator removes the offsets of the topic without a request.
     """
@@ -59,7 +59,7 @@ async def handle(
 def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """Return the existing partitions, and by topic the responses for refused partitions."""
+    """Return the permitted partitions that exist, and responses for the other ones by topic."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: describe the producers with state in partitions (KIP-664).
+"""DescribeProducers (61), version 0: describe the producers of partitions (KIP-664).
 
 Errors of a partition: INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER,
 TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION.

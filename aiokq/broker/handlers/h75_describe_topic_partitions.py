@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (75), version 0: describe partitions of topics, page by page.
 
-Topics are sorted by name. A request without names asks for all topics; its response leaves out
+Topics are sorted by name. A request without names is for all topics; its response leaves out
 topics that the client may not describe. Java's Admin client tries this API before Metadata. Version
 4.0 of that client fails if a list of eligible leader replicas is null, so the response always has
 these lists, which are empty.
@@ -46,7 +46,7 @@ async def handle(
     request: DescribeTopicPartitionsRequest,
     call: Call,
 ) -> DescribeTopicPartitionsResponse:
-    """Describe topics from the cursor on, up to the limit of partitions."""
+    """Describe topics from the cursor on, up to the maximum number of partitions."""
     asked_all = not request.topics
     names = (
         [topic.name for topic in topics.sorted()]

@@ -2,7 +2,7 @@
 
 The transaction coordinator is called only before the first batch of a transaction in a partition.
 After that batch, the log shows that the transaction is open. Produce and TxnOffsetCommit share
-these rules. The fast path of Produce adds partitions by `TransactionCoordinator.add_now` instead.
+these rules. The fast path of Produce calls `TransactionCoordinator.add_now` instead.
 
 Source: KIP-890, Kafka ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``,
 ``UnifiedLog.maybeStartTransactionVerification``, ``AddPartitionsToTxnManager.java``.
@@ -42,7 +42,7 @@ class TransactionRules(NamedTuple):
     adds: bool
     """Whether the request adds the partition to the transaction (``transaction.version`` 2)."""
     knows_abortable: bool
-    """Whether the client knows TRANSACTION_ABORTABLE."""
+    """Whether the request version has the error TRANSACTION_ABORTABLE."""
 
 
 async def join_transaction(
@@ -56,22 +56,23 @@ async def join_transaction(
 ) -> None:
     """Ensure that the partition is in the producer's transaction.
 
-    The function does not await between the check and its return, so that the caller may append
-    immediately. If `rules.adds` is False, ``transaction.partition.verification.enable=false``
-    disables the check.
+    The function does not await after the last check, so the caller may append immediately. If
+    `rules.adds` is False, ``transaction.partition.verification.enable=false`` disables the check by
+    the transaction coordinator.
 
     Args:
-        also: other partitions of the request, which are added to the transaction together with
-            `partition` if that partition has to be added.
+        also: other partitions of the request. If `partition` has to be added to the transaction,
+            these partitions are added together with it.
 
     Raises:
         InvalidTxnState, TransactionAbortable: the partition is not in the transaction.
         InvalidPidMapping: the transactional id has another producer id.
         InvalidProducerEpoch: the producer id has another epoch, or the partition has a batch with a
             newer epoch.
-        NotEnoughReplicas: the coordinator is not available; the producer's open transaction is not
-            compared yet after an unclean shutdown; or `rules.adds` is False and the markers of the
-            previous transaction are being written. Old clients retry after this error.
+        NotEnoughReplicas: the coordinator is not available; the producer's open transaction has not
+            been compared with the coordinator's log yet after an unclean shutdown; or `rules.adds`
+            is False and the markers of the previous transaction are being written. Old clients
+            retry after NOT_ENOUGH_REPLICAS.
         ConcurrentTransactions: `rules.adds` is True, and the markers of the previous transaction
             are being written.
         KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `Partition.log`.
