@@ -42,7 +42,7 @@ def admit(
 
     Args:
         acks: the acks of the Produce request.
-        now_ms: the broker's time.
+        now_ms: the broker's time, in milliseconds since the Unix epoch.
         by_admin: whether the client may write to internal topics, as Kafka's admin client may.
 
     Raises:
@@ -88,8 +88,8 @@ def admit_own(partition: Partition, header: BatchHeader, leader_epoch: int) -> N
         RecordTooLarge: the batch is larger than ``max.message.bytes``.
 
     Source: Kafka ``TransactionLog.EnforcedRequiredAcks``. Kafka's group coordinator appends with
-    acks=1 (``CoordinatorPartitionWriter``), and then waits for the commit until a timeout. Its
-    clients get the same error as here, but later.
+    acks=1 (``CoordinatorPartitionWriter``), and then waits for the commit until a timeout. Clients
+    of Kafka get the same error, but only after that timeout.
     """
     admit_marker(partition, leader_epoch)
     check_size(header, partition.topic.limits.max_bytes)

@@ -27,8 +27,10 @@ LEADER: Final = 1
 """acks=1: the response is sent when the leader's flush policy allows it."""
 
 COMMIT_TIMEOUT: Final = 30.0
-"""Seconds for which the broker's own writes wait for other replicas: Kafka's default
-``request.timeout.ms``.
+"""The maximum number of seconds for which WriteTxnMarkers waits for the commit of its markers.
+
+The transaction coordinator waits at most as long for the commit of its records. Source: Kafka's
+default of ``request.timeout.ms``.
 """
 
 
@@ -52,8 +54,8 @@ class Commits:
     """The uncommitted appends of a partition's leader, and the requests that wait for commits.
 
     Attributes:
-        pending: end offset and bytes of each append that is not committed, oldest first. None until
-            there is such an append, because most partitions never need the deque.
+        pending: end offset and size in bytes of each append that is not committed, oldest first.
+            None before the first such append, because most partitions never need the deque.
     """
 
     __slots__ = ("_partition", "_waiters", "pending")
@@ -72,7 +74,7 @@ class Commits:
         self.pending.append((end_offset, size))
 
     def advanced(self, high_watermark: int) -> int:
-        """Remove the appends that are committed now; return their bytes."""
+        """Remove the appends that are committed now; return their total size in bytes."""
         size = 0
         while self.pending and self.pending[0][0] <= high_watermark:
             size += self.pending.popleft()[1]
@@ -96,8 +98,8 @@ class Commits:
         timeout begins after the append.
 
         Args:
-            leader_epoch: the leader epoch of the append. In another epoch the records at these
-                offsets may be those of another leader.
+            leader_epoch: the leader epoch of the append. In a later epoch, another leader may have
+                written other records at these offsets.
             deadline: the loop's time at which the wait for the commit ends; None waits without
                 limit.
 
@@ -167,7 +169,7 @@ class Commits:
             UnknownTopicOrPartition: the topic was deleted.
         """
         partition = self._partition
-        partition.log  # noqa: B018 - raises the reason if the partition is not led here any more
+        partition.log  # noqa: B018 - raises the error if this node no longer leads the partition
         log.check_usable()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None

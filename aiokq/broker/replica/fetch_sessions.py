@@ -33,7 +33,7 @@ INVALID_FETCH_SESSION_EPOCH: Final = 71
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 EVICTION_SECONDS: Final = 120.0
-"""Kafka's `min.incremental.fetch.session.eviction.ms`, which is a constant in Kafka, too."""
+"""Kafka's constant `min.incremental.fetch.session.eviction.ms`, in seconds."""
 
 TargetKey = tuple[str | uuid.UUID, int]
 """The topic (its id from version 13 of Fetch on, its name before) and the partition number."""
@@ -78,8 +78,8 @@ class FetchTarget:
     def tell(self, data: FetchPartitionData) -> None:
         """Store the offsets that are sent to the client.
 
-        If the response has an error, the stored high watermark is reset. The partition is then
-        included again when the error is over, even if its high watermark is unchanged.
+        If `data` has an error, the stored high watermark is reset. As a result, the first response
+        after the error includes the partition, even if its high watermark is unchanged.
         """
         self.told_high_watermark = -1 if data.error_code else data.high_watermark
         self.told_log_start_offset = data.log_start_offset
@@ -135,7 +135,11 @@ class FetchContext:
     def finish(
         self, results: Sequence[Result], *, privileged: bool = False
     ) -> tuple[int, Sequence[Result]]:
-        """Return the session id and the partitions that the response includes."""
+        """Return the session id and the results that the response includes.
+
+        For a request with session epoch 0, a session is created if there is a slot for it. Without
+        a session, the id is 0.
+        """
         if self._full:
             return self._cache.create(results, self.uses_topic_ids, privileged), results
         session = self.session
@@ -166,11 +170,15 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def clear(self) -> None:
-        """Discard all sessions; their clients get FETCH_SESSION_ID_NOT_FOUND and start new ones."""
+        """Discard all sessions; later requests in them get FETCH_SESSION_ID_NOT_FOUND."""
         self._sessions.clear()
 
     def open(self, request: FetchRequest, version: int) -> FetchContext:
-        """Return the context of a request: with its session, without one, or with an error."""
+        """Return the context of a request: an error code, or the partitions to read.
+
+        A request with session epoch 0 or -1 ends the session whose id it has. Any other request
+        updates its session, and reads all partitions of the session.
+        """
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A full fetch request ends the session that its session id names.
@@ -202,8 +210,7 @@ class FetchSessionCache:
     def create(self, results: Sequence[Result], uses_topic_ids: bool, privileged: bool) -> int:
         """Create a session with these partitions; return its id, or 0 if there is no slot for it.
 
-        If all slots are in use, another session is evicted for the new one, if the rules of
-        `_evict` permit that.
+        If all slots are in use, another session is evicted, if the rules of `_evict` permit it.
         """
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now, len(results), privileged):

@@ -13,15 +13,15 @@ __all__ = ["LeadershipListener"]
 class LeadershipListener(Protocol):
     """Callbacks for the partitions that this node leads; coordinators implement them.
 
-    They are called on the node's loop and must not block. ``elected`` is called before the first
-    request to the partition's new leader is served. A coordinator that starts also calls its own
-    ``elected`` for each partition that this node already leads.
+    The callbacks run on the node's loop and must not block. ``elected`` is called before the node
+    serves the first request as the partition's leader. When a coordinator starts, it also calls its
+    own ``elected`` for each partition that this node already leads.
 
     Source: Kafka's `GroupCoordinator.onElection`, `onResignation`.
     """
 
     def elected(self, partition: Partition) -> None:
-        """Handle that this node has become the leader of `partition`, in its `leader_epoch`."""
+        """Handle that this node leads `partition` in a new leader epoch."""
 
     def resigned(self, partition: Partition) -> None:
         """Handle that this node does not lead `partition` any more; requests to it fail.

@@ -32,7 +32,7 @@ def append_marker(
     """Append a marker; on return it is in the log, but is not necessarily committed.
 
     Args:
-        transaction_version: the level of `transaction.version` by which the transaction ended.
+        transaction_version: the level of `transaction.version` at which the transaction ended.
         leader_epoch: the leader epoch in which the marker is to be written.
 
     Raises:

@@ -1,8 +1,8 @@
 """The replica of one partition on this node: leadership, in-sync replicas and high watermark.
 
 The log stores records. It keeps the high watermark as a number that bounds reads, deletion and
-compaction. For the log of a partition, only this module advances that number, except that an
-emptied log restarts with the high watermark at its new offset (ADR 9).
+compaction. Only this module advances the high watermark of a partition's log, with one exception: a
+log that is emptied and restarted at a new offset sets its high watermark to that offset (ADR 9).
 
 Source: Kafka ``Partition.scala``. Tests: ``tests/unit/broker/replica/test_partition.py``.
 """
@@ -62,13 +62,13 @@ class Partition:
         min_isr: number of in-sync replicas needed to commit: ``min.insync.replicas``, but at most
             the number of replicas.
         offline_replicas: node ids of the replicas whose log cannot be used.
-        is_recovering: whether the log is not open yet and may need recovery; False if it cannot be
-            opened.
+        is_recovering: whether the log is not open yet and may need recovery; False if the log
+            cannot be opened.
         unavailable: the error that requests get; None while this node leads the partition and has
             its log. Produce checks only this attribute.
         commits: the appends that are not committed, and the requests that wait for them.
-        high_watermark_listeners: called after the high watermark has advanced, with the number of
-            bytes that became visible.
+        high_watermark_listeners: called after the high watermark has passed an append of this node
+            as leader, with the number of bytes that became visible.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Partition:
         self.unavailable: BrokerError | None = unavailable
         self._log: PartitionLog | None = None
         self.high_watermark_listeners: list[Callable[[int], None]] = []
-        # log end offsets of the other replicas, known from their fetches
+        # The log end offset of each other replica, which is the offset of its last fetch.
         self._replica_ends: dict[int, int] = {}
         self.commits = Commits(self)
         self._settings_changed()
@@ -136,8 +136,8 @@ class Partition:
     def follow(self, log: PartitionLog, leader: int, leader_epoch: int) -> None:
         """Keep ``log`` as the replica of a partition that another node leads.
 
-        All requests, including pending requests, fail with NotLeaderOrFollower. The log stays open
-        for `append_as_follower`.
+        Requests of clients, including pending requests, fail with NotLeaderOrFollower. The log
+        stays open for `append_as_follower`.
         """
         self._take_log(log, leader, leader_epoch)
         self.unavailable = NotLeaderOrFollower(f"{self.name} is led by node {leader}")
@@ -255,8 +255,8 @@ class Partition:
 
     def _settings_changed(self) -> None:
         self.min_isr = min(self.topic.config.min_insync_replicas, len(self.replicas))
-        # Whether an append is committed as soon as the leader's flush policy allows it, without any
-        # fetch of a follower. This is always so with replication factor 1.
+        # True if an append is committed as soon as the leader's flush policy allows it, without any
+        # fetch of a follower. With replication factor 1, this is true whenever this node leads.
         self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
 
     # --- commit
@@ -270,16 +270,17 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The offset up to which a consumer with ``read_committed`` reads.
 
-        It is the first offset of the oldest open transaction, but at most the high watermark. See
-        ``ReadableLog.last_stable_offset``.
+        The first offset of the oldest open transaction, or the high watermark if that is lower or
+        no transaction is open. See ``ReadableLog.last_stable_offset``.
         """
         return self.log.last_stable_offset
 
     def advance_high_watermark(self) -> None:
         """Advance the high watermark to the lowest log end offset of the in-sync replicas.
 
-        The leader's own log end offset is limited by its flush policy. The high watermark is
-        unchanged while fewer than ``min_isr`` replicas are in sync, and is never lowered here.
+        For the leader, only the part of the log that the flush policy allows counts. The high
+        watermark does not change while fewer than ``min_isr`` replicas are in sync. This method
+        never lowers the high watermark.
 
         Source: Kafka's `Partition.maybeIncrementLeaderHW`.
         """
@@ -416,11 +417,12 @@ class Partition:
         Raises:
             UnexpectedAppendOffset, CorruptRecord, KafkaStorage: see
                 `PartitionLog.append_as_follower`.
-            NotLeaderOrFollower: this node leads the partition, or has no replica of it.
+            NotLeaderOrFollower: this node leads the partition, or has no replica of it, or has not
+                opened its log yet.
             KafkaStorage: the log cannot be used.
             UnknownTopicOrPartition: the topic was deleted.
-            FencedLeaderEpoch: a leader with a newer epoch was elected.
-            UnknownLeaderEpoch: this node does not know of the election of that leader yet.
+            FencedLeaderEpoch: ``leader_epoch`` is older than the partition's leader epoch here.
+            UnknownLeaderEpoch: ``leader_epoch`` is newer than the partition's leader epoch here.
 
         Source: Kafka's `Partition.appendRecordsToFollowerOrFutureReplica`.
         """
@@ -450,7 +452,9 @@ class Partition:
         return self._log
 
     def delete_records(self, offset: int) -> int:
-        """Delete the records before an offset; return the new log start offset.
+        """Delete the records before an offset; return the log start offset afterwards.
+
+        An offset below the log start offset changes nothing.
 
         Args:
             offset: the first offset to keep; -1 for the high watermark.
@@ -472,7 +476,11 @@ class Partition:
         return log.delete_records(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch not above `epoch` and its end offset; (-1, -1) if unknown.
+        """Return the newest epoch in the log that is not above `epoch`, and its end offset.
+
+        The partition's leader epoch and the newest epoch in the log end at the log end offset. If
+        `epoch` is before all epochs in the log, returns `epoch` and the offset at which the oldest
+        epoch in the log begins. Returns (-1, -1) if `epoch` is -1 or after all these epochs.
 
         Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
         """
@@ -492,7 +500,7 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
         UnknownLeaderEpoch: the client's epoch is newer; the client must retry later.
     """
     if epoch == NO_EPOCH or epoch == partition.leader_epoch or not partition.is_online:
-        return  # for an offline partition, the access to its log raises the error
+        return  # if this node does not serve the partition, the access to its log raises the error
     if epoch < partition.leader_epoch:
         raise FencedLeaderEpoch()
     raise UnknownLeaderEpoch()

@@ -27,7 +27,7 @@ class _DelayedFetch:
 
     Attributes:
         lacking: bytes that are still missing to reach ``min_bytes``.
-        room: bytes that each partition may still contribute.
+        room: bytes that each partition may still add to the response.
     """
 
     __slots__ = ("future", "lacking", "room")
@@ -53,7 +53,7 @@ class _DelayedFetch:
 
 
 class FetchPurgatory:
-    """The delayed fetches of a node, by the partitions they watch."""
+    """The delayed fetches of a node, by the partitions that they watch."""
 
     def __init__(self) -> None:
         self._watchers: dict[TopicPartition, set[_DelayedFetch]] = {}
@@ -76,11 +76,12 @@ class FetchPurgatory:
         Args:
             connection: the client's connection; the wait ends when it is closed.
             lacking: bytes missing to reach the fetch's `min_bytes`.
-            room: the partitions to watch, each with the most bytes that it may still contribute.
+            room: the partitions to watch, each with the maximum number of bytes that it may still
+                add to the response.
             timeout: seconds.
 
         Returns:
-            True if the bytes are readable or a leadership has changed; False if the time ran out,
+            True if the bytes are readable or a leadership has changed; False if the timeout passed,
             the client disconnected or the node closes.
         """
         if self._closed:
@@ -109,7 +110,7 @@ class FetchPurgatory:
                     del self._watchers[partition]
 
     def appended(self, partition: TopicPartition, size: int) -> None:
-        """Count `size` more bytes of this partition below its high watermark."""
+        """Count `size` bytes of a partition that its high watermark has passed."""
         watchers = self._watchers.get(partition)
         if watchers:
             for delayed in watchers:
@@ -121,13 +122,13 @@ class FetchPurgatory:
             delayed.wake(True)
 
     def _disconnected(self, connection: RequestContext) -> None:
-        """End the wait of a client that has disconnected; nothing else cancels its request."""
+        """End the wait of a disconnected client, which would otherwise last until the timeout."""
         delayed = self._by_connection.pop(connection, None)
         if delayed is not None:
             delayed.wake(False)
 
     def close(self) -> None:
-        """Wake every fetch, which returns the available bytes; later fetches do not wait."""
+        """End all waits; each fetch then returns the available bytes. Later fetches do not wait."""
         self._closed = True
         for watchers in self._watchers.values():
             for delayed in watchers:

@@ -16,7 +16,7 @@ __all__ = ["ProduceLimits", "ServedTopic"]
 
 
 class ProduceLimits(NamedTuple):
-    """The settings of a topic that apply to producers' batches, computed once per change.
+    """The settings of a topic that apply to producers' batches, computed when settings change.
 
     Attributes:
         is_internal: whether only the broker and admin clients may write to the topic.
