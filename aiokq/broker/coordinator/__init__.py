@@ -1,7 +1,7 @@
 """The coordinator runtime, and the coordinators that run on it.
 
 A coordinator keeps state in the partitions of an internal topic. The runtime owns a shard for each
-partition that this node leads. It loads the shard from the log; for a request it appends records,
-replays them and responds, in that order. `group` is the group coordinator, `transaction` the
-transaction coordinator.
+partition that this node leads, and loads the shard from the partition's log. For a request that
+changes state, the runtime appends records, replays them and responds, in that order. `group` is the
+group coordinator, `transaction` the transaction coordinator.
 """

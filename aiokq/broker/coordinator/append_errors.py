@@ -1,4 +1,4 @@
-"""Translation of append errors of the log into errors that clients of a coordinator know.
+"""Translation of append errors of the log into errors that clients of a coordinator handle.
 
 Source: Kafka ``CoordinatorOperationExceptionHelper.java``.
 """
@@ -24,7 +24,10 @@ __all__ = ["coordinator_error"]
 
 
 def coordinator_error(error: BrokerError | ProtocolError) -> BrokerError:
-    """Return the error that a coordinator's clients get for an error of the log."""
+    """Return the error that a coordinator's clients get for an error of the log.
+
+    An error without a translation is returned unchanged.
+    """
     if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | RequestTimeout):
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, NotLeaderOrFollower | KafkaStorage):

@@ -59,7 +59,11 @@ class CoordinatorDefinition(Protocol[S_co]):
         ...
 
     def partition_of(self, key: str, partitions: int) -> int:
-        """Return the partition, below `partitions`, that coordinates a key."""
+        """Return the index of the partition that coordinates a key.
+
+        Args:
+            partitions: the number of partitions of the topic.
+        """
         ...
 
     def shard_factory(self) -> ShardFactory[S_co]:

@@ -14,7 +14,10 @@ _INT_MIN: Final = -(2**31)
 
 @functools.lru_cache(maxsize=256)
 def partition_by_hash(key: str, partitions: int) -> int:
-    """Return the partition, below `partitions`, of a group id or transactional id.
+    """Return the index of the partition that coordinates a group id or transactional id.
+
+    Args:
+        partitions: the number of partitions of the coordinator's topic.
 
     Source: Kafka ``Utils.abs(key.hashCode()) % partitions``.
     """

@@ -18,7 +18,7 @@ __all__ = ["Deferred", "Outcome", "WrittenCallback", "in_sequence"]
 R = TypeVar("R")
 
 WrittenCallback = Callable[["KafkaError | None"], None]
-"""Called once: with None after an outcome's records were appended, or with the append error."""
+"""Called once: with None after an outcome's records, if any, were appended, or with the error."""
 
 
 class Deferred(Generic[R]):
@@ -64,9 +64,9 @@ class Outcome(Generic[R]):
     """The records that an operation decided to append, and its response.
 
     The runtime appends the records, replays each through the shard, and only then returns the
-    response. If the records cannot be appended, the caller gets an error and the records are not
-    replayed; if `atomic` is False, those batches that were appended before the failure are
-    replayed.
+    response. If the append fails, the caller gets an error, unless `on_written` has set the
+    deferred response. Records that were not appended are not replayed. If `atomic` is False, some
+    batches may have been appended before the failure; the records of these batches are replayed.
 
     Attributes:
         records: the changes of durable state, in order.

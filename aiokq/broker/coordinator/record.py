@@ -8,7 +8,7 @@ __all__ = ["CoordinatorRecord"]
 
 
 class CoordinatorRecord(NamedTuple):
-    """A key and a value, which `ShardFactory.encode` encodes. Their types are the coordinator's."""
+    """A key and a value for `ShardFactory.encode`; their types depend on the coordinator."""
 
     key: object
     value: object

@@ -1,7 +1,8 @@
 """Batches of coordinator records: one timestamp, uncompressed, no headers.
 
-`records.record` encodes and decodes any batch, but takes three times as long. Each offset commit
-writes a batch in the form above, and the load of a coordinator reads hundreds of thousands of them.
+`records.record` encodes and decodes every kind of batch, but takes three times as long. Each offset
+commit writes a batch of this form, and the load of a coordinator reads hundreds of thousands of
+such batches.
 
 Tests: ``tests/unit/broker/coordinator/test_record_batch.py``.
 """
@@ -69,7 +70,7 @@ def encode_record_batch(
 def decode_record_batch(
     data: bytes, position: int, header: BatchHeader
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return offset, key and value of each record of any v2 batch.
+    """Return offset, key and value of each record of a v2 batch, in this form or another.
 
     Args:
         data: bytes that contain the batch.
@@ -88,8 +89,9 @@ def decode_record_batch(
             if size > 0x7F:
                 size, at = size & 0x7F | data[at] << 7, at + 1
             end = at + (size >> 1)
-            # `iter_records` decodes all other records: those with a negative size, a size of more
-            # than two bytes, a timestamp delta, or an offset delta that is not the index.
+            # If a record does not have the usual form, the loop ends, and `iter_records` decodes
+            # the whole batch. The usual form has no negative size (except that of a null value),
+            # no size of more than two bytes, timestamp delta 0, and the index as offset delta.
             if size & 1 or size >= _TWO_BYTES or data[at + 1] or data[at + 2] != len(found) << 1:
                 break
             size, at = data[at + 3], at + 4

@@ -111,13 +111,13 @@ class CoordinatorRuntime(Generic[S]):
         self._background = background
         self._contexts: dict[int, ShardContext[S]] = {}
         self._awaiting_import: dict[int, Partition] = {}
-        """Partitions led here that will be loaded once the modules of shards are imported."""
+        """Partitions that are led here, to be loaded when the modules of shards are imported."""
         self._factory: ShardFactory[S] | None = None
         self._importing = False
         self._partitions = 0
-        """The number of partitions when the topic was first seen; 0 until then."""
+        """The number of partitions when the topic was first seen; 0 while there is no topic."""
         self._not_created = ""
-        """The reason logged last why the topic could not be created."""
+        """The last logged reason for a failed creation of the topic."""
         self._closed = False
         self._supervisor = Supervisor(f"coordinator of {definition.noun}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
@@ -125,7 +125,7 @@ class CoordinatorRuntime(Generic[S]):
     # --- start and stop
 
     async def start(self) -> None:
-        """Begin to load the partitions led here.
+        """Begin to load the partitions that this node leads.
 
         Requests fail with COORDINATOR_LOAD_IN_PROGRESS until their partition is loaded.
         """
@@ -177,9 +177,9 @@ class CoordinatorRuntime(Generic[S]):
             operation: decides from the current state of the shard which records to write. It must
                 not await. It must not change durable state, unless its outcome has `replay` False.
             producer: the producer in whose transaction the records are written.
-            leader_epoch: the leader epoch under which the caller began its work, as the method
-                `leader_epoch` returned it then. If the leader epoch has changed since, the write
-                fails with NOT_COORDINATOR.
+            leader_epoch: the leader epoch that the method `leader_epoch` returned when the caller
+                began its work. If the leader epoch has changed since, the write fails with
+                NOT_COORDINATOR.
 
         Raises:
             CoordinatorLoadInProgress: the shard is being loaded.
@@ -197,7 +197,7 @@ class CoordinatorRuntime(Generic[S]):
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)
         ):
-            return outcome.response  # nothing to wait for: the usual case
+            return outcome.response  # the usual case: the response and the commit are there
         return await context.answer(outcome, end_offset)
 
     def write_now(self, key: str, operation: Callable[[S, Instant], Outcome[R]]) -> R | None:
@@ -207,7 +207,8 @@ class CoordinatorRuntime(Generic[S]):
             operation: as for `write`; its response must not be deferred.
 
         Returns:
-            The response; None if the commit may have to wait, in which case nothing was run.
+            The response; None if the commit may have to wait. In that case, the operation was not
+            run.
 
         Raises:
             BrokerError: see `write`.
@@ -281,9 +282,9 @@ class CoordinatorRuntime(Generic[S]):
         """Run an operation as `write` does, but return its response before the commit.
 
         Args:
-            shard: the shard for which the caller began its work. If the key has another one now,
-                the write fails with NOT_COORDINATOR. Unlike the leader epoch, the shard also
-                distinguishes a topic from the one that was created again under its name.
+            shard: the shard for which the caller began its work. If the key has another shard now,
+                the write fails with NOT_COORDINATOR. Unlike a leader epoch, a shard also
+                distinguishes a topic from a later topic of the same name.
 
         Raises:
             BrokerError: see `write`.
@@ -293,7 +294,7 @@ class CoordinatorRuntime(Generic[S]):
         return outcome.response  # type: ignore[return-value]  # None where R is
 
     def leads(self, key: str, shard: S) -> bool:
-        """Whether this node still coordinates a key with a shard, even if it cannot now."""
+        """Whether a shard is still this node's shard for a key, even if it cannot be used now."""
         if self._closed or not self._partitions:
             return False
         context = self._contexts.get(self._partition_of(key, self._partitions))
@@ -327,7 +328,7 @@ class CoordinatorRuntime(Generic[S]):
         """Append a transaction marker of a producer to a partition, and apply it to the shard.
 
         Args:
-            transaction_version: the version by which the transaction ended.
+            transaction_version: the level of `transaction.version` at which the transaction ended.
 
         Raises:
             BrokerError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
@@ -353,7 +354,8 @@ class CoordinatorRuntime(Generic[S]):
         """Return the id of the node that coordinates a key; create the topic if it does not exist.
 
         Raises:
-            CoordinatorNotAvailable: no node coordinates the key at present; the message says why.
+            CoordinatorNotAvailable: no node coordinates the key at present; the message has the
+                reason.
         """
         await self._ensure_topic()
         name = self._definition.topic
@@ -397,7 +399,7 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_in(self, key: str, leader_epoch: int) -> ShardContext[S]:
-        """Return the context that serves a key now, if it is that of a leader epoch."""
+        """Return the context that serves a key now, if the context has this leader epoch."""
         context = self._context(key)
         if leader_epoch != context.leader_epoch:
             raise NotCoordinator(
@@ -407,7 +409,7 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_with(self, key: str, shard: S) -> ShardContext[S]:
-        """Return the context that serves a key now, if it has this shard."""
+        """Return the context that serves a key now, if the context has this shard."""
         context = self._context(key)
         if context.shard is not shard:
             raise NotCoordinator(f"the leadership of {context.log.name} has ended, and begun again")

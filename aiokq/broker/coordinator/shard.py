@@ -48,11 +48,11 @@ class ShardLoad(Protocol):
         ...
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Add the marker that ends a producer's transaction."""
+        """Add the next marker of the log, which ends a producer's transaction."""
         ...
 
     def finish(self) -> Iterator[None]:
-        """Complete the load in steps, each of which takes about as long as adding a few records."""
+        """Complete the load; yield after each step, so that the caller can let other tasks run."""
         ...
 
 
@@ -87,9 +87,9 @@ class Shard(Protocol):
 
         Args:
             offset: the record's offset in the partition.
-            producer_id: the producer in whose transaction the record was written, in which case
-                the record is pending until `end_transaction` is called for that producer;
-                `NO_PRODUCER` for a record outside a transaction.
+            producer_id: the producer in whose transaction the record was written. Such a record is
+                pending until `end_transaction` is called for the producer. `NO_PRODUCER` for a
+                record outside a transaction.
         """
         ...
 

@@ -1,7 +1,7 @@
 """One shard during one leadership of its partition: its state, its writes and its timers.
 
-When the leadership ends the context is closed for good, and a later leadership gets a new context
-with a new shard. So work that was begun under one leadership cannot take effect under the next.
+When the leadership ends, the context is closed for good. A later leadership gets a new context with
+a new shard, so work that was begun under one leadership cannot take effect under the next.
 
 Source: Kafka ``CoordinatorRuntime.CoordinatorContext``.
 """
@@ -94,7 +94,7 @@ class ShardContext(Generic[S]):
         noun: the plural noun for the shard's entries; see `CoordinatorDefinition.noun`.
 
     Attributes:
-        shard: the shard; replaced, like `timers`, when a failed load is retried.
+        shard: the shard; `shard` and `timers` are replaced when a failed load is retried.
         log: the log of the shard's partition.
         state: decides whether the shard accepts requests.
     """
@@ -353,9 +353,9 @@ class ShardContext(Generic[S]):
                 self._append(outcome, instant, producer)
         except (BrokerError, ProtocolError) as error:
             failure = coordinator_error(error)
-            # Do not warn of each append in these cases. The log reports I/O errors itself, once for
-            # all failed appends. With too few in-sync replicas, all appends fail until enough
-            # replicas are in sync.
+            # Do not log a warning for each append that fails with one of these two errors. The log
+            # reports I/O errors itself, once for all failed appends. With too few in-sync replicas,
+            # all appends fail until enough replicas are in sync.
             quiet = isinstance(error, KafkaStorage | NotEnoughReplicas)
             level = logging.DEBUG if quiet else logging.WARNING
             if outcome.records:
@@ -393,7 +393,7 @@ class ShardContext(Generic[S]):
     # --- timers
 
     def schedule_wakeup(self) -> None:
-        """Have the event loop run the due timers at the deadline of the first timer."""
+        """Schedule `_run_timers` for the first deadline, if the shard is active and has timers."""
         at = self.timers.next_at
         if self._wakeup is not None:
             if at is not None and self._wakes_at <= at:

@@ -143,9 +143,11 @@ class ShardLog:
         Raises:
             NotLeaderOrFollower: this leadership is over.
             NotEnoughReplicas: too few replicas are in sync to commit the records.
-            KafkaStorage: an I/O error; the records that were yielded before are in the log.
+            KafkaStorage: an I/O error.
             RecordTooLarge: a batch is larger than max.message.bytes.
             ProtocolError: a record cannot be encoded; nothing was appended.
+
+        After an error, the records that were yielded before are in the log.
         """
         pairs = [self._factory.encode(record) for record in records]
         begin = 0
@@ -171,7 +173,7 @@ class ShardLog:
 
         Raises:
             NotLeaderOrFollower: this leadership is over.
-            BrokerError: see `append_marker`; nothing was appended.
+            BrokerError: see `replica.marker_append.append_marker`; nothing was appended.
         """
         append_marker(
             self.partition,
@@ -184,7 +186,10 @@ class ShardLog:
         )
 
     def _ends(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
-        """Yield where each batch ends, if no batch is to be larger than max.message.bytes."""
+        """Yield the index after the last record of each batch.
+
+        A batch is larger than max.message.bytes only if it has a single record.
+        """
         room = self.partition.topic.config.max_message_bytes
         header = size = RECORD_OVERHEAD * 2
         for index, (key, value) in enumerate(pairs):
@@ -200,7 +205,7 @@ class ShardLog:
     async def replay(self, shard: Shard) -> int:
         """Replay the whole log into the shard; return the number of records.
 
-        Other tasks run from time to time. Nothing may be appended until the replay has ended.
+        Other tasks run between groups of records. Nothing may be appended until the replay ends.
 
         Raises:
             KafkaStorage: the log cannot be read.
@@ -215,7 +220,7 @@ class ShardLog:
             read = await self._cold_reads.read(look)
             data = bytes(await self._cold_reads.content(read.fragments))
             if not data:
-                break  # compaction removed the last records: only their offsets are left
+                break  # compaction removed the last records, so no batch has their offsets
             position = 0
             for header in iter_headers(data):
                 records = decode_record_batch(data, position, header)

@@ -45,9 +45,10 @@ class _Timer:
 class Timers:
     """The timers of one shard.
 
-    Due timers are taken by deadline. The order of timers with equal deadlines depends only on the
-    calls made before, so that a simulation is repeatable. Moving a deadline to a later time, as
-    each heartbeat does, leaves the heap unchanged.
+    Due timers are taken in the order of their deadlines in the heap. Moving a deadline to a later
+    time, as each heartbeat does, leaves the earlier deadline in the heap until that deadline is
+    reached. The order of timers with equal deadlines depends only on the calls made before, so that
+    a simulation is repeatable.
     """
 
     def __init__(self) -> None:
@@ -62,14 +63,14 @@ class Timers:
         return key in self._timers
 
     def schedule(self, key: Hashable, at: float, action: Action) -> None:
-        """Schedule `action` for `at` (monotonic seconds), in place of the key's timer, if any."""
+        """Schedule `action` for `at` (monotonic seconds), and replace the key's earlier timer."""
         timer = self._timers.get(key)
         self._sequence += 1
         if timer is None or at < timer.queued_at:
             self._timers[key] = timer = _Timer(at, self._sequence, action)
             heapq.heappush(self._queue, (at, self._sequence, key))
             return
-        # The timer's entry stays in the queue; `take_due` queues it again for the later deadline.
+        # The timer's entry stays in the heap; `take_due` moves the entry to `at` when it is due.
         timer.at = at
         timer.action = action
 
@@ -87,12 +88,15 @@ class Timers:
 
     @property
     def next_at(self) -> float | None:
-        """When to call `take_due` next: at or before the first deadline; None without timers."""
+        """When to call `take_due` next, in monotonic seconds; None without timers.
+
+        The time is not after the first deadline, but may be before it.
+        """
         first = self._first()
         return None if first is None else first[0]
 
     def take_due(self, now: float) -> tuple[Hashable, Action] | None:
-        """Remove the first timer that is due and return it; None if no timer is due."""
+        """Remove and return a timer that is due; None if no timer is due. See `Timers`."""
         while True:
             first = self._first()
             if first is None or first[0] > now:

@@ -97,7 +97,7 @@ class OffsetStore:
         return [_tombstone(group, topic, partition) for topic, partition in places]
 
     def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
-        """Return the record that removes one offset; None if there is no such offset."""
+        """Return the record that removes a partition's offset, committed or pending, if any."""
         if self.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):
@@ -107,7 +107,7 @@ class OffsetStore:
     def tombstones_of_partitions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[CoordinatorRecord]:
-        """Return the records that remove all offsets, also pending ones, in deleted partitions."""
+        """Return the records that remove the committed and pending offsets of partitions."""
         gone: dict[str, set[int]] = {}
         for topic, partition in partitions:
             gone.setdefault(topic, set()).add(partition)
@@ -131,6 +131,8 @@ class OffsetStore:
         is_kept: Callable[[str], bool],
     ) -> tuple[list[CoordinatorRecord], bool]:
         """Return the records that remove expired offsets, and whether no offset then remains.
+
+        Pending offsets of open transactions do not expire, and count as remaining.
 
         Args:
             base_ms: the time from which retention counts; None to count from each commit's time.
@@ -168,9 +170,9 @@ class OffsetStore:
 
         Args:
             offset: the record's offset.
-            producer_id: the producer whose transaction contains the record, in which case the
-                commit is pending until the transaction ends; `NO_PRODUCER` for a record outside a
-                transaction.
+            producer_id: the producer whose transaction contains the record; `NO_PRODUCER` for a
+                record outside a transaction. A commit in a transaction is pending until the
+                transaction ends.
         """
         place = (key.group, key.topic, key.partition)
         if value is None:

@@ -73,7 +73,7 @@ class _GroupCoordinatorDefinition:
         )
 
     def shard_factory(self) -> GroupShardFactory:
-        # The import takes tens of milliseconds, which a broker without groups need not spend.
+        # Import here, because it takes tens of milliseconds, and a broker may have no groups.
         from aiokq.broker.coordinator.group.shard_factory import GroupShardFactory
 
         return GroupShardFactory(
@@ -139,7 +139,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             self.spawn(self._drop_offsets(topic), name=f"drop offsets of {topic.name}")
 
     async def _drop_offsets(self, topic: Topic) -> None:
-        """Have every shard remove the offsets committed for a deleted topic.
+        """Remove the offsets committed for a deleted topic from all active shards.
 
         A shard that is not loaded keeps these offsets. Later, their topic id shows that they do not
         belong to a new topic of the same name.

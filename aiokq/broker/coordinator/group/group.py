@@ -74,7 +74,8 @@ class Group(Protocol):
     def unloaded(self) -> None:
         """Cancel timers, and answer pending requests with NOT_COORDINATOR.
 
-        Called when the leadership has ended, or when the group was removed or replaced.
+        Called when the leadership has ended, and when the group was removed, was replaced or could
+        not be written.
         """
         ...
 
@@ -88,11 +89,12 @@ class Group(Protocol):
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit unless it is from a current member with the current generation or epoch.
+        """Permit a commit only from a current member with the current generation or epoch.
 
-        An empty group also accepts commits without a generation or epoch, and any group accepts a
-        transactional commit that names no member, as old clients send it. In a classic group, a
-        commit outside a transaction restarts the session of the member, as a heartbeat does.
+        There are two exceptions. An empty group accepts commits without a generation or epoch.
+        Every group accepts a transactional commit with neither a member nor a generation, which old
+        clients send. In a classic group, a commit outside a transaction also restarts the session
+        of the member, as a heartbeat does.
 
         Raises:
             BrokerError: COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
@@ -128,7 +130,10 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic, so that the topic's offsets are kept."""
+        """Whether a member subscribes, or may subscribe, to the topic.
+
+        The offsets of such a topic do not expire, and OffsetDelete is refused.
+        """
         ...
 
     def offset_expiry_base(self) -> int | None:

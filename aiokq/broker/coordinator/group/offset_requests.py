@@ -144,7 +144,7 @@ def fetch(
     A requested partition without a committed offset gets the offset -1.
 
     Args:
-        exists: whether the group exists; if not, it has no committed offsets.
+        exists: whether the group exists; if False, no committed offset is returned.
         require_stable: whether partitions with a pending offset of an open transaction get
             UNSTABLE_OFFSET_COMMIT.
     """
@@ -199,7 +199,7 @@ def _fetched(
 def delete(
     store: OffsetStore, group: Group, request: OffsetDeleteRequest
 ) -> Outcome[OffsetDeleteResponse]:
-    """Remove offsets of a group; topics with subscribers get GROUP_SUBSCRIBED_TO_TOPIC.
+    """Remove offsets of a group; a topic with subscribers gets GROUP_SUBSCRIBED_TO_TOPIC.
 
     Raises:
         GroupNotEmpty, GroupIdNotFound: as from `Group.validate_offset_delete`.

@@ -1,7 +1,7 @@
 """The shard of the group coordinator: all groups and offsets of a `__consumer_offsets` partition.
 
-It routes each request to its group, and creates and replaces groups. The behaviour of a group is in
-`classic` and `consumer`.
+The shard passes each request to its group, and creates and replaces groups. The behaviour of a
+group is in `classic` and `consumer`.
 
 Source: Kafka ``GroupCoordinatorShard.java``, ``GroupMetadataManager.java``.
 """
@@ -261,7 +261,9 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
     ) -> Outcome[OffsetCommitResponse]:
-        """Handle OffsetCommit: from a member or, if the group is empty, without a generation.
+        """Handle OffsetCommit.
+
+        A commit without a generation or epoch is accepted if the group is empty or does not exist.
 
         Raises:
             BrokerError: as `Group.validate_offset_commit`. If there is no group and the request has

@@ -1,5 +1,5 @@
 """The transaction coordinator: transactional ids, their producers and their transactions.
 
-`coordinator` handles requests, `shard` decides on them and replays the records, and `completion`
-writes the markers. The records in `__transaction_state` have Kafka's formats.
+`coordinator` handles requests, `shard` decides which records to write and replays them, and
+`completion` writes the markers. The records in `__transaction_state` have Kafka's formats.
 """

@@ -1,10 +1,10 @@
 """Completion of prepared transactions: writes their markers, then records that all are written.
 
-EndTxn, InitProducerId or a timeout prepares a transaction. A load may also find a transaction in a
-prepared state. The response to EndTxn is sent before the markers are written, so that the client
-does not wait for them. The markers are written immediately afterwards, before the event loop
-handles a later request. If a write has to wait for a sync or for other replicas, a task writes the
-markers.
+EndTxn, InitProducerId, a timeout or a repair prepares a transaction. A load may also find a
+transaction in a prepared state. The response to EndTxn is sent before the markers are written, so
+that the client does not wait for them. The markers are written immediately afterwards, before a
+request is handled that the client sends after this response. If a write has to wait for a sync or
+for other replicas, or fails, a task completes the transaction.
 
 Source: Kafka ``TransactionMarkerChannelManager.scala``,
 ``TransactionMarkerRequestCompletionHandler.scala``.
@@ -61,7 +61,8 @@ class WrittenMarker(Protocol):
         """Wait until the marker is committed.
 
         Raises:
-            BrokerError: the leadership of the partition ended before, or the wait took too long.
+            BrokerError: the leadership of the partition ended before the commit, or the wait took
+                too long.
         """
         ...
 
@@ -86,7 +87,7 @@ class MarkerLog(Protocol):
         ...
 
     def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition, as far as this node knows."""
+        """Whether a producer has an open transaction in a partition that this node leads."""
         ...
 
 
@@ -134,8 +135,9 @@ class TransactionCompletion:
         self._handle: asyncio.Handle | None = None
 
     def prepared(self, transaction: PreparedTransaction) -> None:
-        """Complete a transaction after the response to EndTxn; called while a record is replayed.
+        """Complete a transaction later, after a response to EndTxn was sent.
 
+        Called when the record that prepares the transaction is replayed, or at the end of a load.
         The connection sends the response in the next iteration of the event loop. `run` is called
         in the iteration after that, before the requests which that iteration reads are handled.
         """
@@ -147,7 +149,7 @@ class TransactionCompletion:
         self._handle = asyncio.get_running_loop().call_soon(self.run)
 
     def close(self) -> None:
-        """Forget the transactions that wait for `run`; the next load finds them prepared."""
+        """Drop the transactions that wait for `run`; the next load finds them prepared."""
         self._prepared.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -156,7 +158,7 @@ class TransactionCompletion:
     def run(self) -> None:
         """Complete the transactions that were prepared since the last call.
 
-        A task completes each transaction that has to wait.
+        Transactions that cannot be completed without waiting are completed by tasks.
         """
         if self._handle is not None:
             self._handle.cancel()
@@ -192,7 +194,7 @@ class _Completion:
         self._markers = markers
         self._pending: dict[TopicPartition, WrittenMarker | None]
         self._pending = dict.fromkeys(sorted(self._metadata.partitions))
-        """The markers that are not committed, by partition; None for one that is not written."""
+        """The uncommitted markers by partition; None for a marker that is not written yet."""
         self._refused: set[TopicPartition] = set()
         """The partitions for which a refused marker was logged."""
 
@@ -217,7 +219,8 @@ class _Completion:
     async def finish(self) -> None:
         """Complete the transaction; wait and retry until this leadership ends.
 
-        The next coordinator finds the transaction prepared, and writes all markers again.
+        If the leadership ends before, the next coordinator finds the transaction prepared, and
+        writes all markers again.
         """
         log, key, shard = self._transactions, self.transactional_id, self._shard
         pause = FIRST_RETRY_SECONDS
@@ -239,7 +242,7 @@ class _Completion:
             pause = min(2 * pause, LONGEST_RETRY_SECONDS)
 
     def _write_markers(self) -> None:
-        """Write the markers that are not written yet, where that is possible now."""
+        """Write the markers that are not written yet, in each partition that can be written now."""
         metadata = self._metadata
         committed = metadata.state is TransactionState.PREPARE_COMMIT
         kind = ControlType.COMMIT if committed else ControlType.ABORT
@@ -268,8 +271,8 @@ class _Completion:
                     continue
                 appended = None
             except InvalidProducerEpoch as error:
-                # A later batch or marker of the producer is in the partition, so that this
-                # transaction is not open there any more.
+                # A later batch or marker of the producer is in the partition, so this transaction
+                # is not open there any more.
                 logger.warning(
                     "transaction marker is not needed: partition=%s transactional_id=%s error=%s",
                     partition,
@@ -286,7 +289,7 @@ class _Completion:
                 self._pending[partition] = appended
 
     async def _markers_committed(self) -> None:
-        """Wait until the written markers are committed; note lost markers, to write them again."""
+        """Wait until the written markers are committed; lost markers count as not written again."""
         for partition, marker in list(self._pending.items()):
             if marker is None:
                 continue

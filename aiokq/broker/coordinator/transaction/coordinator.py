@@ -91,7 +91,7 @@ class _TransactionCoordinatorDefinition:
         )
 
     def shard_factory(self) -> TransactionShardFactory:
-        # A broker without transactions need not spend the time of the import.
+        # Import here, because the import takes time, and a broker may have no transactions.
         from aiokq.broker.coordinator.transaction.shard_factory import TransactionShardFactory
 
         return TransactionShardFactory(
@@ -167,7 +167,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         """Return a producer id and epoch for a transactional id; this fences earlier producers.
 
         Args:
-            timeout_ms: time after which the coordinator aborts a transaction of the producer.
+            timeout_ms: milliseconds after which the coordinator aborts a transaction of the
+                producer.
             expected: the id and epoch that the producer has; None for a new producer.
 
         Raises:
@@ -178,7 +179,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
                 retries.
             ProducerFenced: ``expected`` is an earlier producer.
             PolicyViolation: the transactional id is new, and this node already coordinates
-                ``max.transactional.ids`` others.
+                ``max.transactional.ids`` transactional ids.
             BrokerError: see `write`.
         """
         if not 0 < len(transactional_id) <= MAX_ID_LENGTH:
@@ -198,8 +199,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
                 self._check_room()
             return shard.initialize(transactional_id, timeout_ms, expected, spare_id, instant)
 
-        # The first iteration aborts an open transaction. If the markers can be written immediately,
-        # the second iteration returns the producer.
+        # If a transaction is open, the first iteration aborts it. If its markers can be written
+        # immediately, the second iteration returns the producer.
         for _ in range(2):
             producer = await self._write_with_id(transactional_id, operation)
             if producer.producer_id != NO_PRODUCER_ID:
@@ -235,7 +236,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         producer: TransactionalProducer,
         partitions: Collection[TopicPartition],
     ) -> bool:
-        """Add partitions to a producer's transaction of version 2, if nothing has to be awaited.
+        """Add partitions to a transaction of version 2, if nothing has to be awaited.
 
         Returns:
             Whether the partitions are in the transaction. If not, call `ensure`, which may wait.
@@ -261,8 +262,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     ) -> None:
         """Ensure that a partition is in a producer's transaction.
 
-        The method does not await between the last check and its return, so that the caller may
-        append to the partition immediately.
+        The method does not await after the last check, so the caller may append to the partition
+        immediately.
 
         Args:
             add: the partitions to add to the transaction together; empty for clients of
@@ -364,10 +365,10 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     # --- after an unclean shutdown; see `transaction_recovery`
 
     def find(self, producer_id: int) -> Found | None:
-        """Return what the shards know about a producer id; None if no shard has it.
+        """Return the coordinator's data about a producer id; None if no shard has the id.
 
         Raises:
-            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id as its
+            CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id as a
                 current producer id, and another shard is being loaded or cannot be used.
         """
         from aiokq.broker.coordinator.transaction.lost_transactions import Found
@@ -410,7 +411,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def restore_partition(
         self, found: TransactionMetadata, partition: TopicPartition
     ) -> bool:
-        """Add a partition that an open transaction has lost; see `repairs`.
+        """Add a partition that an open transaction has lost; return False if `found` is outdated.
+
+        See `repairs`.
 
         Raises:
             BrokerError: see `write`.
@@ -423,7 +426,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         )
 
     async def restore_epoch(self, found: TransactionMetadata, seen_epoch: int) -> bool:
-        """Take over an epoch that only a partition has; see `repairs`.
+        """Take over an epoch that only a partition has; return whether that was possible.
+
+        See `repairs`.
 
         Raises:
             BrokerError: see `write`.
@@ -440,7 +445,9 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     async def abandon(
         self, found: TransactionMetadata, partition: TopicPartition, seen_epoch: int
     ) -> bool:
-        """Abort a transaction that only a partition has; see `repairs`.
+        """Abort a transaction that only a partition has; return False if `found` is outdated.
+
+        See `repairs`.
 
         Raises:
             BrokerError: see `write`.

@@ -1,4 +1,4 @@
-"""Decisions about EndTxn: which transactions end, and what a repeated request gets.
+"""Decisions about EndTxn: whether a transaction ends, and the response to a repeated request.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionCoordinator.scala``.
 """
@@ -95,7 +95,7 @@ def _with_bump(
     if state.is_prepared and (
         producer == current.producer or producer.producer_id == current.next_producer_id
     ):
-        raise ConcurrentTransactions()  # the request ends a later transaction
+        raise ConcurrentTransactions()  # the request is for the transaction after this one
     if current.producer_id != producer.producer_id and not after_rotation:
         raise InvalidPidMapping(
             f"the producer id of {current.transactional_id} is {current.producer_id}, not "
@@ -112,8 +112,9 @@ def _with_bump(
         if state.is_prepared:
             raise ConcurrentTransactions()
         if current.producer_epoch > LAST_EPOCH:
-            # The transaction timed out, and the current epoch fenced its producer, which now
-            # aborts. No producer may use this epoch, because no later epoch could fence it.
+            # The coordinator has aborted the transaction, for example after a timeout. The current
+            # epoch fenced the producer, which now sends an abort. No producer may use the current
+            # epoch, because no later epoch could fence that producer.
             after = current.id_replaced(needed(spare_id), now_ms)
             return Decision(after, after.producer)
         return Decision(None, current.producer)

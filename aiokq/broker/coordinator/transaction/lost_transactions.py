@@ -25,21 +25,24 @@ __all__ = ["Found", "Verdict", "compare"]
 
 
 class Found(NamedTuple):
-    """What the coordinator knows about a producer id."""
+    """The coordinator's data about a producer id."""
 
     metadata: TransactionMetadata
-    """The metadata that has the producer id, or had it before the last transition."""
+    """The metadata that has the producer id, or had this id before the last transition."""
     coordinator_epoch: int
     """The coordinator epoch of the shard that has the metadata."""
     ended: frozenset[TopicPartition] | None
-    """The partitions of the last transaction that ended before the load; None if not known."""
+    """The partitions of the last transaction that ended before the load; None if unknown."""
 
 
 class Verdict(enum.Enum):
-    """What the recovery does with a transaction that is open in a partition."""
+    """The verdict on a transaction that is open in a partition; the recovery acts by it."""
 
     ONGOING = "ongoing"
-    """The coordinator has the transaction with this partition, and will end it: nothing is done."""
+    """The coordinator has the transaction with this partition, and will end it.
+
+    The recovery writes nothing.
+    """
 
     INCOMPLETE = "incomplete"
     """The coordinator has the transaction without this partition: the partition is added."""
@@ -58,9 +61,9 @@ class Verdict(enum.Enum):
     """
 
     UNKNOWN = "unknown"
-    """The coordinator does not have the transaction: it is aborted.
+    """The coordinator does not have the transaction: the transaction is aborted.
 
-    If the coordinator has the producer id, the producer is fenced, too.
+    If the coordinator has the producer id, and a later epoch is left, the producer is fenced, too.
     """
 
 
@@ -73,7 +76,7 @@ def compare(entry: ProducerEntry, partition: TopicPartition, found: Found | None
 
     Args:
         entry: the producer in the partition.
-        found: what the coordinator knows about the producer id; None if it does not have the id.
+        found: the coordinator's data about the producer id; None if it does not have the id.
     """
     if found is None:
         return Verdict.UNKNOWN

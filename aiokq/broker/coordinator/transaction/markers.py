@@ -36,7 +36,7 @@ class _Groups(Protocol):
 
 
 class _Marker(NamedTuple):
-    """A `completion.WrittenMarker` in a partition of any topic but `__consumer_offsets`."""
+    """A `completion.WrittenMarker` in a partition of a topic other than `__consumer_offsets`."""
 
     partition: Partition
     leader_epoch: int
@@ -100,7 +100,7 @@ class LocalMarkers:
         return _Marker(found, found.leader_epoch, appended.last_offset + 1)
 
     def is_open(self, partition: TopicPartition, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition that is online."""
+        """Whether a producer has an open transaction in a partition that this node leads."""
         found = self._topics.partition(partition.topic, partition.partition)
         if found is None or not found.is_online:
             return False

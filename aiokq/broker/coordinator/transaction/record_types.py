@@ -47,7 +47,7 @@ LONGEST_ID: Final = 2**15 - 1
 """The maximum number of bytes of a transactional id in a key."""
 
 STATUS_OFFSET: Final = 16
-"""The position of the state in each version of the value."""
+"""The byte position of the state in a value, the same in all versions."""
 
 _HEAD: Final = struct.Struct(">hqhib")  # version, producer id, epoch, timeout, state
 _TIMES: Final = struct.Struct(">qq")

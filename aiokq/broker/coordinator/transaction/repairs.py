@@ -1,9 +1,9 @@
 """Repairs of a transactional id whose last records were lost in a power cut.
 
-A partition has records that show what was lost; `transaction_recovery` chooses the repair. A repair
-is called with the metadata by which it was chosen, the finalized level of ``transaction.version``
-and the time in milliseconds. It returns the metadata to write; None if the repair does not
-apply.
+The records in a partition show which records were lost; `transaction_recovery` chooses the repair.
+A repair is called with the metadata for which it was chosen, the finalized level of
+``transaction.version`` and the time in milliseconds. It returns the metadata to write, or None if
+the repair does not apply.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def taking_epoch(seen_epoch: int) -> Repair:
     """Return the repair that takes over an epoch which only a partition has.
 
     If the coordinator has an open transaction, that transaction has an earlier epoch. The record of
-    its end was lost, too, so the repair aborts it. The repair does not apply while a
-    transaction is prepared, or if a transaction is open and the epoch is after `LAST_EPOCH`.
+    its end was lost, too, so the repair aborts the transaction. The repair does not apply while a
+    transaction is prepared, or if a transaction is open and `seen_epoch` is after `LAST_EPOCH`.
     """
 
     def repaired(

@@ -53,11 +53,11 @@ R = TypeVar("R")
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose outcome is in the log, so that its markers are to be written."""
+    """A transaction whose outcome is in the log, and whose markers have to be written."""
 
     metadata: TransactionMetadata
     shard: TransactionShard
-    """The shard that prepared it: one partition of the log, during one leadership."""
+    """The shard that has the transaction; it stands for one leadership of the log's partition."""
     end_offset: int
     """The markers may be written when the records before this offset are committed."""
 
@@ -71,9 +71,9 @@ class TransactionShard:
     Args:
         coordinator_epoch: the leader epoch of the partition, which goes into the markers.
         version: returns the finalized level of ``transaction.version``.
-        prepared: called when a transaction is prepared, while its record is replayed. It must not
-            write.
-        transitions: counts what the shard decides.
+        prepared: called when the record that prepares a transaction is replayed, and after a load
+            for each transaction that is prepared. The callback must not write.
+        transitions: counts and logs the decisions of the shard.
 
     Attributes:
         transactions: the metadata by transactional id; read only.
@@ -98,13 +98,16 @@ class TransactionShard:
         self._ids: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._previous_ids: dict[int, str] = {}
-        """The transactional id of each producer id that its last transition replaced."""
+        """The transactional id of each producer id that was replaced by the last transition."""
         self._end_offset = 0
         self._active = False
         self._completions: dict[str, Deferred[bool]] = {}
         """The responses that wait for the markers of prepared transactions."""
         self._ended: dict[str, bytes] = {}
-        """The values, in a prepared state, of the last transactions that ended before the load."""
+        """By transactional id, the encoded value that prepared the last transaction.
+
+        Only for transactions that ended before the load; see `ended_partitions`.
+        """
 
     def __len__(self) -> int:
         return len(self.transactions)
@@ -121,7 +124,7 @@ class TransactionShard:
     ) -> Outcome[TransactionalProducer]:
         """Return a producer id and epoch for a transactional id; this fences earlier producers.
 
-        An open transaction is aborted instead; the caller repeats the call afterwards.
+        If a transaction is open, it is aborted, and the caller calls again afterwards.
 
         Args:
             expected: the id and epoch that the producer has; None for a new producer.
@@ -260,7 +263,7 @@ class TransactionShard:
         return outcome
 
     def complete(self, prepared: TransactionMetadata, instant: Instant) -> Outcome[bool]:
-        """Note that all markers of a prepared transaction are written.
+        """Record that all markers of a prepared transaction are written.
 
         Returns:
             Whether the transaction was still prepared.
@@ -274,8 +277,8 @@ class TransactionShard:
         """Return an outcome that completes when the markers of a prepared transaction are written.
 
         Returns:
-            An outcome without records. Its response is True; it is deferred if a transaction is
-            prepared.
+            An outcome without records and with the response True. If a transaction is prepared, the
+            response is deferred.
         """
         current = self.transactions.get(transactional_id)
         if current is None or not current.state.is_prepared:
@@ -321,7 +324,8 @@ class TransactionShard:
     def ended_partitions(self, transactional_id: str) -> frozenset[TopicPartition] | None:
         """Return the partitions of the last transaction that ended before the load.
 
-        None if there is no such transaction, or if a record was replayed after the load.
+        None if there is no such transaction, or if a record of the transactional id was replayed
+        after the load.
         """
         encoded = self._ended.get(transactional_id)
         return None if encoded is None else decode_metadata(transactional_id, encoded).partitions
@@ -339,7 +343,7 @@ class TransactionShard:
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
-        """Apply a record of the log; if it prepares a transaction, report the transaction."""
+        """Apply a record of the log; report a transaction that the record prepares."""
         transactional_id, metadata = record
         assert isinstance(transactional_id, str)
         self._end_offset = offset + 1
@@ -387,7 +391,7 @@ class TransactionShard:
             self._previous_ids[previous] = metadata.transactional_id
 
     def restored(self, end_offset: int) -> None:
-        """Note the offset after the last record of the log that was loaded."""
+        """Store the offset after the last record of the log that was loaded."""
         self._end_offset = end_offset
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:

@@ -57,7 +57,8 @@ LEGAL_MOVES: Final = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # A producer that does not know whether the broker began its transaction aborts it (KIP-890).
+    # A producer may abort without an open transaction, because it cannot find out whether the
+    # broker has begun the transaction (KIP-890).
     _S.PREPARE_ABORT: _IDLE | {_S.ONGOING},
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),

@@ -95,8 +95,10 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         """Return the metadata after InitProducerId, with the next epoch.
 
+        A repeated request does not bump the epoch again.
+
         Args:
-            expected_epoch: the epoch that the producer has; None for a producer that has none.
+            expected_epoch: the epoch that the producer has; None for a producer without an epoch.
 
         Raises:
             ProducerFenced: ``expected_epoch`` is neither the current nor the last epoch.
@@ -218,7 +220,8 @@ class TransactionMetadata(NamedTuple):
 
         Args:
             partitions: the partitions in which the transaction is open.
-            seen_epoch: the producer's epoch in a partition; a later epoch fences the producer.
+            seen_epoch: the producer's epoch in a partition; the new epoch is later than this epoch
+                and fences the producer.
         """
         return self._replace(
             producer_epoch=max(self.producer_epoch, seen_epoch),
@@ -248,7 +251,7 @@ class TransactionMetadata(NamedTuple):
             now_ms,
             partitions=frozenset(),
             next_producer_id=NO_PRODUCER_ID,
-            # `last_epoch` stays: it is the last epoch that the producer knows.
+            # `last_epoch` stays: a client that missed the response to EndTxn still has this epoch.
             producer_id=after.producer_id,
             producer_epoch=after.producer_epoch,
         )

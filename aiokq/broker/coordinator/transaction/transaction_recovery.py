@@ -3,7 +3,7 @@
 The logs of a partition and of `__transaction_state` are separate files, and either may lose its
 last records in a power cut. Without a comparison, a transaction that one log lost might stay open
 in the partition forever, or end in some of its partitions only. Until a producer's open transaction
-is compared, the producer's batches get NOT_ENOUGH_REPLICAS, after which it retries.
+is compared, the producer's transactional batches get NOT_ENOUGH_REPLICAS, and the producer retries.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class TransactionRecovery:
     """A `LeadershipListener` that compares uncleanly closed logs with the transaction coordinator.
 
     Args:
-        was_clean: whether the log of a partition was closed cleanly.
-        coordinator: has the transactions with which those in the partitions are compared.
+        was_clean: returns whether the log of a partition was closed cleanly.
+        coordinator: has the transactions to which the transactions in the partitions are compared.
         own_topic: the topic of the coordinator, which contains no transactional batches.
         markers: writes the markers.
         spawn: runs a coroutine in the background, until the node is closed.
@@ -92,7 +92,7 @@ class TransactionRecovery:
         self._task: asyncio.Task[None] | None = None
 
     def elected(self, partition: Partition) -> None:
-        """Begin to compare the open transactions of a partition, unless it was closed cleanly."""
+        """Begin to compare a partition's open transactions, unless its log was closed cleanly."""
         if partition.topic.name == self._own_topic or self._was_clean(partition.name):
             return
         producers = partition.log.producers
@@ -104,7 +104,7 @@ class TransactionRecovery:
             self._task = self._spawn(self._run(), _TASK)
 
     def resigned(self, partition: Partition) -> None:
-        """Forget a partition. It is compared when this node leads it again."""
+        """End the comparison of a partition; it begins again when this node leads the partition."""
         self._pending.pop(partition, None)
 
     async def finished(self, timeout: float) -> None:
@@ -151,7 +151,7 @@ class TransactionRecovery:
         return not producers.unverified and await self._restore_epochs(partition)
 
     async def _restore_epochs(self, partition: Partition) -> bool:
-        """Write a partition's newer epochs to the coordinator; return whether it has all of them.
+        """Write newer epochs of a partition to the coordinator; return whether all were written.
 
         If the coordinator kept an older epoch, it might return that epoch to a producer, and the
         partition would refuse the producer's batches.

@@ -1,7 +1,7 @@
-"""`Transitions`: metrics and log lines of what the coordinator decides; it decides nothing.
+"""`Transitions`: counts and logs the decisions of the transaction coordinator.
 
-A transition is counted when its record is in the log. One whose record could not be appended did
-not happen, and its request or timer is repeated.
+A transition is counted when its record is in the log. A transition whose record could not be
+appended has no effect, and its request or timer is repeated.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Cause(enum.Enum):
     """What ended a transaction."""
 
     COMMIT = "commit"
-    """EndTxn."""
+    """EndTxn with a commit."""
 
     ABORT = "abort"
-    """EndTxn."""
+    """EndTxn with an abort."""
 
     TIMEOUT = "timeout"
     """The transaction timeout of the producer."""
 
     INIT_PRODUCER_ID = "init_producer_id"
-    """InitProducerId for the transactional id, also by an administrator who terminates it."""
+    """InitProducerId, from a producer or from an administrator who terminates the transaction."""
 
     RECOVERY = "recovery"
-    """A repair after a power cut."""
+    """A repair after an unclean shutdown."""
 
 
 class Transitions:
@@ -63,7 +63,8 @@ class Transitions:
 
         Args:
             before: the metadata before the request; None for a new transactional id.
-            named: whether the request names the current producer, which then fences nobody.
+            named: whether the request has a producer id and epoch. Such a request comes from the
+                current producer, and fences no other producer.
         """
         if before is None:
             return outcome

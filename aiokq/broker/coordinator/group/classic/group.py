@@ -70,7 +70,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance = ClassicRebalance(self, timers)
 
     def offset_expiry_base(self) -> int | None:
-        """Return the time from which retention counts; see `Group.offset_expiry_base`."""
+        """Return the time from which the retention counts; see `Group.offset_expiry_base`."""
         if self.protocol_type_or_none is None:
             return None
         if self.is_empty:
@@ -103,7 +103,7 @@ class ClassicGroup(ClassicGroupState):
         if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailable()
         if generation_or_epoch < 0 and self.is_empty:
-            return  # from an admin client, or a consumer with partitions assigned by hand
+            return  # from an admin client, or a consumer with manually assigned partitions
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
             member = self.roster.named(member_id, group_instance_id)
             if generation_or_epoch != self.generation:
@@ -120,7 +120,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance.restart_session(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Permit any fetch from a live group: OffsetFetch of classic members has no generation.
+        """Permit every fetch from a live group: OffsetFetch of classic members has no generation.
 
         Raises:
             GroupIdNotFound: the group is dead.
@@ -163,7 +163,7 @@ class ClassicGroup(ClassicGroupState):
             self.rebalance.prepare("the group has more members than group.max.size", instant)
 
     def unloaded(self, code: int = NotCoordinator.code) -> None:
-        """Cancel all timers, and answer all pending requests with an error code."""
+        """Cancel all timers, answer all pending requests with an error code, and become dead."""
         self.rebalance.cancel_timers()
         for member in self.roster:
             self.roster.complete_join(

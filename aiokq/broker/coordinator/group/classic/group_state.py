@@ -124,7 +124,10 @@ class ClassicGroupState:
         self.state_timestamp_ms = timestamp_ms
 
     def begin_generation(self, timestamp_ms: int) -> None:
-        """Increment the generation, elect a protocol, and read the subscriptions."""
+        """Increment the generation, elect a protocol, and read the subscriptions.
+
+        A group without members becomes empty.
+        """
         self.generation += 1
         self.roster.pending_syncs.clear()
         if len(self.roster):
@@ -182,7 +185,7 @@ class ClassicGroupState:
     # --- description and log records
 
     def describe(self) -> DescribedGroup:
-        """Return the group for DescribeGroups, with subscriptions only while it is stable."""
+        """Return the group for DescribeGroups; it has subscriptions only if the group is stable."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,
@@ -210,17 +213,17 @@ class ClassicGroupState:
         )
 
     def logged(self, record: CoordinatorRecord) -> None:
-        """Remember the newest record of the group in the log."""
+        """Store the newest record of the group in the log, for `record_renamed`."""
         assert isinstance(record.value, GroupMetadataValue)
         self._logged = record.value
 
     def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
         """Return the newest record in the log with the member id of a static member replaced.
 
-        None if that record does not have the old member id.
+        None if there is no record, or if the record does not have the old member id.
 
-        Used while the group's current state is not in the log yet: a coordinator that loads the log
-        must know the new member id, or it would fence the member.
+        Used while the group's current state is not in the log yet. A coordinator that loads the log
+        needs the new member id, because it would fence the member otherwise.
         """
         value = self._logged
         if value is None or all(member.member_id != old_member_id for member in value.members):

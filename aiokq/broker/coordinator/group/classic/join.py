@@ -62,7 +62,7 @@ def join(
 def _is_within_max_size(group: ClassicGroup, member_id: str) -> bool:
     """Whether a member may join under `group.max.size`.
 
-    While the group prepares a rebalance only the members that have joined count. So if the group is
+    While the group prepares a rebalance, only the members that have joined count. If the group is
     too large, for instance because the limit was lowered, the members that join last are refused.
     """
     roster, most = group.roster, group.settings.group_max_size
@@ -136,9 +136,9 @@ def _join_again(
     unchanged = member.protocols == protocols_of(request.protocols)
     if group.is_empty:
         return _refused(UnknownMemberId, member_id)  # a bug, because an empty group has no members
-    # The join may be a retry: the first response of this generation may have been lost. A leader
-    # that joins again in a stable group requests a rebalance: only the leader notices changed
-    # topics.
+    # The join may be a retry, because the member's first JoinGroup response of this generation may
+    # have been lost. A leader that joins again in a stable group requests a rebalance, because only
+    # the leader notices changed topics.
     repeats = group.state is ClassicState.COMPLETING_REBALANCE or (
         group.state is ClassicState.STABLE and not group.roster.is_leader(member_id)
     )
@@ -206,9 +206,9 @@ def _replace_static(
             response.skip_assignment = roster.is_leader(member_id)
         else:
             # The member must not compute an assignment, because no other member joins. Before
-            # version 9 the response cannot say so. It therefore contains the leader id from before
-            # this join: a leader that joins again gets its old member id there, and does not regard
-            # itself as the leader.
+            # version 9, the response has no field for this. The leader id in the response is
+            # therefore the leader id before this join. If the member is the leader, that is its old
+            # member id, so the client does not act as the leader.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)

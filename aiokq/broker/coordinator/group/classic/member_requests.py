@@ -209,5 +209,5 @@ def _check_member(
 
 
 def _differs(requested: str | None, known: str | None) -> bool:
-    """Whether a request names another protocol; requests of old clients name none."""
+    """Whether a request has another protocol than the group; requests of old clients have none."""
     return requested is not None and known is not None and requested != known

@@ -191,7 +191,7 @@ class ClassicRebalance:
     # --- removal of members
 
     def remove(self, member: ClassicMember, reason: str, instant: Instant) -> Outcome[None]:
-        """Remove a member, and rebalance without it."""
+        """Remove a member, and let the other members rebalance."""
         group = self._group
         self._drop(member)
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -293,7 +293,7 @@ class ClassicRebalance:
         self._timers.schedule(self._join_key, instant.now + timeout, self.complete)
 
     def _syncs_end(self, generation: int, instant: Instant) -> Outcome[None]:
-        """Remove members that joined but sent no SyncGroup in time."""
+        """Remove members that joined but sent no SyncGroup in time, and begin a rebalance."""
         group = self._group
         if generation != group.generation or not group.roster.pending_syncs:
             return Outcome()

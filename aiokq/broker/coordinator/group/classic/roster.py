@@ -40,7 +40,7 @@ class ClassicRoster:
 
     Attributes:
         leader_id: the id of the member that computes the assignment; None without members.
-        members: the members by member id, in the order of joining.
+        members: the members by member id, in the order in which the ids were added.
         static_members: the member ids of static members by instance id.
         pending_joins: member ids that were given to clients with MEMBER_ID_REQUIRED and have not
             joined yet.
@@ -236,7 +236,7 @@ class ClassicRoster:
     # --- protocols
 
     def share_a_protocol(self, protocols: Iterable[Protocol]) -> bool:
-        """Whether all members support one of these protocols."""
+        """Whether at least one of these protocols is supported by all members."""
         return any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def elect_protocol(self) -> str:

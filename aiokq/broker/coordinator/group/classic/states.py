@@ -17,11 +17,11 @@ class ClassicState(Enum):
     EMPTY = "Empty"
     """The group has no members; offsets remain until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again; each response is sent when all have joined or time is up."""
+    """Members have to join again; JoinGroup waits for all members or the rebalance timeout."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The next generation has begun; the group waits for the leader's assignment."""
     STABLE = "Stable"
-    """The assignments are written; the response to SyncGroup contains them."""
+    """The assignments are written; the response to SyncGroup has the member's assignment."""
     DEAD = "Dead"
     """The group was deleted or unloaded; references to it are obsolete."""
 

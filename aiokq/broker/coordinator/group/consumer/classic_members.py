@@ -64,7 +64,7 @@ def join(
     """Handle JoinGroup: respond without delay, with the member epoch as the generation.
 
     If the last member of the consumer protocol is a static member that joins again by the classic
-    protocol, the group becomes a classic group where the settings permit it.
+    protocol, the group becomes a classic group if the settings permit it.
 
     Raises:
         BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED or
@@ -164,7 +164,7 @@ def _join_with_downgrade(
 
 
 def _share_a_protocol(image: GroupImage, protocols: tuple[Protocol, ...]) -> bool:
-    """Whether all classic members support one of these protocols."""
+    """Whether at least one of these protocols is supported by all classic members."""
     supported = [
         {protocol.name for protocol in member.classic.protocols}
         for member in image.members.values()

@@ -114,7 +114,7 @@ class ConsumerContext:
         return self.settings.group_consumer_session_timeout_ms / 1000
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return the interval at which members of the group are to send heartbeats."""
+        """Return the interval of the heartbeats of the group's members, in milliseconds."""
         if self.timeouts is not None:
             return self.timeouts.heartbeat_interval_ms(group_id)
         return self.settings.group_consumer_heartbeat_interval_ms

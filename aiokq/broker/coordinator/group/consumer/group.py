@@ -157,7 +157,7 @@ class ConsumerGroup:
         )
 
     def take(self, change: MemberChange, response: R, instant: Instant) -> Outcome[R]:
-        """Return the outcome of a change; timers are updated after its records were appended."""
+        """Return the outcome of a change; timers are updated when the records are appended."""
 
         def written(error: KafkaError | None) -> None:
             if error is None:
@@ -230,8 +230,8 @@ class ConsumerGroup:
     ) -> Outcome[R]:
         """Remove members, and cancel their timers once the records are written.
 
-        If only members that use the classic protocol are left, and the settings permit it, the
-        group becomes a classic group.
+        If only members that use the classic protocol are left, the group becomes a classic group,
+        provided that the settings permit it and that all subscriptions can be read.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
@@ -301,7 +301,7 @@ class ConsumerGroup:
         return self._remove_members([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
-        """Start the timers for sessions and revocations anew, because the log has no deadlines."""
+        """Start the session and revocation timers; the log has no deadlines to continue with."""
         for member in self.image.members.values():
             self.timers.start_session(member, instant)
             if (
@@ -328,11 +328,11 @@ class ConsumerGroup:
         transactional: bool = False,
         version: int,
     ) -> None:
-        """Refuse a commit unless it is from a current member at its epoch.
+        """Permit a commit only from a current member at its epoch.
 
-        An empty group accepts a commit without epoch: from an admin client, or from a consumer
-        with partitions assigned by hand. Any group accepts a transactional commit that names no
-        member, as old clients send it.
+        There are two exceptions. An empty group accepts a commit without an epoch, which an admin
+        client or a consumer with manually assigned partitions sends. Every group accepts a
+        transactional commit with neither a member nor an epoch, which old clients send.
 
         Raises:
             UnknownMemberId: there is no such member.

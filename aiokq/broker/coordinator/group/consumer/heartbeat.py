@@ -168,7 +168,8 @@ class Heartbeat:
         self, before: ConsumerMember, member: ConsumerMember
     ) -> ConsumerGroupHeartbeatResponse:
         request = self._request
-        # A member that has lost its state sends all fields, and gets its whole assignment.
+        # A request with all fields gets the whole assignment. A client sends such a request for
+        # example after a lost response.
         full = (
             request.rebalance_timeout_ms != -1
             and self._owned is not None

@@ -140,7 +140,7 @@ class GroupImage:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        members = list(self.members.values())  # an atomic copy: other threads read it, too
+        members = list(self.members.values())  # an atomic copy: other threads call this, too
         if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
             return "Stable"
         return "Reconciling"

@@ -90,13 +90,14 @@ class ConsumerMember:
     """One member.
 
     Attributes:
-        member_epoch: the epoch required in the member's next heartbeat, commit or fetch;
-            `STATIC_LEAVE_EPOCH` while a static member is absent.
+        member_epoch: the epoch required in the member's next heartbeat, OffsetCommit or
+            OffsetFetch; `STATIC_LEAVE_EPOCH` while a static member is absent.
         previous_member_epoch: an epoch that is also accepted in the next heartbeat, because the
             response with `member_epoch` may have been lost.
         topic_names: the topics that the member subscribes to by name.
         topic_regex: the RE2 expression that the member subscribes by; "" without one.
-        rebalance_timeout_ms: the time within which the member must revoke partitions.
+        rebalance_timeout_ms: the time within which the member must revoke partitions, or, with the
+            classic protocol, join again and send SyncGroup.
         server_assignor: the assignor that the member requests; None for any.
         assigned: the partitions that the member owns or was assigned.
         pending_revocation: the partitions that the member was asked to revoke, and still owns.

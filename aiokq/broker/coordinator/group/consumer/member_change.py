@@ -63,7 +63,8 @@ class MemberChange:
 
     Attributes:
         records: the records of the steps so far.
-        replaced: the previous member id of a static member that joins again; None for others.
+        replaced: the previous member id of a static member that joins again; None for every other
+            change.
         member: the member as it will be after ``records`` are replayed.
         reconciled: whether the member's epoch, state or partitions changed.
         subscription_changed: whether the member's subscription changed.
@@ -124,7 +125,10 @@ class MemberChange:
             )
 
     def take_over(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Give a static member a new member id; it keeps its subscription and partitions."""
+        """Give a static member a new member id.
+
+        The member keeps its subscription, its partitions and its target assignment.
+        """
         group_id = self._image.group_id
         member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         self.replaced = existing.member_id
@@ -228,7 +232,9 @@ class MemberChange:
     # --- assignment
 
     def reconcile(self, owned: Partitions | None) -> None:
-        """Move the member towards its target, which is recomputed for a new group epoch.
+        """Move the member one step towards its target assignment.
+
+        If the group epoch is newer than the target assignment, the latter is computed again first.
 
         Args:
             owned: the partitions that the member reports as its own; None if the request does not

@@ -43,7 +43,10 @@ class MemberTimers:
     def start_revocation(
         self, member: ConsumerMember, current: Callable[[], int | None], instant: Instant
     ) -> None:
-        """Fence a consumer-protocol member unless it revokes within its rebalance timeout.
+        """Fence a consumer-protocol member if it has not revoked its partitions in time.
+
+        The time is the member's rebalance timeout. A member with another epoch at that time is not
+        fenced, because its epoch changes only after the revocation.
 
         Args:
             current: returns the epoch of the member; None if it has left.

@@ -20,7 +20,7 @@ class ResolvedRegex:
     """The topics that an expression matched when it was last resolved.
 
     Attributes:
-        timestamp_ms: the time of that resolution.
+        timestamp_ms: the time of the last resolution that changed `topics`.
     """
 
     topics: frozenset[str]

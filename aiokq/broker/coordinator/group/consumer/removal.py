@@ -87,7 +87,10 @@ def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[C
 def removal_records(
     image: GroupImage, members: Collection[ConsumerMember], topics: TopicView
 ) -> list[CoordinatorRecord]:
-    """Return the records that remove members and their ownership, and increment the group epoch."""
+    """Return the records that remove members, and increment the group epoch.
+
+    Expressions to which no remaining member subscribes are removed, too.
+    """
     group_id = image.group_id
     gone = {member.member_id for member in members}
     records: list[CoordinatorRecord] = []

@@ -132,8 +132,8 @@ class Downgrade:
     def complete(self, reason: str | None, instant: Instant) -> None:
         """Complete the classic group after its record was replayed.
 
-        Adds the state that the record lacks, starts the timers, and rebalances if there is a
-        `reason`.
+        The method adds the state that the record lacks, starts the timers, and rebalances if there
+        is a `reason`.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
