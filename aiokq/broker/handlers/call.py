@@ -21,7 +21,7 @@ __all__ = ["Call"]
 class Call(NamedTuple):
     """One request's API, version, sender and connection, with the node's gate and metrics.
 
-    The gate decides what the client may do.
+    The gate decides which operations the client may perform.
     """
 
     api_key: int
@@ -57,7 +57,7 @@ class Call(NamedTuple):
     def permitted(
         self, operation: Operation, resource_type: ResourceType, names: Collection[str]
     ) -> Collection[str]:
-        """Return those of the named resources on which the client may perform an operation."""
+        """Return the subset of the names on whose resources the client may perform an operation."""
         return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
 
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:

@@ -1,6 +1,6 @@
 """Produce (0), versions 3-13, 0-2 with `legacy`: append record batches to partitions.
 
-The batch of each partition is appended, or refused, independently of the others. With acks=all the
+The batch of each partition is appended or refused independently of other batches. With acks=all the
 response waits until the high watermark has passed the batches, at most for the request's timeout.
 With acks=0 there is no response, and an error closes the connection. Versions 0-2 are always
 advertised; without the broker setting `legacy`, each partition of such a request gets
@@ -101,7 +101,7 @@ class _Appended(NamedTuple):
 
 
 class _Permits(NamedTuple):
-    """The decisions about what the client may write to."""
+    """The decisions about the topics and transactional ids that the client may write to."""
 
     topic: Decisions
     transactional_id: Decisions
@@ -116,7 +116,7 @@ async def handle(
     request: ProduceRequest,
     call: Call,
 ) -> ProduceResponse | None:
-    """Append each partition's batch. A batch that is refused does not affect the others."""
+    """Append each partition's batch. A refused batch does not affect other batches."""
     # hot: benchmarks/raw_load.py
     refused = False
     batches = 0

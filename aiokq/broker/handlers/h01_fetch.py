@@ -168,7 +168,7 @@ async def _read_cold(logs: Logs, found: Pass, look: Callable[[], Pass]) -> Pass:
 
 
 class _Permits:
-    """The decisions about what a consumer may read, or whether a follower may replicate."""
+    """The decisions about the topics that a consumer may read, or a follower may replicate."""
 
     __slots__ = ("_decisions", "_is_follower")
 

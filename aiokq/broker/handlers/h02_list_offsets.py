@@ -188,8 +188,8 @@ async def _old_style(
     """Return offsets in descending order, which is the response of version 0.
 
     For `LATEST` the offsets are the end and the start of the log, for `EARLIEST` the start. For a
-    timestamp, the only offset is that of the first record with this timestamp or a later one, or
-    the start if there is no such record. Kafka returns the starts of all segments instead.
+    timestamp, the only offset is the result of `_find`, or the start if there is no such record.
+    Kafka returns the starts of all segments instead.
     """
     start = partition.log.log_start_offset
     if asked.timestamp == LATEST:

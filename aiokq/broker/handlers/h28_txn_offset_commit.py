@@ -77,7 +77,7 @@ async def handle(
                 isinstance(error, CoordinatorLoadInProgress)
                 and call.version < FIRST_WITH_LOAD_IN_PROGRESS
             ):
-                kind = CoordinatorNotAvailable  # these clients expect this error
+                kind = CoordinatorNotAvailable  # the error in versions 0 and 1
             code = kind.code
             for topic in request.topics:
                 for each in topic.partitions:

@@ -59,7 +59,10 @@ async def handle(
 def _sifted(
     topics: Topics, call: Call, asked: list[OffsetDeleteRequestTopic]
 ) -> tuple[list[OffsetDeleteRequestTopic], dict[str, list[OffsetDeleteResponsePartition]]]:
-    """Return the permitted partitions that exist, and responses for the other ones by topic."""
+    """Return the permitted partitions that exist, and the responses for all other partitions.
+
+    The responses are grouped by topic.
+    """
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in asked:

@@ -1,6 +1,6 @@
 """DescribeCluster (60), versions 0-2: describe the brokers, the controller and the cluster.
 
-No permission is needed, because every client has to know the brokers to connect to them. The
+No permission is needed, because every client needs the brokers' addresses to connect to them. The
 response lists the brokers that advertise the listener of the connection, with their addresses on
 it.
 
