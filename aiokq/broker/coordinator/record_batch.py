@@ -70,7 +70,9 @@ def encode_record_batch(
 def decode_record_batch(
     data: bytes, position: int, header: BatchHeader
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Return offset, key and value of each record of a v2 batch, in this form or another.
+    """Return offset, key and value of each record of a v2 batch.
+
+    `iter_records` decodes batches that do not have the form of `encode_record_batch`.
 
     Args:
         data: bytes that contain the batch.

@@ -442,8 +442,8 @@ class CoordinatorRuntime(Generic[S]):
     def elected(self, partition: Partition) -> None:
         """Load the shard of a partition that this node now leads; ignore other topics.
 
-        The new shard replaces one of an earlier leader epoch, or of a deleted topic of the same
-        name. Any other existing shard stays.
+        The new shard replaces a shard of an earlier leader epoch, or of a deleted topic of the same
+        name. A shard of this leader epoch stays, and is not loaded again.
         """
         if self._closed or partition.topic.name != self._definition.topic:
             return

@@ -30,7 +30,7 @@ class TransactionalProducer(NamedTuple):
 
 
 class ShardLoad(Protocol):
-    """The load of one shard, which receives the records of the log in order.
+    """The load of one shard. It receives the records of the log in order.
 
     Attributes:
         records_per_turn: the number of records to add before other tasks run.

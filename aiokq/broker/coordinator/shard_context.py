@@ -415,7 +415,7 @@ class ShardContext(Generic[S]):
                     break
                 self._run_timer(*due, instant)
         finally:
-            self.schedule_wakeup()  # a bug in one timer must not stop the others
+            self.schedule_wakeup()  # a bug in one timer must not stop other timers
 
     def _run_timer(self, key: Hashable, action: Action, instant: Instant) -> None:
         retry_in: float | None = None

@@ -34,9 +34,9 @@ class Caller(NamedTuple):
     """The client's address as Kafka formats it: "/" and the address."""
     version: int
     describable: Callable[[frozenset[str]], Collection[str]] = lambda topics: topics
-    """Returns those of the given topics that the sender may describe.
+    """Selects the topics that the sender may describe.
 
-    A subscription by regular expression matches no other topics.
+    A subscription by regular expression matches only these topics.
     """
 
 

@@ -95,7 +95,7 @@ def commit(
 def commit_transactional(
     request: TxnOffsetCommitRequest, *, metadata_max_bytes: int, instant: Instant
 ) -> Outcome[TxnOffsetCommitResponse]:
-    """Commit offsets as part of a transaction; the errors of partitions are those of `commit`."""
+    """Commit offsets as part of a transaction; partitions get the same errors as from `commit`."""
     response = TxnOffsetCommitResponse()
     records = []
     for topic in request.topics:

@@ -317,7 +317,7 @@ class GroupShard:
     ) -> OffsetFetchResponseGroup:
         """Handle OffsetFetch of one group.
 
-        A group of the consumer protocol checks the member, if the request names one.
+        A group of the consumer protocol validates the member, if the request has a member id.
 
         Raises:
             UnknownMemberId: the request names a member that does not exist.

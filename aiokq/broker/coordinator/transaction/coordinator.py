@@ -395,7 +395,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
         return Found(metadata, shard.coordinator_epoch, ended)
 
     def find_current(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the metadata whose current producer id this is; None if no shard has it.
+        """Return the metadata with this current producer id; None if no shard has such metadata.
 
         Raises:
             CoordinatorLoadInProgress, CoordinatorNotAvailable: no active shard has the id, and

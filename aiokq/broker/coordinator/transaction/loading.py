@@ -79,7 +79,7 @@ class TransactionLoad:
         ):
             try:
                 if decode_record(key, value) is None:
-                    return  # of an unknown type
+                    return  # a record of an unknown type is ignored
             except ProtocolError as error:
                 self._unreadable(offset, error)
                 return

@@ -299,7 +299,7 @@ class TransactionShard:
         """Write the metadata that a repair returns.
 
         Args:
-            found: the metadata by which the repair was chosen.
+            found: the metadata for which the repair was chosen.
             repaired: a repair of `repairs`, called with the metadata, the level of
                 ``transaction.version`` and the time in milliseconds.
 
@@ -317,7 +317,7 @@ class TransactionShard:
     # --- lookup
 
     def by_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the metadata whose current producer id this is; None if there is none."""
+        """Return the metadata with this current producer id; None if there is none."""
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self.transactions[transactional_id]
 

@@ -59,7 +59,9 @@ class Transitions:
     def initialized(
         self, outcome: Outcome[R], before: TransactionMetadata | None, *, named: bool
     ) -> Outcome[R]:
-        """Count what InitProducerId does to an earlier producer, once the outcome is written.
+        """Count the transaction that InitProducerId aborts, or else the producer that it fences.
+
+        Nothing is counted if the outcome is not written.
 
         Args:
             before: the metadata before the request; None for a new transactional id.

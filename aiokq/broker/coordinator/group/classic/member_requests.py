@@ -100,7 +100,7 @@ def _assign(
             group.state is not ClassicState.COMPLETING_REBALANCE
             or group.generation != request.generation_id
         ):
-            return  # a member joined or left meanwhile, so all join again
+            return  # a member joined or left meanwhile, so all members join again
         if error is None:
             group.rebalance.propagate(assignment, 0, instant)
             group.transition_to(ClassicState.STABLE, instant.timestamp_ms)

@@ -22,7 +22,7 @@ __all__ = ["assignment_bytes", "partitions_by_id"]
 
 
 def partitions_by_id(partitions: Iterable[TopicPartition], topics: TopicView) -> Partitions:
-    """Return partitions by topic id, without those of topics that no longer exist."""
+    """Return partitions by topic id, without the partitions of topics that no longer exist."""
     found: dict[uuid.UUID, frozenset[int]] = {}
     for name, number in partitions:
         topic = topics.topic(name)

@@ -271,7 +271,7 @@ def heartbeat(
 ) -> Outcome[HeartbeatResponse]:
     """Handle Heartbeat; respond with REBALANCE_IN_PROGRESS if the member has to join again.
 
-    A member has to join again to revoke partitions, or to be assigned new ones.
+    A member has to join again to revoke partitions, or to be assigned new partitions.
 
     Raises:
         BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.

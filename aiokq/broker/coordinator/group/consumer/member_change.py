@@ -86,7 +86,7 @@ class MemberChange:
 
         Args:
             topics_changed: whether topics may have changed since the last change of the group.
-            describable: returns those of the given topics that the sender may describe.
+            describable: selects the topics that the sender of the request may describe.
         """
         self.topics_version = topics_version
         self.records: list[CoordinatorRecord] = []
@@ -234,7 +234,7 @@ class MemberChange:
     def reconcile(self, owned: Partitions | None) -> None:
         """Move the member one step towards its target assignment.
 
-        If the group epoch is newer than the target assignment, the latter is computed again first.
+        If the group epoch is newer than the target assignment, the assignment is recomputed first.
 
         Args:
             owned: the partitions that the member reports as its own; None if the request does not
