@@ -229,7 +229,7 @@ class FetchSessionCache:
         """Evict a session for a new session if the rules allow it; return whether one was evicted.
 
         The least recently used session is evicted if it has not been used for `EVICTION_SECONDS`.
-        Failing that, the session with the lowest priority is evicted if its priority is lower than
+        Otherwise, the session with the lowest priority is evicted if its priority is lower than
         the new session's. Followers' sessions have priority over consumers' sessions, and larger
         sessions over smaller sessions. A session that was created less than `EVICTION_SECONDS` ago
         is evicted only if it belongs to a consumer and the new session belongs to a follower.

@@ -26,5 +26,6 @@ class LeadershipListener(Protocol):
     def resigned(self, partition: Partition) -> None:
         """Handle that this node does not lead `partition` any more; requests to it fail.
 
-        The partition was deleted, its directory failed, or another node leads it now.
+        The partition was deleted, its log directory failed, or another node leads it now. Also
+        called if the log of a partition that this node did not lead was deleted or failed.
         """

@@ -460,7 +460,8 @@ class Partition:
             offset: the first offset to keep; -1 for the high watermark.
 
         Raises:
-            KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `log`.
+            KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition: see `log` and
+                `PartitionLog.delete_records`.
             PolicyViolation: the topic's ``cleanup.policy`` is compact, without delete.
             OffsetOutOfRange: ``offset`` is less than -1, or above the high watermark.
 

@@ -1,7 +1,7 @@
 """The fetches of one node that wait for records, up to a deadline.
 
-The purgatory counts the bytes that become readable. When a fetch is woken, the fetch handler reads
-the logs again.
+The purgatory counts the bytes that the high watermarks pass. When a fetch is woken, the fetch
+handler reads the logs again.
 
 Source: Kafka ``DelayedOperationPurgatory.java``, ``DelayedFetch.scala``.
 Tests: ``tests/unit/broker/replica/test_purgatory.py``.
@@ -40,7 +40,7 @@ class _DelayedFetch:
         self.room = room
 
     def add(self, partition: TopicPartition, size: int) -> None:
-        """Count bytes that became readable, up to the partition's remaining room."""
+        """Count bytes of a partition, up to the room that the partition has left."""
         size = min(size, self.room[partition])
         self.room[partition] -= size
         self.lacking -= size
@@ -71,7 +71,7 @@ class FetchPurgatory:
         room: Mapping[TopicPartition, int],
         timeout: float,
     ) -> bool:
-        """Wait until `lacking` more bytes are readable, or the leadership of a partition changes.
+        """Wait until high watermarks have passed `lacking` more bytes, or a leadership changes.
 
         Args:
             connection: the client's connection; the wait ends when it is closed.
@@ -81,8 +81,8 @@ class FetchPurgatory:
             timeout: seconds.
 
         Returns:
-            True if the bytes are readable or a leadership has changed; False if the timeout passed,
-            the client disconnected or the node closes.
+            True if enough bytes were counted, or the leadership of a watched partition has changed;
+            False if the timeout passed, the client disconnected or the node closes.
         """
         if self._closed:
             return False
