@@ -1,6 +1,6 @@
 """Regular expressions of requests, compiled by RE2.
 
-RE2 takes linear time for any expression that a client may send. Python's `re` does not, so it is
+RE2 takes linear time for every expression that a client may send. Python's `re` does not, so it is
 not used as a substitute if the google-re2 package is missing.
 """
 

@@ -1,4 +1,4 @@
-"""A record of a coordinator's log as the runtime and its shards exchange it."""
+"""A record of a coordinator's log, as the runtime and its shards pass it to each other."""
 
 from __future__ import annotations
 

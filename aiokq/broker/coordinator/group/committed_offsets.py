@@ -136,7 +136,8 @@ class OffsetStore:
 
         Args:
             base_ms: the time from which retention counts; None to count from each commit's time.
-            is_kept: whether the offsets of a topic are kept, because members subscribe to it.
+            is_kept: returns whether the offsets of a topic are kept, because members subscribe to
+                the topic.
         """
         records = []
         all_expire = group not in self._writers

@@ -289,7 +289,7 @@ class _Completion:
                 self._pending[partition] = appended
 
     async def _markers_committed(self) -> None:
-        """Wait until the written markers are committed; lost markers count as not written again."""
+        """Wait until the written markers are committed; set lost markers to not written."""
         for partition, marker in list(self._pending.items()):
             if marker is None:
                 continue
