@@ -2,7 +2,8 @@
 
 ``OrdinaryAppend`` is the usual case: a single batch from a client, stored unchanged.
 ``OwnAppend`` is a batch that a coordinator writes to its own log.
-``MarkerAppend`` is a marker that ends a transaction. ``PreparedAppend`` is every other append.
+``MarkerAppend`` is a marker that ends a transaction. ``PreparedAppend`` is every other append of a
+leader; ``follower_append`` has the appends of followers.
 
 Nothing here writes or changes state: an append is checked before any of its bytes is written.
 
@@ -42,7 +43,8 @@ class AppendResult(NamedTuple):
     Attributes:
         base_offset: offset of the first record. The offsets of a duplicate are those of the batch
             that is in the log already.
-        log_append_time_ms: the timestamp set by the broker (LogAppendTime); -1 with CreateTime.
+        log_append_time_ms: the timestamp that the broker gave all records (LogAppendTime); -1 if it
+            kept their timestamps.
         duplicate: whether the batch was in the log already; if so, nothing was written.
     """
 
@@ -80,7 +82,8 @@ class Appendable(Protocol):
     Attributes:
         size: bytes of all batches.
         now_ms: the broker's time at the append, in milliseconds since the Unix epoch.
-        stamped: whether the records have the broker's time as timestamp (LogAppendTime).
+        stamped: whether the broker's time replaced the timestamps of a client's records
+            (LogAppendTime).
     """
 
     @property
@@ -98,7 +101,9 @@ class Appendable(Protocol):
         Raises:
             OutOfOrderSequence: a sequence does not follow the producer's last sequence, or a new
                 epoch does not begin with sequence 0.
-            InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
+            InvalidProducerEpoch: a newer epoch of the producer has written to the partition, or a
+                marker belongs to an earlier transaction than the open one.
+            InvalidTxnState: the producer has an open transaction, and a batch is not transactional.
             TransactionCoordinatorFenced: a marker has an older coordinator epoch than an earlier
                 marker of the producer.
         """
@@ -247,7 +252,7 @@ class PreparedAppend(NamedTuple):
     Attributes:
         batches: the bytes of each batch.
         headers: the header of each batch.
-        origin: the origin of the batches, which determines the checks.
+        origin: the origin of the batches; it determines the checks.
         size, now_ms, stamped: see ``Appendable``.
     """
 
@@ -308,9 +313,9 @@ def prepare_append(
 ) -> PreparedAppend:
     """Check the batches of an append and convert them to the form that the topic stores.
 
-    This function does not use the log, so it may run in an executor. All records are read if the
-    topic is compacted, if the codec changes, or if the header is not enough to check the timestamp
-    limits.
+    This function does not use the log, so it may run in an executor. The records of a client's
+    batch are read if the topic is compacted, if the codec changes, or if the header is not enough
+    to check the timestamp limits. The records of other batches are not read.
 
     Args:
         data: the batches, one after the other; bytes after the last header's batch are ignored.

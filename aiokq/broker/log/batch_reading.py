@@ -121,7 +121,9 @@ def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, 
 def first_record_since(
     fragment: FileRange, timestamp_ms: int, start_offset: int
 ) -> RawRecord | None:
-    """Return the first record with at least this timestamp and this offset; None if none has both.
+    """Return the first record with at least this timestamp and at least this offset.
+
+    Returns None if the range has no such record.
 
     Raises:
         CorruptRecord: the range does not hold whole batches, or a batch cannot be decoded.

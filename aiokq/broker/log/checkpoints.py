@@ -1,7 +1,7 @@
 """The four offset checkpoints of one log directory.
 
 An offset is set in memory; any thread may write it to the file later. A file is written only if its
-content changes. ``directory`` and ``storage`` decide when each checkpoint is written.
+content changes. The callers decide when a checkpoint is written.
 
 Source: Kafka ``OffsetCheckpointFile.java``, ``LogManager.scala``.
 Tests: ``tests/unit/broker/log/test_checkpoints.py``.
@@ -28,7 +28,7 @@ class Checkpoint:
     """One checkpoint: the offsets in memory, and the file to which any thread may write them.
 
     A malformed file is ignored, because a log can be opened without these offsets. Without them,
-    recovery reads more, or consumers see deleted records again.
+    for example, recovery reads more, or consumers see deleted records again.
 
     Attributes:
         path: path of the file.
@@ -42,7 +42,7 @@ class Checkpoint:
         self._owner = owner
         self._offsets: dict[TopicPartition, int] = {}
         # The offsets in the file. None if nothing was written since the start, and the file was
-        # missing, empty or malformed at the start.
+        # missing, malformed or without offsets at the start.
         self._written: dict[TopicPartition, int] | None = None
         self._uncertain = False  # whether the last write failed, so that the content is unknown
         try:
@@ -54,7 +54,10 @@ class Checkpoint:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is no offset and nothing was written, so that no file is needed."""
+        """Whether no file is needed: there are no offsets, and the file was not written.
+
+        False if the file had offsets at the start.
+        """
         return self._written is None and not self._offsets and not self._uncertain
 
     def get(self, partition: TopicPartition) -> int | None:
@@ -102,7 +105,7 @@ class Checkpoint:
     def write(self) -> None:
         """Write the offsets to the file durably, unless it contains them already.
 
-        Does nothing once the directory is unlocked.
+        Does nothing once ``Checkpoints.closed`` is set.
 
         Raises:
             OSError: the disk failed.
@@ -121,13 +124,13 @@ class Checkpoints:
     """The checkpoints of one log directory.
 
     Attributes:
-        log_starts: log start offsets of logs whose first records were deleted.
-        recovery_points: offsets up to which logs are durable.
-        high_watermarks: offsets up to which records were committed.
-        cleaned_offsets: offsets up to which logs were compacted.
+        log_starts: log start offsets of logs that do not begin at offset 0.
+        recovery_points: the offset before which the records of each log are durable.
+        high_watermarks: the high watermark of each log.
+        cleaned_offsets: the offset before which each log was compacted.
         lock: held while a checkpoint is written.
-        closed: whether this process has unlocked the directory; if so, nothing is written, because
-            another process may own the directory.
+        closed: set by ``LogDirectory.close``, which then unlocks the directory. From then on
+            nothing is written, because another process may own the directory.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -161,11 +164,12 @@ class Checkpoints:
             self.cleaned_offsets.write()
 
     def forget(self, partition: TopicPartition) -> None:
-        """Remove the offsets of a partition whose log is created again under the same name.
+        """Remove the offsets of a partition whose log is created.
 
-        All offsets except the high watermark are removed from the files before the first append.
-        After a kill, an old log start offset would hide acknowledged records, and an old recovery
-        point would cover segments that were never synced. The call may be repeated after an error.
+        An earlier log of the same name may have left them. On return, all offsets except the high
+        watermark are also removed from the files. After a kill, an old log start offset would hide
+        acknowledged records, and an old recovery point would cover segments that were never synced.
+        The call may be repeated after an error.
 
         Raises:
             OSError: the disk failed.
@@ -177,11 +181,12 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Lower the offsets of a partition to its new log end offset; durable on return.
+        """Lower the offsets of a partition that are above its log end offset; durable on return.
 
-        Any thread may call this. The records from ``end_offset`` on are cut off or lost. New
-        records with the same offsets are not yet synced, compacted or committed. The log start
-        offset is not lowered, because the ``.log`` may still contain records that were deleted.
+        Any thread may call this. Records from ``end_offset`` on were lost, or the caller cuts them
+        off next. New records with these offsets are not yet synced, compacted or committed. The log
+        start offset is not lowered, because the ``.log`` may still contain records that were
+        deleted.
 
         Raises:
             OSError: the disk failed.
@@ -190,7 +195,7 @@ class Checkpoints:
             checkpoint.lower(partition, end_offset)
 
     def lower_log_start(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the log start offset of a partition whose log was truncated; durable on return.
+        """Lower the log start offset of a log that was truncated or restarted; durable on return.
 
         Any thread may call this. If the checkpoint were above the new log end offset, a recovery
         would treat the records that are appended next as deleted.

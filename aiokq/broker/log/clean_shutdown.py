@@ -32,8 +32,8 @@ class CleanShutdown:
     Attributes:
         found: whether the directory had a valid marker.
         broker_epoch: the broker epoch that ``leave`` writes. Until this broker is registered, it
-            is the epoch in the marker that was found, so that a start that fails does not change
-            the epoch; then it is the epoch of the registration.
+            is the epoch in the marker that was found (-1 without one), so that a start that fails
+            does not change the epoch; then it is the epoch of the registration.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")

@@ -1,8 +1,9 @@
-"""Cold reads of a node: reads of logs that wait for the disk, which run in an executor.
+"""Cold reads of a node: reads of logs that need data from the disk.
 
-No disk read blocks the loop, the same data is not read twice at the same time, and the number of
-concurrent disk reads is limited. A read raises ``ColdRead`` with the items (indexes, batch headers)
-that have to be loaded. When the segments have the items, the read is repeated.
+The disk is read in an executor, so no disk read blocks the loop. The same item is not loaded twice
+at the same time, and the number of concurrent disk reads is limited. A read raises ``ColdRead``
+with the items (such as indexes and batch headers) that have to be loaded. When the segments have
+the items, the read is repeated.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -99,7 +100,7 @@ class ColdReads:
             return await self._offload.run(read, *args)
 
     async def load(self, loads: Sequence[DiskLoad]) -> None:
-        """Load these items, unless they are being loaded already; return when all loads have ended.
+        """Load these items, except those that are being loaded already; wait for all of them.
 
         A load that has begun continues if the caller is cancelled, because other reads may wait for
         it.

@@ -1,4 +1,4 @@
-"""The topic settings that partition logs use, with types and defaults."""
+"""The values of a topic's settings, with types and defaults."""
 
 from __future__ import annotations
 

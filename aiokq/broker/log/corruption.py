@@ -88,7 +88,7 @@ def _batch_at(file: File, position: int, crc32c: Checksum) -> BatchHeader | None
 
 
 def is_torn(file: File, position: int, end: int, expected: int) -> bool:
-    """Whether the bytes at the end of a log are the incomplete beginning of one batch.
+    """Whether the bytes between two positions look like the incomplete beginning of one batch.
 
     Args:
         expected: the offset of the next batch, if the log is intact up to ``position``.
@@ -116,7 +116,7 @@ def only_zeros(file: File, position: int, end: int) -> bool:
 def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> str:
     """Copy the bytes between two positions to a new file beside ``path``; return its path.
 
-    The copy is durable on return, because the caller then cuts these bytes off the original.
+    The copy is durable on return, so that the caller may remove these bytes from the original.
     """
     kept = unused_name(files, f"{path}{file_names.CORRUPT}{position}")
     copy = files.open(kept, exclusive=True)
@@ -131,7 +131,7 @@ def keep_aside(files: Files, file: File, path: str, position: int, end: int) -> 
 
 
 def unused_name(files: Files, path: str) -> str:
-    """Return ``path``; if the file exists, append a number, so that no earlier copy is lost."""
+    """Return ``path``, with a number appended if it exists, so that no earlier copy is lost."""
     name, number = path, 1
     while files.exists(name):
         number += 1
@@ -140,7 +140,7 @@ def unused_name(files: Files, path: str) -> str:
 
 
 class Damage:
-    """The damaged end of one log. Backs up and logs the bytes that a recovery removes."""
+    """Backs up the damaged bytes of one log before they are removed, and reports them."""
 
     def __init__(
         self, files: Files, directory: str, name: TopicPartition, crc32c: Checksum
@@ -188,10 +188,11 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the ``.log`` files of segments after a damaged one; remove their other files.
+        """Rename the ``.log`` files of segments that leave the log; remove their other files.
 
-        Empty ``.log`` files are removed too. The segments cannot stay in the log, because records
-        before them are missing. The changes are durable on return.
+        Empty ``.log`` files are removed too. The segments are behind a bad batch or a gap, or are
+        damaged segments of the metadata log that a snapshot replaces. The changes are durable on
+        return.
 
         Args:
             bases: base offsets of the segments.

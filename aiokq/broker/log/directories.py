@@ -43,7 +43,7 @@ class LogDirectories:
     Used on the loop, except for the opening of logs; see ``LogDirectory``.
 
     Attributes:
-        all: the directories that could be opened, including directories that failed later.
+        all: the log directories that could be opened, including directories that failed later.
         unopened: the error of each directory that could not be opened, by path.
         metadata: the directory of the metadata log. If it is not one of the log directories, it has
             no partitions.
@@ -167,7 +167,7 @@ class LogDirectories:
 
     @property
     def offline(self) -> dict[str, KafkaStorage]:
-        """The error of each directory that cannot be used, by path."""
+        """The error of each log directory that cannot be used, by path."""
         failed = {
             directory.path: directory.disk.failure
             for directory in self.all
@@ -190,13 +190,14 @@ class LogDirectories:
     def find(self, belongs: Callable[[TopicPartition, uuid.UUID | None], bool]) -> None:
         """Find out which directory holds which partition.
 
-        The directory of a partition that belongs to no topic is set aside: it is renamed, as in
-        Kafka, and never deleted. Such a directory was left by a kill during a deletion, or was
-        copied by hand.
+        If a partition belongs to no topic and its directory contains a log, the directory is set
+        aside: it is renamed, as in Kafka, and never deleted. The directory was left by a deletion
+        that was interrupted by a kill, or while the log directory was offline; or it was copied by
+        hand.
 
         If a partition is in two log directories, and one of its two logs never had records, the
-        empty log is set aside too: its creation failed, and the partition was created on the other
-        disk.
+        empty log is set aside too. This happens if a creation failed, and the partition was then
+        created on the other disk.
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
@@ -253,7 +254,7 @@ class LogDirectories:
         )
 
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
-        """Return the directory that holds a partition; None if no directory in ``all`` does."""
+        """Return the directory that is known to hold a partition; None if there is none."""
         return self._places.get(partition)
 
     def leave_unclean(self, partition: TopicPartition) -> None:
@@ -317,8 +318,8 @@ class LogDirectories:
             topic_id, is_kafkas, progress: as in ``LogDirectory.load_partition``.
 
         Raises:
-            KafkaStorage: the disk failed or is full, or the log directory that has or may have the
-                partition is offline.
+            KafkaStorage: the disk failed or is full, no file descriptor is left, or the log
+                directory that has or may have the partition is offline.
         """
         directory = self._places.get(partition)
         if directory is not None:

@@ -51,11 +51,13 @@ class LogDirectory:
     Attributes:
         path: path of the directory.
         properties: the ids of the directory.
-        clean: whether the last shutdown was clean, so that logs need no recovery.
+        clean: whether the last shutdown was clean, so that logs need no recovery. When a node
+            stops, ``Storage`` sets it for ``close_unused`` to whether this shutdown is clean.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
         on_disk: finds the directories of partitions.
-        strays: finds and renames the partition directories that belong to no topic.
+        strays: renames partition directories that are set aside or deleted, and finds those that
+            were set aside.
     """
 
     def __init__(
@@ -222,18 +224,18 @@ class LogDirectory:
         ``add``.
 
         If the disk is too full to create a new log, the directory stays online, and the files of
-        the log are removed if possible; a later call continues with the files that are left. In all
-        other cases a full disk takes the directory offline.
+        the log are removed if this call created its directory; a later call continues with the
+        files that are left. In all other cases a full disk takes the directory offline.
 
         Args:
-            topic_id: id of the topic, written to the directory if it has none; a directory with
-                another id is set aside. None accepts any id.
+            topic_id: id of the topic, written to the directory if it has no valid one; a directory
+                with the id of another topic is set aside. None accepts any id.
             is_new: whether the partition is being created. A missing log is created in any case.
             is_kafkas: whether Apache Kafka has written to the log.
             progress: called with a recovery's progress, in the calling thread.
 
         Raises:
-            KafkaStorage: the disk failed or is full.
+            KafkaStorage: the disk failed or is full, or no file descriptor is left.
         """
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         if not self.clean and not is_new:
@@ -286,7 +288,10 @@ class LogDirectory:
         is_creation: bool,
         existed: bool,
     ) -> KafkaStorage:
-        """Return the error for a log that cannot be opened or created."""
+        """Report a log that cannot be opened or created; return the error to raise.
+
+        If the directory stays online and did not exist before, its files are removed.
+        """
         what = "created" if is_creation else "opened"
         self.disk.refused(partition, f"log not {what}", error, directory, may_be_full=is_creation)
         advice = remedy(error)
@@ -348,7 +353,10 @@ class LogDirectory:
             return 0  # the error is logged when the log is opened
 
     def leave_unclean(self) -> None:
-        """Let ``close`` omit the clean shutdown marker: a log was not recovered or not closed."""
+        """Make ``close`` and ``close_unused`` omit the clean shutdown marker.
+
+        Called if a log was not recovered, or was not closed cleanly.
+        """
         self._unrecovered = True
 
     def delete_partition(self, partition: TopicPartition) -> None:
@@ -356,7 +364,8 @@ class LogDirectory:
 
         ``removals`` returns a function that removes the files. The deletion is durable after
         ``sync_names``; a power cut before that may bring the directory back, and the next start
-        then sets it aside.
+        then sets it aside. While the log directory is offline, nothing is renamed, and the next
+        start sets the directory of the partition aside.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -424,7 +433,7 @@ class LogDirectory:
         self.save(self.checkpoints.log_starts)
 
     def note_log_starts(self) -> None:
-        """Copy each log's start offset to its checkpoint, in memory."""
+        """Copy each log's start offset, unless it is 0, to its checkpoint, in memory."""
         for partition, log in list(self._logs.items()):
             # The offset is noted even if it is the base offset of the first segment: a power cut
             # may bring back the removed segments before it.
@@ -474,11 +483,12 @@ class LogDirectory:
 
         Args:
             clean: sync all records and write the clean shutdown marker, so that the next start
-                needs no recovery. The marker is not written if a log is not recovered. If False,
+                needs no recovery. The marker is not written if a log is not recovered, or after
+                ``leave_unclean``. If False, or if the directory is offline, nothing is written, and
                 the next start recovers the logs, as after a kill.
 
         Raises:
-            KafkaStorage: something could not be written; the next start recovers the logs.
+            KafkaStorage: a log or a file could not be written; the next start recovers the logs.
         """
         if self._closed:
             return
@@ -503,11 +513,11 @@ class LogDirectory:
                 self._lock.release()
 
     def close_unused(self) -> None:
-        """Unlock the directory after a start that was refused before the first log was opened.
+        """Unlock a directory in which no log of a partition was opened.
 
-        If the directory had a clean shutdown marker, the marker is written again, because no log
-        has changed; after ``leave_unclean`` it is not written. If the write fails, the next start
-        recovers the logs.
+        The start was refused, or the node stops and the directory has only the metadata log. The
+        clean shutdown marker is written if ``clean`` is true, except after ``leave_unclean``. If
+        the write fails, the next start recovers the logs.
         """
         self._closed = True
         try:

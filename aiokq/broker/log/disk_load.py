@@ -1,6 +1,6 @@
 """``ColdRead``: the exception that a read of a log raises instead of waiting for the disk.
 
-Nothing is loaded here. A caller that can wait (``cold_reads``) loads the data and repeats the read.
+A caller that can wait (``cold_reads``) runs the loads of the exception, and repeats the read.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class LoadedSegment(Protocol):
-    """A segment that stores loaded items until the read is repeated."""
+    """A segment that stores loaded items for repeated reads."""
 
     def path(self, suffix: str) -> str:
         """Return the path of the segment's file with this suffix."""

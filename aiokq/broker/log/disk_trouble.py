@@ -1,10 +1,10 @@
 """Errors of a log directory's disk: the error that is raised, the log line, and the offline state.
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
-restarts: after a failed sync it is unknown which bytes were written. A lack of file descriptors is
-not an error of the disk: the operation fails and the directory stays online. Unlike in Kafka, the
-directory also stays online if a new log cannot be created on a full disk, because no record is
-affected.
+restarts, because it is unknown which bytes were written. Damaged records and a lack of file
+descriptors are not errors of the disk: the operation fails, and the directory stays online. Only
+``fail`` takes the directory offline after any error. Unlike in Kafka, the directory also stays
+online if a new log cannot be created on a full disk, because no record is affected.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """
@@ -45,7 +45,8 @@ class DiskTrouble:
 
     Attributes:
         failure: the error that took the directory offline; None while it is online.
-        listener: called once with ``failure``, in the thread in which the operation failed.
+        listener: called with ``failure`` when the directory goes offline, in the thread in which
+            the operation failed.
     """
 
     __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "listener")
@@ -162,7 +163,7 @@ def remedy(error: OSError | KafkaError) -> str:
 
 
 def unusable(path: str, error: OSError) -> KafkaStorage:
-    """Return the error for a log directory that cannot be opened or cannot be closed cleanly."""
+    """Return the error for a log directory whose files cannot be opened, read or written."""
     path = response_text(path)
     if error.errno in _NO_DIRECTORY and not _file(error).startswith(f"{path}/"):
         return KafkaStorage(

@@ -26,7 +26,8 @@ class Durability:
     """The durability of one log.
 
     Attributes:
-        recovery_point: records before this offset are durable; a recovery does not check them.
+        recovery_point: records before this offset are durable; a recovery does not check the
+            segments that end at or before it.
         has_policy: whether the topic's settings (``flush.messages``, ``flush.ms``) require syncs.
         may_wait: whether acknowledgements may have to wait for a sync: there is a flush policy, or
             a sync that an earlier policy required has not ended.
@@ -64,7 +65,7 @@ class Durability:
     def update_config(self, config: LogConfig, log: FlushableLog) -> None:
         """Apply changed topic settings.
 
-        Unsynced records are synced within the new ``flush.ms``.
+        If ``flush.ms`` is set, unsynced records are synced within its new value.
         """
         if not self.may_wait:
             self.policy_end = log.log_end_offset
@@ -89,7 +90,7 @@ class Durability:
             self.policy_end = end_offset
 
     def segment_finished(self, log: FlushableLog, next_base_offset: int) -> None:
-        """Request a background sync of a segment that is no longer appended to."""
+        """Request a background sync of the finished segments, which end at ``next_base_offset``."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)
 
@@ -107,7 +108,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower the recovery point to the new log end offset, and request the syncs again.
+        """Lower a higher recovery point to the new log end offset, and request the syncs again.
 
         The log ignores the results of syncs that began before the truncation.
 

@@ -1,4 +1,7 @@
-"""Removal of deleted files after a delay, `file.delete.delay.ms`.
+"""Removal of deleted files after a delay.
+
+The delay is `file.delete.delay.ms` of the topic for the files of segments, and
+`log.segment.delete.delay.ms` of the broker for those of deleted partitions.
 
 The deleted files have been renamed, and only responses in progress still read them. When the node
 stops, all files that wait for their delay are removed immediately. Files that a killed node leaves
@@ -73,7 +76,7 @@ class FileDeletion:
         self._supervisor.spawn(self._run([removal]), name="remove deleted files")
 
     async def _run(self, removals: list[_Removal]) -> None:
-        """Run removals in an executor; those that fail are scheduled again.
+        """Run removals in an executor; until `stop`, those that fail are scheduled again.
 
         Shielded from cancellation: once the node is closed, another process may own the directory.
         """

@@ -25,9 +25,9 @@ TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
 """Suffixes of files that a crash may leave; the next start finishes or removes them."""
 
 CORRUPT: Final = ".corrupt-"
-"""Suffix of a file with bytes that a recovery cut off a ``.log`` file.
+"""Suffix of a copy of bytes that were removed from a file because of damage in the log.
 
-The suffix is followed by the position that the bytes had in the ``.log`` file.
+The suffix follows the name of the file, and is followed by the position of the bytes in it.
 """
 
 DELETED_DIRECTORY: Final = "-delete"
@@ -38,7 +38,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLUSTER_METADATA: Final = "__cluster_metadata-0"
-"""The directory of Apache Kafka's metadata log, which belongs to no topic."""
+"""The directory of the metadata log, which belongs to no topic."""
 
 PRIVATE_FILE: Final = "aiokq-metadata.log"
 """The metadata file of earlier versions of aiokq."""
@@ -77,7 +77,10 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Return the partition that a directory is named after; None for other names."""
+    """Return the partition that a directory is named after.
+
+    Returns None for other names, and for the directory of the metadata log.
+    """
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit():
         return None

@@ -148,7 +148,10 @@ class Flusher:
             self.flush(log)
 
     def give_up(self) -> None:
-        """Discard all requests, and notify the replicas: the directory is offline or closing."""
+        """Discard all requests, because the directory is offline or closing.
+
+        The replicas of the logs for which a sync was requested are notified.
+        """
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -21,7 +21,8 @@ class HeaderRules(NamedTuple):
     """The conditions of one topic; see ``LogConfig.header_rules``.
 
     Attributes:
-        keeps_batches: whether the topic's settings require no check and no change of records.
+        keeps_batches: whether the topic's settings let the broker store each batch without reading
+            or changing its records.
         after_max_ms: how far the largest timestamp may be ahead of the broker's time.
         max_length: largest value of the header's ``length``, from ``max.message.bytes``.
     """

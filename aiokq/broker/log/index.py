@@ -1,8 +1,9 @@
 """Sparse indexes of a segment: offset to position, and timestamp to offset.
 
-Entries are kept in memory, and `flush` writes them at a roll and at a clean shutdown, so an append
-costs one write instead of three. After a kill, recovery rebuilds the indexes from the log. The
-index of a finished segment is loaded at its first lookup, not when the log is opened.
+Entries are kept in memory, so an append costs one write instead of three. `flush` writes them, for
+example at a roll and at a clean shutdown. After a kill, recovery rebuilds the indexes of the
+segments that it checks. The index of a finished segment is loaded at its first lookup, not when the
+log is opened.
 
 Source: Kafka ``OffsetIndex.java``, ``TimeIndex.java``.
 Tests: ``tests/unit/broker/log/test_index.py``.

@@ -97,7 +97,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Add ``epoch`` with its ``start_offset``, and write the file.
 
-        Entries that contradict the new entry are removed; they date from before a truncation.
+        Newer epochs, and epochs that begin at or after ``start_offset``, are removed, because they
+        have no records or date from before a truncation.
 
         Returns:
             False if nothing was added: ``epoch`` is negative, or is the newest epoch already.
@@ -232,14 +233,14 @@ class LeaderEpochs:
         return [file]
 
     def redo_sync(self) -> None:
-        """Mark the file for another sync, because the last one failed."""
+        """Mark the file for another sync, because the last one may have failed."""
         self._synced = False
 
 
 def read_latest_epoch(files: Files, directory: str) -> int:
     """Return the newest leader epoch in a partition's directory; -1 without a valid epoch file.
 
-    A missing or damaged file is rebuilt by the recovery of the log.
+    A missing or damaged file is rebuilt when the log is opened.
 
     Raises:
         OSError: the disk failed.

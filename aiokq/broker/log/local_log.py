@@ -41,15 +41,15 @@ class LogListener(Protocol):
 
 
 class LocalLog(ABC):
-    """The part of a ``PartitionLog`` that the flusher and the cleaner use.
+    """The part of a ``PartitionLog`` that handles segments, syncs, and errors of the disk.
 
     Attributes:
         topic_partition: the partition.
         directory: path of the log's directory.
         config: the topic's settings; changed by ``update_config``.
         durability: how far the log is synced.
-        is_truncating: whether a truncation is in progress or has failed; if so, nothing is
-            appended.
+        is_truncating: whether a truncation is in progress, or was left unfinished by an error; if
+            so, nothing is appended.
         generation: grows with each truncation; results of work that began before the truncation are
             discarded.
         replica: the listener, which the replica of the partition sets. Its `log_changed` is called
@@ -240,14 +240,17 @@ class LocalLog(ABC):
         self.notify_replica()
 
     def flush(self) -> None:
-        """Make all records durable. Waits for the disk, so it must not be called on the loop."""
+        """Make all records durable, but not the names of new files.
+
+        Waits for the disk, so it must not be called on the loop.
+        """
         for segment in self._segments.all:
             segment.sync(finished=segment is not self._segments.active)
         self._snapshots.sync(self._segments.active.base_offset)
         self.durability.synced(self.log_end_offset)
 
     def sync_records(self) -> None:
-        """Sync the ``.log`` and ``.txnindex`` files, but no file that a recovery rebuilds.
+        """Sync the ``.log`` and ``.txnindex`` files, but not the other files of the log.
 
         The directory entries of new segments are not synced. Waits for the disk, so it must not be
         called on the loop.
@@ -262,7 +265,10 @@ class LocalLog(ABC):
             raise self._refused("sync failed", error) from error
 
     def write_indexes(self) -> None:
-        """Write the index entries of the newest segment to its files. Raises OSError."""
+        """Write the index entries of the newest segment to its files, except during a truncation.
+
+        Raises OSError.
+        """
         if not self.is_truncating:
             self._segments.active.flush_indexes()
 
@@ -383,8 +389,8 @@ class LocalLog(ABC):
         """Close the files; with ``clean``, first write them as a start without recovery needs them.
 
         Raises:
-            KafkaStorage: the disk failed, or a truncation is not finished; the directory must not
-                get the clean shutdown marker.
+            KafkaStorage: the disk failed, the newest segment cannot be read, or a truncation is not
+                finished; the directory must not get the clean shutdown marker.
         """
         if self._closed:
             return

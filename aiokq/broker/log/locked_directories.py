@@ -22,7 +22,8 @@ def locked_directories(files: Files, paths: Sequence[str]) -> Iterator[list[Meta
     """Hold the locks of one node's log directories in a ``with`` block; yield the ids of each.
 
     Raises:
-        ConfigError: a path is not a log directory, or the directories belong to several nodes.
+        ConfigError: a path is not a log directory, a ``meta.properties`` is invalid, or the
+            directories belong to several nodes.
         KafkaStorage: a directory is in use, or the disk failed, here or in the block.
     """
     with ExitStack() as stack:

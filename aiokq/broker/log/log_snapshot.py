@@ -62,7 +62,10 @@ class LogSnapshot(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the log still has all these segments; if not, files may have been replaced."""
+        """Whether the log still has all these segments, and was not truncated since.
+
+        If not, files may have been replaced.
+        """
         if self.log.is_truncating or self.log.generation != self.generation:
             return False
         return set(map(id, self.segments)) <= set(map(id, self.log.segments))

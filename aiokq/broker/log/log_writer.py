@@ -58,7 +58,7 @@ class LogWriter:
         self.segments_changed()
 
     def segments_changed(self) -> None:
-        """Compute the roll limits again, after a new segment or changed settings."""
+        """Compute the roll limits again, after a change of the newest segment or the settings."""
         self._limits = self._roll_limits()
 
     def is_full(self, placed: PlacedAppend, now_ms: int) -> bool:

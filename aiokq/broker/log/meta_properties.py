@@ -114,7 +114,7 @@ def adopt_meta_properties(
     cluster_id: str | None,
     random: Random,
 ) -> MetaProperties:
-    """Return the ids stored in a log directory, or create and store new ones.
+    """Return the ids stored in a log directory; create and store those that are missing.
 
     Args:
         node_id: the broker's id; None takes the stored id, or 0 in a new directory.

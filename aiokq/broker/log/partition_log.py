@@ -71,9 +71,9 @@ class PartitionLog(ReadableLog):
     ) -> AppendResult:
         """Append batches with new offsets and the leader epoch.
 
-        On return the batches are in the log. Consumers see them when the replica advances
-        ``high_watermark``. The batches are written in one call, and are copied only if a topic
-        setting changes a batch.
+        On return the batches are in the log; batches that are in the log already are not written
+        again. Consumers see them when the replica advances ``high_watermark``. The batches are
+        written in one call, and are copied only if a topic setting changes a batch.
 
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
@@ -85,8 +85,8 @@ class PartitionLog(ReadableLog):
             InvalidRecord, CorruptRecord, RecordTooLarge, InvalidTimestamp,
                 UnsupportedCompressionType: see ``validation``.
             RecordBatchTooLarge: the append is larger than ``segment.bytes``.
-            OutOfOrderSequence, InvalidProducerEpoch, TransactionCoordinatorFenced: see
-                ``Appendable.check``.
+            OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
+                TransactionCoordinatorFenced: see ``Appendable.check``.
             KafkaStorage: the disk failed, or the log is closed or being truncated; nothing of the
                 append is in the log.
         """
@@ -114,7 +114,7 @@ class PartitionLog(ReadableLog):
         The replica decides when they are committed.
 
         Raises:
-            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
+            RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
                 TransactionCoordinatorFenced, KafkaStorage: see ``append``.
         """
         # hot: benchmarks/raw_load.py
@@ -262,10 +262,10 @@ class PartitionLog(ReadableLog):
     # --- deletion and truncation
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start offset to ``offset``; remove segments with earlier records only.
+        """Raise the log start offset to ``offset``; remove finished segments that end before it.
 
         Returns:
-            The log start offset. If it was higher than ``offset``, nothing has changed.
+            The log start offset. If it was not below ``offset``, nothing has changed.
 
         Raises:
             OffsetOutOfRange: ``offset`` is above the high watermark.
@@ -294,8 +294,8 @@ class PartitionLog(ReadableLog):
     def retain(self, policies: Sequence[RetentionPolicy], now_ms: int) -> int:
         """Remove the oldest segments that the policies count as expired; return their number.
 
-        The log then starts with the oldest remaining segment. If none remains, a new empty segment
-        is added at the log end offset.
+        A lower log start offset is raised to the base offset of the oldest remaining segment. If
+        none remains, a new empty segment is added at the log end offset.
 
         Raises:
             ColdRead: timestamps have to be read from the disk first.
@@ -344,7 +344,8 @@ class PartitionLog(ReadableLog):
         """Remove all records from ``offset`` on; return the new log end offset.
 
         A batch that holds ``offset`` is removed completely. The new log end offset is lower than
-        ``offset`` if such a batch began earlier, or if compaction left a gap before ``offset``.
+        ``offset`` if such a batch began earlier, if compaction left a gap before ``offset``, or if
+        the log ended earlier anyway.
 
         Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
         If an error leaves the truncation unfinished, the log takes no appends until another call
@@ -369,9 +370,10 @@ class PartitionLog(ReadableLog):
     async def start_at(self, offset: int, offload: Offload, *, now_ms: int) -> None:
         """Discard all records and continue with an empty log at ``offset``.
 
-        Used by a follower whose log has no record in common with the leader's log. Afterwards the
-        log start offset, the log end offset and the high watermark are ``offset``, and no producers
-        or leader epochs are known. Errors have the same effect as in ``truncate_to``.
+        Used by a follower without records if the leader's first batch begins before the follower's
+        log end offset. Afterwards the log start offset, the log end offset and the high watermark
+        are ``offset``, and no producers or leader epochs are known. Errors have the same effect as
+        in ``truncate_to``.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -425,8 +427,8 @@ class PartitionLog(ReadableLog):
         if offset < self.high_watermark:
             raise self._below_high_watermark(offset)
         if offset >= self.log_end_offset:
-            # There are no records to remove, but an epoch that begins at ``offset`` may differ from
-            # the leader's epochs.
+            # There are no records to remove, but an epoch that begins at or after ``offset`` may
+            # differ from the leader's epochs.
             self._replace_epochs(offset)
             return self.log_end_offset
         self.is_truncating = True
@@ -445,7 +447,8 @@ class PartitionLog(ReadableLog):
                 )
             )
             self._check_open()
-            if offset < self.high_watermark:  # which has advanced: this node was elected leader
+            # The high watermark advances meanwhile if this node is elected leader.
+            if offset < self.high_watermark:
                 raise self._below_high_watermark(offset)
         except OSError as error:
             self.is_truncating = False
@@ -514,7 +517,7 @@ class PartitionLog(ReadableLog):
     # --- producers
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers that were inactive for ``expiration_ms``; return their number."""
+        """Remove idle producers; return their number. See ``ProducerState.expire``."""
         return self._producers.expire(now_ms, expiration_ms)
 
     def __repr__(self) -> str:

@@ -183,7 +183,7 @@ def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segm
 
 
 def remove_snapshots_behind(files: Files, directory: str, end_offset: int) -> None:
-    """Remove the snapshots after ``end_offset``, because the log is cut there."""
+    """Remove the snapshots after ``end_offset``, where the log is cut; -1 removes all snapshots."""
     for offset, path in snapshot_files(files, directory):
         if offset > end_offset:
             files.remove(path)
@@ -197,7 +197,8 @@ class ProducerReplay:
             does not have all batches after them.
         end: the offset at which the state is needed; later snapshots are not used.
         repair: whether to remove snapshots after ``end``, because their records may be lost, and to
-            write the missing snapshots at the base offsets of the segments that are read.
+            write the missing snapshots at the base offsets of the segments that are read. Malformed
+            snapshots are removed in either case.
 
     Attributes:
         state: the producer state after the snapshot and the batches applied since.
@@ -296,6 +297,8 @@ def restore_producers(
     now_ms: int,
 ) -> ProducerState:
     """Rebuild the producer state at the end of ``segments`` from a snapshot and the segments.
+
+    The snapshots are repaired; see ``ProducerReplay``.
 
     Raises:
         CorruptRecord: a segment is damaged.

@@ -36,7 +36,7 @@ BATCHES_REMEMBERED: Final = 5
 """Batches remembered per producer, to recognize retries: as many as may be in flight."""
 
 COMPLETED_KEPT: Final = 64
-"""The smallest number of completed transactions that ``limit_completed`` reduces."""
+"""The number of completed transactions below which ``limit_completed`` forgets none."""
 
 NO_OFFSET: Final = -1
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -255,8 +255,8 @@ class ProducerState:
         if header.producer_epoch < epoch:
             raise _old_epoch(header.producer_id, header.producer_epoch, epoch)
         if origin is not Origin.CLIENT or epoch == NO_PRODUCER_EPOCH:
-            # Only the sequences of clients are checked. A producer that is unknown, because it has
-            # expired or its records were deleted, may start with any sequence.
+            # Only the sequences of clients are checked. An unknown producer may start with any
+            # sequence, because it may have expired, or its records may have been deleted.
             return
         first = header.base_sequence
         if header.producer_epoch != epoch:

@@ -3,10 +3,11 @@
 The functions block, because they may read every byte. Existing logs are opened in an executor. The
 steps:
 
-1. Leftovers of an interrupted cleaning are finished or removed.
-2. After an unclean shutdown each batch that is not known to be durable is checked (CRC, offsets).
-   The log is cut at the first bad batch, or at a gap between two segments. The removed bytes are
-   kept in ``.corrupt-`` files if some of their records may have been acknowledged.
+1. Interrupted cleanings, deletions and replacements of files are finished or undone.
+2. After an unclean shutdown each batch of the segments that are not known to be durable is checked
+   (CRC, offsets). The log is cut at the first bad batch, or at a gap between two segments. The
+   removed bytes are kept in ``.corrupt-`` files if some of their records may have been
+   acknowledged.
 3. Indexes that do not match their segment are rebuilt.
 4. Leader epochs, producer state and aborted transactions are restored: from their files, as far as
    these are valid, and from the batches of the log.
@@ -108,7 +109,8 @@ def open_log(
         log_start_offset: the log start offset in the checkpoint.
         high_watermark: the high watermark in the checkpoint; the replica advances it.
         recovery_point: records before this offset are durable; segments that end at or before it
-            are not checked.
+            are not checked, unless a durable part of the log is damaged, or the leader epoch file
+            is missing.
         gaps_before: a gap before a segment that begins at or before this offset is accepted. A gap
             before any other segment means that records were lost; the log is cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
@@ -160,6 +162,9 @@ def open_log(
 def unchecked_bytes(files: Files, directory: str, recovery_point: int) -> int:
     """Return how many bytes ``open_log`` checks after an unclean shutdown; 0 if there is no log.
 
+    ``open_log`` checks more bytes if a durable part of the log is damaged, or if the leader epoch
+    file is missing.
+
     Raises:
         OSError: the disk failed.
     """
@@ -208,7 +213,7 @@ class _Loader:
         self.epochs = LeaderEpochs(files, f"{directory}/{file_names.LEADER_EPOCHS}")
 
     def open(self, *, clean: bool, point: int) -> tuple[list[Segment], ProducerState, bool]:
-        """Return the segments, the producer state, and whether no batch had to be checked.
+        """Return the segments, the producer state, and whether the log was opened without a check.
 
         If a part of the log that should be valid is damaged, the whole log is checked.
 
@@ -292,10 +297,10 @@ class _Loader:
     def _empty_log(self) -> tuple[list[Segment], ProducerState]:
         """Create an empty segment at the log start offset; remove all producer snapshots.
 
-        The segments are lost, so the snapshots lack the last batches of the producers and the ends
-        of their transactions. With the state of a snapshot, the next batch of a producer would be
-        refused as out of order, and the last stable offset would stop at a transaction that never
-        ends.
+        If there are snapshots, the segments after them are lost, so the snapshots lack the last
+        batches of the producers and the ends of their transactions. With the state of a snapshot,
+        the next batch of a producer would be refused as out of order, and the last stable offset
+        would stop at a transaction that never ends.
 
         Source: Kafka ``ProducerStateManager.truncateFullyAndStartAt``.
         """

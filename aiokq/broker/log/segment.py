@@ -80,7 +80,7 @@ class Segment(ReadableSegment):
                 from the last index entry on.
 
         Raises:
-            CorruptRecord: the newest segment does not end with a whole batch.
+            CorruptRecord: the newest segment is damaged after its last index entry.
         """
         self.size = self._files.stat_size(self.path(file_names.LOG))
         self._max_timestamp = None

@@ -24,7 +24,7 @@ class SegmentFiles:
 
     Attributes:
         base_offset: the first offset that the segment may hold.
-        open_files: counts reopened files; None while a single thread loads the segment.
+        open_files: counts reopened files; None until the segment is in the list of a log.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """The reads of one segment: lookups by offset, size or time, with its sparse indexes.
 
-Nothing here writes. On a loop no read waits for the disk: if data is not in memory, the read raises
-``ColdRead``, and the repeated read uses the loaded data. Headers in the page cache are read
-immediately. Indexes are always loaded off the loop, because even the check of a large index takes
-too long.
+A read writes nothing, except that a missing or damaged index is rebuilt. On a loop no read waits
+for the disk: if data is not in memory, the read raises ``ColdRead``, and the repeated read uses the
+loaded data. Headers in the page cache are read immediately. Indexes are always loaded off the loop,
+because even the check of a large index takes too long.
 
 Source: Kafka ``LogSegment.java``. Tests: ``tests/unit/broker/log/test_segment.py``,
 ``tests/unit/broker/log/test_cold_reads.py``.
@@ -153,7 +153,7 @@ class ReadableSegment(SegmentFiles):
             return first_batch(self.file, begin, end, offset=offset, reach=reach)
         what = (begin, offset, reach)
         if what in self._loaded:
-            # The item stays in `_loaded`: if the read needs another load, it looks it up again.
+            # The item stays in `_loaded`, because a read that needs another load is repeated.
             return cast("FoundBatch | None", self._sound(what, self._loaded[what]))
         file = self.file
         try:
@@ -199,7 +199,7 @@ class ReadableSegment(SegmentFiles):
         return self.modified_ms() if timestamp < 0 else timestamp
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch; -1 if it has none."""
+        """Return the largest timestamp of the first batch; -1 without a batch or a timestamp."""
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP

@@ -132,12 +132,10 @@ class Segments:
         return found
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampSearch | None:
-        """Return a search in the first segment that has a record at or after ``timestamp_ms``.
+        """Return a search in the first segment that may have a matching record, or None.
 
-        Returns None if no segment has one.
-
-        Args:
-            start_offset: records before this offset are ignored.
+        A record matches if its timestamp is at least ``timestamp_ms`` and its offset is at least
+        ``start_offset``. None means that no segment has such a record.
 
         Raises:
             ColdRead: data has to be read from the disk first.
@@ -218,7 +216,7 @@ class Segments:
             )
 
     def cut(self, kept: Sequence[Segment]) -> None:
-        """Keep only ``kept``, whose last segment is cut; the caller renames the other files."""
+        """Keep only ``kept``, whose last segment is cut or new; the caller renames other files."""
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:
             segment.release()

@@ -1,7 +1,7 @@
 """Directories of partitions that belong to no topic: setting aside, finding, restoring.
 
-Such directories are never deleted: a kill during a deletion may have left them, but a user may also
-have copied them to the log directory.
+Such directories are never deleted, because a user may have copied them to the log directory. Most
+were left by a kill during a deletion.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``,
@@ -37,7 +37,7 @@ class StrayDirectories:
         self._random = random
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Rename a directory that belongs to no topic, as Kafka does; return the new path.
+        """Rename a partition's directory as Kafka renames stray directories; return the new path.
 
         The new name is durable on return.
         """
@@ -85,7 +85,10 @@ class StrayDirectories:
         return False
 
     def find(self) -> dict[tuple[uuid.UUID, int], str]:
-        """Return the directories that were set aside, by topic id and partition number."""
+        """Return the directories that were set aside, by topic id and partition number.
+
+        Directories without a valid topic id are left out.
+        """
         found: dict[tuple[uuid.UUID, int], str] = {}
         for name in self._files.listdir(self._path):
             number = file_names.parse_stray_directory(name)

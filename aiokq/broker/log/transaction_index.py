@@ -2,8 +2,8 @@
 
 A consumer with ``read_committed`` discards the records of these transactions. All entries are kept
 in memory, 32 bytes each, because they are few; most segments have no entries and no file. Unlike in
-the other indexes, missing entries cannot be detected from the length of the log, so the file is
-synced with the records.
+the other indexes, missing entries cannot be detected from the length of the log, so the file of a
+finished segment is synced with its records.
 
 Source: Kafka ``TransactionIndex.java``, ``AbortedTxn.java``.
 Tests: ``tests/unit/broker/log/test_transaction_index.py``.

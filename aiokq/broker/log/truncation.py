@@ -14,7 +14,7 @@ The log start offset is not derived from records. A truncation that lowers it (`
 lowers its checkpoint after the file is cut and before the first append. If the checkpoint were
 lowered before the cut, a crash in between would bring deleted records back.
 
-A log is truncated if it has diverged from the leader's (``PartitionLog.truncate_to``), or if a
+A log is truncated if it has diverged from the leader's log (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
 
 Source: Kafka ``UnifiedLog.truncateTo``, ``truncateFullyAndStartAt``, ``LocalLog.truncateTo``.
@@ -69,8 +69,9 @@ def find_cut(
 ) -> Cut:
     """Compute a cut that leaves no record from ``offset`` on.
 
-    Only reads files; any thread may call this. A batch that holds ``offset`` and earlier offsets is
-    removed completely. The caller makes sure that nothing is appended meanwhile.
+    Any thread may call this. Nothing is cut yet; but malformed producer snapshots are removed, and
+    damaged index files are rebuilt. A batch that holds ``offset`` and earlier offsets is removed
+    completely. The caller makes sure that nothing is appended meanwhile.
 
     Raises:
         OffsetOutOfRange: a batch that holds ``offset`` begins before the high watermark.
@@ -118,8 +119,7 @@ def cut_files(
     Args:
         epochs: leader epochs of the log, already cut in memory.
         forget_behind: lowers the checkpoints to an offset, durably.
-        remove_behind: removes the later segments, durably, the newest first, so that a crash leaves
-            no hole between segments.
+        remove_behind: removes the later segments, durably. It is called before ``segment`` is cut.
 
     Raises:
         OSError: the disk failed.
@@ -174,7 +174,10 @@ def restart_files(
 
 
 def rename_segments(files: Files, directory: str, segments: Sequence[Segment]) -> None:
-    """Rename the files of removed segments, durably, the newest first."""
+    """Rename the files of removed segments, durably.
+
+    The newest segment is the first, so that a crash leaves no hole between segments.
+    """
     for segment in reversed(segments):
         segment.add_suffix(file_names.DELETED)
     if segments:

@@ -132,6 +132,8 @@ def validate_batch(
 ) -> None:
     """Check one batch against the topic's settings, except for its size and its sequences.
 
+    Of a batch that no client has sent, only the CRC is checked.
+
     Args:
         batch: exactly the bytes of the batch.
         now_ms: the broker's time.

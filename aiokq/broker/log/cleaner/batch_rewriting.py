@@ -1,6 +1,6 @@
 """Reading and encoding of the batches that the cleaner processes in Python.
 
-These are compressed, transactional, control and legacy batches; compiled code processes all others.
+These are compressed, transactional, control and legacy batches; ``fastpath`` processes the others.
 
 Source: Kafka ``MemoryRecords.filterTo``, ``AbstractLegacyRecordBatch.java``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``.
@@ -95,7 +95,7 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def closing(header: BatchHeader) -> bytes:
-    """Return an empty v2 batch at the last offset of a removed legacy batch."""
+    """Return an empty v2 batch that replaces the removed last record of a legacy batch."""
     return emptied(
         header._replace(
             base_offset=header.last_offset,

@@ -80,8 +80,8 @@ class LogCleaner:
         """Compact all logs that are due, the dirtiest first.
 
         Raises:
-            KafkaStorage: the disk failed for a log, or has no room for its copy; the other logs
-                that are due were compacted.
+            KafkaStorage: a log could not be compacted, because its disk failed or has no room for
+                the copy; all other logs that are due were tried.
         """
         self._manager.resume()
         refused: KafkaStorage | None = None
@@ -198,7 +198,10 @@ class LogCleaner:
     async def _copy_groups(
         self, log: PartitionLog, view: LogView, offsets: OffsetMap, statistics: Statistics
     ) -> bool:
-        """Copy and swap each group of segments; return False if a swap was no longer possible."""
+        """Copy and swap each group of segments.
+
+        Returns False if the log was closed, or a swap was no longer possible.
+        """
         files = self._environment.files
         transactions = CleanedTransactions(view.aborted)
         groups = await self._off_loop(group_segments, files, view)

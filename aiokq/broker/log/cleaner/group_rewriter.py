@@ -59,7 +59,10 @@ _ONE: Final = WALK_ONE | WALK_TRUSTED
 
 
 def group_segments(files: Files, view: LogView) -> list[list[SegmentView]]:
-    """Group adjacent segments whose log and index files fit one segment even before compaction."""
+    """Group adjacent segments whose log and index files fit one segment even before compaction.
+
+    A group has at most ``MOST_OF_A_GROUP`` segments.
+    """
     limit, index_limit = view.config.segment_bytes, view.config.segment_index_bytes
     groups: list[list[SegmentView]] = []
     size = index = time_index = 0
@@ -230,8 +233,8 @@ class GroupRewriter:
     def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
-        # A marker that is no longer needed is removed once its delete horizon has passed. An empty
-        # batch replaces a marker that has the producer's latest epoch or ends the group.
+        # A needless marker is removed once its delete horizon has passed. An empty batch replaces
+        # it if `_is_last_of_producer` requires that.
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count

@@ -1,6 +1,7 @@
 """A view of a log for a cleaning: its segments and settings as they were when the cleaning began.
 
-It is created on the loop and may be read in an executor, because it never changes.
+It is created on the loop and may be read in an executor, because it never changes. Only the segment
+objects in it belong to the loop.
 """
 
 from __future__ import annotations
