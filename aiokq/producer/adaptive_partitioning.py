@@ -1,7 +1,8 @@
 """AdaptivePartitioning: chooses the next partition for records without a key.
 
-The `Accumulator` calls `choose` for a topic's first record without a key, and again whenever it has
-appended batch_size bytes of records without a key to one partition.
+The `Accumulator` calls `choose` when it first gets the metadata of a topic, when the chosen
+partition has lost its leader, and when it has appended batch_size bytes of records without a key to
+the chosen partition.
 
 Source: KIP-794; Kafka `BuiltInPartitioner.updatePartitionLoadStats`, `RecordAccumulator.ready`.
 """
@@ -25,8 +26,8 @@ UNIFORM = -1
 class AdaptivePartitioning:
     """Chooses partitions at random; the longer a partition's queue, the lower its weight.
 
-    `choose` looks at all partitions of the topic. This is affordable, because it is called once per
-    batch_size bytes of records without a key, not once per record.
+    `choose` looks at all partitions of the topic. This is affordable, because it is not called for
+    each record.
 
     Args:
         queues_of: returns the queues of a topic by partition.

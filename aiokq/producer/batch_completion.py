@@ -1,7 +1,7 @@
 """BatchCompletion: completes, fails and counts batches, and reports their outcomes.
 
-Only this module updates the delivery counters, logs failed batches, calls the hooks `on_ack` and
-`on_error`, and collects the failures that `flush()` raises.
+Only this module counts delivered and failed records, calls the hooks `on_ack` and `on_error`, and
+collects the failures that `flush()` raises.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class BatchCompletion:
         failed_records: number of records that failed since the start.
         on_failed: called with the error of each failed batch, before its Deliveries raise it.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
-            end of `async with` call it, and raise the failures that no caller has observed.
+            end of `async with` raise (or log) the failures that no caller has observed; the end of
+            a transaction forgets them.
     """
 
     def __init__(

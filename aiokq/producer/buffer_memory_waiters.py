@@ -56,7 +56,8 @@ class BufferMemoryWaiters:
         """Wait for memory, then return the result of `append()`.
 
         `append` is called as soon as the waiter resumes after the grant, without another await. If
-        `append` raises BufferFull, the call waits again at its previous position in the queue.
+        `append` raises BufferFull, or an earlier call waits again, this call waits again at its
+        previous position in the queue.
 
         Args:
             size: bytes that must be free before `append` is called; `append` may take more.

@@ -21,8 +21,8 @@ class ProducerHealth:
         request_timeout_ms: timeout of a Produce request, in milliseconds.
         delivery_timeout_ms: longest time from the acceptance of a record to its delivery or
             failure, in milliseconds.
-        max_block_ms: longest time that a call waits for buffer memory, or that records wait for an
-            unknown topic, in milliseconds.
+        max_block_ms: longest time that a call waits for buffer memory, in milliseconds. Records
+            wait for an unknown topic for at most this time and at most delivery_timeout_ms.
         buffered_bytes: bytes of `buffer_memory` in use by records that are neither delivered nor
             failed.
         waiting_for_room: number of calls that wait for memory in `buffer_memory`.

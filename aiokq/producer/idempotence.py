@@ -165,11 +165,12 @@ class Sequences:
     """The sequence numbers of one partition.
 
     A batch keeps its stamp while it may have been written. The numbering is *broken* when a
-    numbered batch fails without an acknowledgement, or when the broker disputes a sequence: the
-    broker will never accept the numbers after a missing number. All numbers stay unchanged until
-    every attempt is answered. If no number is missing, numbering continues (`mend`). If a number
-    is missing, the epoch is bumped, and the batches that were certainly not written start at
-    sequence 0 (`renumber`).
+    numbered batch fails without an acknowledgement, when the broker disputes a sequence, or when
+    the topic is recreated. The broker will never accept the numbers after a missing number. All
+    numbers stay unchanged until every attempt is answered. If no number is missing, numbering
+    continues (`mend`). If a number is missing, the epoch is bumped, and the batches that were
+    certainly not written start at sequence 0 (`renumber`). In a transaction, the numbers continue
+    in either case (`resume`).
 
     A FRESH partition has one batch in flight: a broker that does not know a producer id accepts
     any first sequence, so it could append the second batch although it refused the first.
@@ -187,7 +188,7 @@ class Sequences:
 
     @property
     def broken(self) -> bool:
-        """Whether no batch can be numbered until `renumber` or `mend` is called."""
+        """Whether no batch can be numbered until `mend`, `renumber`, `resume` or `restart`."""
         return self.state is Numbering.BROKEN
 
     @property
@@ -234,7 +235,7 @@ class Sequences:
         return stamp[:2] == self._id
 
     def break_off(self, *, fenced: bool = False) -> None:
-        """Stop numbering, because a numbered batch failed or the broker disputes a sequence.
+        """Stop numbering, because a sequence may be missing from the broker's log.
 
         Args:
             fenced: whether the producer id itself is unusable.
@@ -258,7 +259,9 @@ class Sequences:
         return True
 
     def renumber(self) -> None:
-        """Restart at sequence 0 with a bumped epoch, or with a new id if the id was fenced.
+        """Restart at sequence 0, with a bumped epoch or with a new id.
+
+        A new id is needed if the id was fenced or has no epoch left.
 
         Called when every attempt is answered and the broker has written none of the batches that
         the caller still has. The caller clears the stamps of these batches.
@@ -281,7 +284,10 @@ class Sequences:
         self._move(Numbering.FRESH)
 
     def restart(self) -> None:
-        """Restart at sequence 0, because the producer has a new epoch; no batch has a stamp."""
+        """Restart at sequence 0, because the producer has a new id or epoch.
+
+        Called when each batch with a stamp has an outcome.
+        """
         self._id = None
         self._next = self._expected = 0
         self._fenced = False

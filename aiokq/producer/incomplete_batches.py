@@ -27,7 +27,7 @@ class _Flush:
 
 
 class IncompleteBatches:
-    """All batches of a producer that have no outcome yet, in the order in which they were opened.
+    """All batches of a producer that have no outcome yet, in the order in which they were added.
 
     Args:
         on_removal: called after a batch was removed, if other batches remain.
@@ -55,12 +55,12 @@ class IncompleteBatches:
         return list(self._batches)
 
     def add(self, batch: Batch) -> None:
-        """Add a batch that was just opened."""
+        """Add a new batch."""
         self._batches[batch] = None
 
     # hot: once per batch, benchmarks/micro/producer.py
     def remove(self, batch: Batch) -> None:
-        """Remove a delivered or failed batch and complete the flushes that waited for it."""
+        """Remove a delivered, failed or split batch; complete the flushes without another batch."""
         self._batches.pop(batch, None)
         if self._batches:
             self._on_removal()

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["PartitionQueue"]
 
 _NEEDS_EPOCH: Final = frozenset({Outcome.OUT_OF_ORDER, Outcome.FENCED, Outcome.FORGOTTEN})
-"""The outcomes after which an idempotent producer begins a new epoch by itself."""
+"""The outcomes after which a producer may need a new epoch or producer id.
+
+Without transactions, an idempotent producer bumps its epoch or requests a new id by itself.
+"""
 
 
 class PartitionQueue:
@@ -91,7 +94,10 @@ class PartitionQueue:
         self.leader_epoch = -1
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
-        """The error that currently keeps the partition from sending; None if there is none."""
+        """The error that keeps the partition from sending, or that no retry has overcome yet.
+
+        None if there is no such error. An acknowledgement or a new leader clears it.
+        """
         self.scheduled_at = NEVER
         """Monotonic seconds at which the timer calls `on_time`; NEVER if no call is scheduled."""
         self.sequences = sequences
@@ -176,7 +182,8 @@ class PartitionQueue:
     def peek(self, now: float) -> QueuedBatch | None:
         """Return the sealed batch to send next; None if no batch may be sent now.
 
-        The call may close the open batch, start to seal a batch, or request a producer id.
+        The call may close the open batch, start to seal a batch, renumber the batches, request a
+        producer id, or request to add the partition to the transaction.
         """
         window = self._window
         if self.leader < 0 or window.draining:
@@ -444,7 +451,10 @@ class PartitionQueue:
             self._fail(queued, error)
 
     def _follows(self, queued: QueuedBatch) -> bool:
-        """Return whether a batch is out of order only because an earlier one will be retried."""
+        """Return whether an earlier batch is not acknowledged yet, but may be after a retry.
+
+        If so, the refusal of `queued` may mean only that the earlier batch is missing.
+        """
         sequences = self.sequences
         return (
             sequences is not None
@@ -530,8 +540,8 @@ class PartitionQueue:
         If a batch may have been written, it has to be sent again unchanged before any batch is
         renumbered. The broker acknowledges this batch or refuses it as out of order; a refusal
         proves that it was not written. If certainly none of the batches was written, numbering
-        continues: in the same epoch if no sequence number is missing, or else from sequence 0 in a
-        new epoch or with a new producer id.
+        continues: in the same epoch if no sequence number is missing or the producer has
+        transactions, or else from sequence 0 in a new epoch or with a new producer id.
 
         Returns:
             The first batch that may have been written; None if all were certainly not written.

@@ -122,7 +122,7 @@ class PartitionQueues:
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Set the leader of a partition to the one in the metadata; -1 if it has none."""
+        """Set the leader of a partition and its epoch; a leader of -1 means that it has none."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:

@@ -44,11 +44,12 @@ class Partitioner(Protocol):
             key: the key after serialization.
             value: the value after serialization.
             partitions: all partitions of the topic, ascending; never empty.
-            available: the partitions that have a leader now; may be empty.
+            available: the partitions that have a leader, according to the metadata; may be empty.
 
         Returns:
-            A member of `partitions`, or None for the default: with a key, murmur2 of the key as in
-            Java; without a key, the same partition until a batch is full (KIP-480, KIP-794).
+            A member of `partitions`, or None for the default. With a key, that is murmur2 of the
+            key as in Java, unless partitioner_ignore_keys is set. Without a key, it is the same
+            partition for batch_size bytes, then another one (KIP-480, KIP-794).
         """
         ...
 

@@ -78,7 +78,7 @@ def outcome_of(error: KafkaError) -> Outcome:
     """Return the outcome of a batch for an error of the batch or of its whole request."""
     if isinstance(error, BrokerError):
         # A RequestTimeout may also be a timeout of the client. RETRY is right for both: after its
-        # own timeout, the client has closed the connection, which requests new metadata.
+        # own timeout, the client has closed the connection, and therefore requests new metadata.
         return outcome_of_code(error.code)
     if not error.retriable:
         return Outcome.FAILED

@@ -107,14 +107,18 @@ class Producer:
     async def start(self) -> None:
         """Bind to the running loop.
 
-        A producer that was created without a Cluster also waits for the first metadata.
+        A producer that was created without a Cluster also waits for the first metadata. A
+        transactional producer also waits for its producer id.
 
         Raises:
             BootstrapFailed: no bootstrap server answered within bootstrap_timeout_ms, or every
                 server failed with an error that a retry cannot solve.
-            ConfigError: bootstrap_servers is not set.
+            ConfigError: bootstrap_servers is not set, or another producer of the Cluster has the
+                transactional id.
             Closed: the producer was closed, or its Cluster is not open.
             WrongLoop: the producer was started on another loop, or in another process.
+            RequestTimeout: the transaction coordinator did not answer within max_block_ms.
+            KafkaError: the transaction coordinator refused the transactional id.
         """
         self._binding.bind()
         if self._closing is not None:
@@ -141,13 +145,13 @@ class Producer:
     async def close(self, timeout: float = 30.0) -> CloseReport:
         """Deliver the accepted records, then close.
 
-        May be called more than once, also concurrently. New records are refused. Records that are
-        not acknowledged after `timeout` fail with `Closed`. Records for a topic that does not exist
-        fail earlier, with `UnknownTopicOrPartition`: they fail two seconds after two metadata
-        responses, at least a second apart, have reported the topic as unknown. If the call is
-        cancelled, delivery ends immediately, the remaining records fail with `Closed`, and the
-        sockets are closed nevertheless. In a forked child the call does nothing: the records belong
-        to the parent.
+        May be called more than once, also concurrently. New records are refused. An open
+        transaction is aborted. Records that are not acknowledged after `timeout` fail with
+        `Closed`. Records for a topic that does not exist fail earlier, with
+        `UnknownTopicOrPartition`: they fail two seconds after two metadata responses, at least a
+        second apart, have reported the topic as unknown. If the first call is cancelled, delivery
+        ends immediately, the remaining records fail with `Closed`, and the producer is closed
+        nevertheless. In a forked child the call does nothing: the records belong to the parent.
 
         Args:
             timeout: seconds for the delivery of accepted records.
@@ -243,9 +247,10 @@ class Producer:
             )
             print(metadata.topic, metadata.partition, metadata.offset)
 
-        If the call is cancelled while it waits for buffer memory, the record is not accepted. If it
-        is cancelled later, the record is delivered or fails in the background. A caller that has to
-        know whether the record was accepted calls `enqueue` instead, and awaits its Delivery.
+        If the call is cancelled while it waits for buffer memory or for metadata, the record is not
+        accepted. If it is cancelled later, the record is delivered or fails in the background. A
+        caller that has to know whether the record was accepted calls `enqueue` instead, and awaits
+        its Delivery.
 
         Args:
             topic: name of the topic. A topic that does not exist is created, if the brokers and
@@ -253,7 +258,8 @@ class Producer:
             value: bytes, bytearray or memoryview, or an argument for `value_serializer`. None
                 deletes the key from a compacted topic. A str has to be encoded.
             key: determines the partition, as in Java (murmur2): records of one key stay in order.
-                Bytes, or an argument for `key_serializer`. None spreads the records evenly.
+                Bytes, or an argument for `key_serializer`. Records with None are spread over the
+                partitions.
             partition: number of the partition; overrides key and `partitioner`.
             timestamp_ms: the record's time in milliseconds since 1970; the time of this call if not
                 given. A topic with `message.timestamp.type=LogAppendTime` overwrites it.
@@ -277,10 +283,11 @@ class Producer:
                 that is not an int; headers that are not (name, value) pairs.
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.
-            ConfigError: the partitioner chose a partition that the topic does not have.
-            KafkaError: a broker refused the record, or the record was not delivered within
-                delivery_timeout_ms. The error's `may_have_been_written` is True if the record may
-                be in the log nevertheless.
+            ConfigError: the partitioner chose a partition that the topic does not have, or a
+                transactional producer has no open transaction.
+            KafkaError: a broker refused the record, the record was not delivered within
+                delivery_timeout_ms, or its transaction cannot be committed. The error's
+                `may_have_been_written` is True if the record may be in the log nevertheless.
             others: whatever a serializer or the partitioner raises.
         """
         # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
@@ -302,7 +309,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Accept a record, waiting for buffer memory if necessary; return its Delivery.
+        """Accept a record, waiting for buffer memory or metadata if necessary; return its Delivery.
 
         If the call raises CancelledError, the record was not accepted.
 
@@ -324,8 +331,8 @@ class Producer:
     ) -> Deliveries:
         """Accept many records of one topic, waiting for buffer memory as often as necessary.
 
-        If the call is cancelled, or fails with BufferFull or Closed while it waits for memory, the
-        records that were accepted until then stay accepted.
+        If the call is cancelled or fails while it waits for memory, the records that were accepted
+        until then stay accepted.
 
         Args:
             topic: name of the topic.
@@ -339,8 +346,9 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`. No record was accepted then; but with interceptors,
-                serializers or a partitioner, the records before the refused record may have been.
+            others: the errors of `SendNowait`. Unless the call waited for memory, no record was
+                accepted then; but with interceptors, serializers or a partitioner, the records
+                before the refused record may have been.
         """
         self._check_accepts()
         return await self._appender.append_many(topic, records, partition)
@@ -349,10 +357,10 @@ class Producer:
         """Accept the rows of `columns` as records, waiting for buffer memory as often as necessary.
 
         `RecordColumns.from_arrow(batch)` creates the columns. Without interceptors, serializers and
-        a custom partitioner, no Python object is created per row. If the call is cancelled, or
-        fails with BufferFull or Closed while it waits for memory, the rows that were accepted until
-        then stay accepted. The call reads the buffers until it returns: if they are changed during
-        the call, changed data may be sent; changes after the call have no effect.
+        a custom partitioner, no Python object is created per row. If the call is cancelled or fails
+        while it waits for memory, the rows that were accepted until then stay accepted. The call
+        reads the buffers until it returns: if they are changed during the call, changed data may be
+        sent; changes after the call have no effect.
 
         Returns:
             Deliveries, in the order of the rows; see `send_many`.
@@ -360,8 +368,9 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`. No row was accepted then; but with interceptors,
-                serializers or a partitioner, the rows before the refused row may have been.
+            others: the errors of `SendNowait`. Unless the call waited for memory, no row was
+                accepted then; but with interceptors, serializers or a partitioner, the rows before
+                the refused row may have been.
         """
         self._check_accepts()
         return await self._appender.append_columns(topic, columns)
@@ -374,7 +383,7 @@ class Producer:
 
         Raises:
             DeliveryFailed: records failed, and nobody awaited or looked at their Deliveries. The
-                error counts all of these records, and has the errors of the first 100.
+                error counts all of these records, and has the errors of at most 100.
             Closed: the producer was not started.
             WrongLoop: the call was made outside of the loop that the producer was started on.
         """
@@ -420,7 +429,7 @@ class Producer:
             Deliveries, in the order of the batch's records; see `send_many`.
 
         Raises:
-            ConfigError: the batch is empty.
+            ConfigError: the batch is empty, or a transactional producer has no open transaction.
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             RecordTooLarge: the batch is larger than max_request_size or buffer_memory.
             UnknownTopicOrPartition: the topic did not exist within max_block_ms (or
@@ -495,7 +504,9 @@ class Producer:
             BrokerError: the permissions or the configuration are wrong, for example
                 TransactionalIdAuthorization or ClusterAuthorization; the producer can only be
                 closed.
-            ConfigError: the producer has no `transactional_id`, or no transaction is open.
+            ConfigError: the producer has no `transactional_id`, no transaction is open, or the
+                transaction is being aborted.
+            Closed, WrongLoop: as in `begin_transaction`.
         """
         transactions = self._transactions("commit_transaction()")
         self._check_open()
@@ -509,7 +520,9 @@ class Producer:
         Raises:
             RequestTimeout: the abort was not answered within max_block_ms: abort again, or close.
             ProducerFenced, BrokerError: the producer can only be closed, see `commit_transaction`.
-            ConfigError: the producer has no `transactional_id`, or no transaction is open.
+            ConfigError: the producer has no `transactional_id`, no transaction is open, or the
+                transaction is being committed.
+            Closed, WrongLoop: as in `begin_transaction`.
         """
         transactions = self._transactions("abort_transaction()")
         self._check_open()

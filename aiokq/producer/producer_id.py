@@ -27,8 +27,8 @@ class ProducerIdSource:
 
     After a retriable error, the request is repeated with backoff until it succeeds; records that
     wait for the id expire after delivery_timeout_ms. An error that is not retriable (for example,
-    not authorized or broker too old) fails the waiting records, and the next record that needs an
-    id causes another request.
+    not authorized or broker too old) fails all records that are not in flight, and the next record
+    that needs an id causes another request.
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.
@@ -50,7 +50,7 @@ class ProducerIdSource:
 
         Args:
             issued: called when a broker has issued an id.
-            refused: called with the error that the waiting batches fail with.
+            refused: called with an error that is not retriable; fails the batches not in flight.
         """
         while True:
             await self._needed.wait()

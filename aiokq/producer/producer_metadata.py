@@ -45,9 +45,8 @@ class _Lookup:
     """The lookup of a topic whose records wait for its metadata.
 
     Attributes:
-        started: monotonic seconds at which the first record began to wait.
-        task: looks the topic up. At its end, the task removes this object, except when the task is
-            cancelled or fails because of a bug.
+        started: monotonic seconds at which the lookup began.
+        task: looks the topic up, and then removes this object; a cancelled task does not.
         limit: timeout of `task`; it is set to the current time to end the wait early.
         ending: task that decides when to end the wait early; None until the producer is closed.
     """
@@ -136,7 +135,10 @@ class ProducerMetadata:
         self._followed.clear()
 
     def unknown(self, topic: str) -> None:
-        """Start to look up a topic without metadata; called by the accumulator during an append."""
+        """Start to look up a topic without metadata, unless a lookup of the topic is in progress.
+
+        Called by the accumulator during an append, and for a deleted topic.
+        """
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())
             # Spawn after the entry is stored: an eager task may end, and remove the entry, before

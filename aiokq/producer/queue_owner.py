@@ -26,7 +26,7 @@ class QueueOwner(Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether batches do not linger: a flush, a close or a wait for memory is in progress."""
+        """Whether batches do not linger, for example because of a flush or a wait for memory."""
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
@@ -76,7 +76,7 @@ class QueueSenders(Protocol):
         """Offer the queue to the sender of its leader, because a batch may be ready."""
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
-        """Request new metadata, because the leader has changed or the partition does not exist."""
+        """Report an error after which the leader may have changed; request new metadata."""
 
 
 class QueueOutcomes(Protocol):

@@ -33,8 +33,9 @@ class QueuedBatch:
             duplicate.
         expired: whether the batch has failed although it is in flight. The response still shows
             whether the batch's sequence numbers were used.
-        done: whether the batch was delivered or has failed, or was replaced by its parts.
-        error: error of the newest attempt that was refused.
+        done: whether the batch was removed from its queue, because it was delivered, has failed, or
+            was replaced by its parts. An expired batch in flight is not done.
+        error: error of the newest attempt that failed; None before.
     """
 
     __slots__ = (

@@ -77,7 +77,8 @@ class SendNowait(Protocol):
         Args:
             topic: name of the topic.
             value: the value; None deletes the key in a compacted topic.
-            key: determines the partition, as in Java; None spreads records evenly.
+            key: determines the partition, as in Java; records with None are spread over the
+                partitions.
             partition: number of the partition; overrides the key and the partitioner.
             timestamp_ms: milliseconds since 1970; the time of this call if not given.
             headers: (name, value) pairs.
@@ -87,7 +88,9 @@ class SendNowait(Protocol):
             RecordTooLarge: the record is larger than max_request_size or buffer_memory.
             UnknownTopicOrPartition: the topic has no such partition, or a partitioner is set and
                 the topic's metadata is not known yet: await `enqueue`.
-            ConfigError: the partitioner chose a partition that the topic does not have.
+            ConfigError: the partitioner chose a partition that the topic does not have, or a
+                transactional producer has no open transaction.
+            KafkaError: the transaction cannot be committed.
             InvalidTopic: `topic` is not a valid topic name.
             Closed: the producer is not started, or closed.
             WrongLoop: the call was made outside of the loop that the producer was started on.

@@ -158,9 +158,10 @@ class SenderPool:
         )
 
     def _leaderless(self, queue: PartitionQueue) -> None:
-        """Report to the cluster engine, once, that the partition has no leader.
+        """Report to the cluster engine, once, that the leader of the partition is not known.
 
-        The event of a new leader offers the queue again.
+        The partition has no leader, or its leader is not among the known brokers. The event of a
+        new leader or of a new broker offers the queue again.
         """
         if queue.blocked_by is None:
             queue.blocked_by = LeaderNotAvailable(topic_partition=queue.topic_partition)

@@ -29,8 +29,8 @@ class ProducerTimeouts:
             `request_timeout_ms` of the settings.
         delivery_timeout_ms: longest time from the acceptance of a record to its delivery or
             failure.
-        max_block_ms: longest time that a call waits for buffer memory, or that records wait for an
-            unknown topic.
+        max_block_ms: longest time that a call waits for buffer memory. Records wait for an unknown
+            topic for at most this time and at most `delivery_timeout_ms`.
     """
 
     linger_ms: float

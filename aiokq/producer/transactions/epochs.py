@@ -134,8 +134,8 @@ class Epochs:
         """Note that the coordinator ended the transaction.
 
         Args:
-            after: the producer id and epoch in the response of EndTxn; None if it contains
-                no producer id.
+            after: the producer id and epoch in the response of EndTxn; None if it contains no
+                producer id, and always below `transaction.version` 2.
         """
         self._ended_by = self._state.version
         if after is not None:

@@ -54,7 +54,7 @@ FENCED_CODES: Final = frozenset(
         errors.ProducerFenced.code,
     }
 )
-"""Codes of a coordinator after which a fenced producer can only be closed.
+"""Codes of a coordinator that mean that the producer was fenced and can only be closed.
 
 Another producer with the transactional id was started, or the coordinator has aborted the
 transaction after its timeout (INVALID_TXN_STATE), or the transactional id has expired.

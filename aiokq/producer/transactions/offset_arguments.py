@@ -18,7 +18,9 @@ def offsets_and_member(
     """Return the offsets to commit, and the member of the group that commits them.
 
     Raises:
-        ConfigError: the consumer's offsets cannot be part of a transaction.
+        ConfigError: the consumer's offsets cannot be part of a transaction, or an offset or leader
+            epoch is out of range.
+        CommitFailed: see `OffsetSource`.
         TypeError: an argument is missing, or has the wrong type.
     """
     if not isinstance(offsets, Mapping):

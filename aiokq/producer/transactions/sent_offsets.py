@@ -28,7 +28,8 @@ class SentOffsets:
     `len()` returns the number of calls of `begin` that have no result yet.
 
     Args:
-        max_block: seconds that one call of `begin` may take, for the records and the requests.
+        max_block: seconds that one call of `begin` may take: the wait for the records that were
+            accepted before, and the requests.
         refused: called with an API and its error; processes the error, and returns the error for
             the caller of `begin`.
         spawn: starts a task that belongs to the producer.

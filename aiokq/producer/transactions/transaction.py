@@ -123,8 +123,10 @@ class Transaction:
                 members. Required with offsets by partition; not allowed with a consumer.
 
         Raises:
-            ConfigError: the consumer commits automatically, has no group, or is read in several
-                streams without ``ack_mode="explicit"``.
+            ConfigError: the transaction is not open; or the consumer commits automatically, has no
+                group, or is read in several streams without ``ack_mode="explicit"``; or an offset
+                is out of range.
+            TypeError: an argument is missing, or has the wrong type.
             CommitFailed: the consumer has lost partitions whose records it has returned, or is
                 outside its group: abort the transaction.
             TransactionAborted: the transaction can only be aborted. The cause of the error is the
@@ -134,6 +136,7 @@ class Transaction:
                 `Producer.commit_transaction`.
             CommitOutcomeUnknown: a commit of the transaction was sent before, and not answered.
             Closed: the producer was closed.
+            WrongLoop: the call was made outside of the producer's event loop, or after a fork.
         """
         self._check_open()
         await self._transactions.send_offsets(self, offsets, group_metadata)

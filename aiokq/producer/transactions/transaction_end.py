@@ -1,8 +1,9 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
-The end of a transaction continues if its caller is cancelled. A commit has one deadline. If EndTxn
-was not sent until then, the transaction is aborted: the caller gets an error at the deadline, and
-the abort continues. epochs.py gets the epoch for the next transaction.
+The end of a transaction continues if its caller is cancelled. A commit has one deadline. If the
+coordinator cannot have carried out the commit until then, the transaction is aborted: the caller
+gets an error at the deadline, and the abort continues. epochs.py gets the epoch for the next
+transaction.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """
@@ -131,7 +132,10 @@ class TransactionEnd:
         return ending
 
     def abandon(self) -> None:
-        """Complete the end in progress with an error, because the producer is closed."""
+        """Complete the end in progress with an error, because the producer is closed.
+
+        A transaction that is not being ended counts as aborted.
+        """
         state = self._state
         if self.now is not None:
             self._interrupt(Closed("the producer was closed"))
@@ -199,7 +203,7 @@ class TransactionEnd:
         return await self._abort()
 
     async def _settle(self) -> None:
-        """Deliver the records, or return early if one of them fails."""
+        """Deliver the records, or return early if the transaction can no longer be committed."""
         state = self._state
         if state.cause is not None:
             return
@@ -313,6 +317,8 @@ class TransactionEnd:
 
     async def _request(self, *, committed: bool, timeout: float) -> None:
         """Send EndTxn if the coordinator may know of the transaction, and use the returned epoch.
+
+        If only a lost request may have begun the transaction, request a new epoch instead.
 
         Raises:
             KafkaError: see `CoordinatorRequests.send`.

@@ -308,7 +308,8 @@ def _error_of_offsets(response: TxnOffsetCommitResponse) -> KafkaError | None:
 def _gravest(api: str, answers: Sequence[tuple[int, str]]) -> KafkaError | None:
     """Return the gravest of the errors by `GRAVITY`, because a retry must not hide a refusal.
 
-    OPERATION_NOT_ATTEMPTED only says that the broker refused another partition, whose error counts.
+    OPERATION_NOT_ATTEMPTED only means that the broker refused another partition, whose error
+    counts.
     """
     failed = [answer for answer in answers if answer[0]]
     if not failed:

@@ -42,8 +42,9 @@ class TransactionState:
             be closed, or the outcome is unknown; None if there is none.
         version: the level of `transaction.version` that the current transaction uses.
         started: whether the coordinator may know of the current transaction.
-        commits: whether the last call to end the transaction was a commit.
-        closed: whether the producer is being closed.
+        commits: whether the last call to end the transaction was a commit. False once that call has
+            failed while the transaction is aborted instead.
+        closed: whether the producer is closed or being closed.
         settling: timeout of the wait for the records of a transaction that is being committed; None
             if nothing waits.
     """
@@ -149,7 +150,7 @@ class TransactionState:
             raise Closed("this producer is closed: create a new one")
 
     def check_usable(self) -> None:
-        """Raise an error if the producer is closed or finished, or the last end has no answer."""
+        """Raise an error if the producer is closed or finished, or in the phase UNKNOWN."""
         self.check_not_closed()
         if self.phase is Phase.FINISHED:
             assert self.cause is not None

@@ -159,6 +159,7 @@ class Transactions:
             ConfigError: a transaction is open, or `transaction` has begun before.
             CommitOutcomeUnknown: the commit of the last transaction was not answered.
             ProducerFenced: the producer can only be closed.
+            Closed: the producer was closed.
             KafkaError: the last transaction was not aborted, or a new epoch was not returned.
         """
         if transaction.has_begun:
