@@ -10,10 +10,10 @@ can read it, `admit` lets every batch be stored unchanged, and every partition a
 immediately. Nothing is awaited between the check of the in-sync replicas and the response, so
 acks=all needs no second check.
 
-A transactional batch is ordinary if the log has the producer's open transaction. From version 12
-on and without an authorizer, it is also ordinary if the transaction coordinator can add the
-partition to the transaction at once. All partitions of a request are added together, before the
-first append.
+A transactional batch is ordinary if the log has the producer's open transaction, or if the
+transaction coordinator can add the partition to the transaction at once. The latter requires
+request version 12 or later, and no authorizer. All partitions of a request are added together,
+before the first append.
 
 The gate authorizes the client last, when the request is known to be ordinary, so that no request is
 authorized on both paths. This module refuses the batches that the client may not write.

@@ -2,8 +2,7 @@
 
 Topics are sorted by name. A request without names is for all topics; its response leaves out
 topics that the client may not describe. Java's Admin client tries this API before Metadata. Version
-4.0 of that client fails if a list of eligible leader replicas is null, so the response always has
-these lists, which are empty.
+4.0 of that client fails if a list of eligible leader replicas is null, so these lists are empty.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED.
 
