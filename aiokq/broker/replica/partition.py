@@ -405,10 +405,10 @@ class Partition:
     ) -> int:
         """Append batches that were fetched from the leader; return the new log end offset.
 
-        After DeleteRecords the log start offset of the leader may lie inside a batch. A follower
-        without records that fetches from this offset receives the whole batch, so its log is
-        restarted at the first offset of the batch. Any other batch that begins below the log end
-        offset is refused: the follower first has to truncate its log by leader epoch.
+        After DeleteRecords the log start offset of the leader may lie inside a batch. If a follower
+        without records fetches from this offset, it receives the whole batch. In that case, its log
+        is restarted at the first offset of the batch. Every other batch that begins below the log
+        end offset is refused: the follower first has to truncate its log by leader epoch.
 
         Args:
             leader_epoch: leader epoch of the leader that sent the batches.
