@@ -92,8 +92,9 @@ def decode_record_batch(
                 size, at = size & 0x7F | data[at] << 7, at + 1
             end = at + (size >> 1)
             # If a record does not have the usual form, the loop ends, and `iter_records` decodes
-            # the whole batch. The usual form has no negative size (except that of a null value),
-            # no size of more than two bytes, timestamp delta 0, and the index as offset delta.
+            # the whole batch. In the usual form, sizes take at most two bytes, and only the size
+            # of a null value is negative. The timestamp delta is 0, the offset delta is the index,
+            # there are no headers, and the batch has at most 64 records.
             if size & 1 or size >= _TWO_BYTES or data[at + 1] or data[at + 2] != len(found) << 1:
                 break
             size, at = data[at + 3], at + 4

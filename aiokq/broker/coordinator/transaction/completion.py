@@ -139,7 +139,7 @@ class TransactionCompletion:
 
         Called when the record that prepares the transaction is replayed, or at the end of a load.
         The connection sends the response in the next iteration of the event loop. `run` is called
-        in the iteration after that, before the requests which that iteration reads are handled.
+        in the iteration after that, before requests that arrive in that iteration are handled.
         """
         self._prepared.append(transaction)
         if self._handle is None:

@@ -71,8 +71,9 @@ def compare(entry: ProducerEntry, partition: TopicPartition, found: Found | None
     """Return the verdict on a producer's open transaction in a partition.
 
     Up to ``transaction.version`` 1, successive transactions have the same epoch. If the coordinator
-    has a complete transaction, the open transaction may be that transaction, whose marker was lost,
-    or a later one, which the coordinator lost. `_lacks_marker` distinguishes the two cases.
+    has a complete transaction, there are two cases. Either the open transaction is that transaction
+    and its marker was lost, or it is a later transaction that the coordinator lost. `_lacks_marker`
+    distinguishes the two cases.
 
     Args:
         entry: the producer in the partition.

@@ -86,8 +86,8 @@ def _join_unknown(
         return _add(group, request, caller, member_id, instant)
     if caller.version < FIRST_WITH_REQUIRED_MEMBER_ID:
         return _add(group, request, caller, member_id, instant)
-    # The client has to join again with this member id (KIP-394), so that a client that disconnects
-    # before it gets the response leaves no member behind.
+    # The client has to join again with this member id (KIP-394). Without the second join, a client
+    # that disconnects before the response arrives would leave a member behind.
     group.rebalance.await_pending(member_id, request.session_timeout_ms, instant)
     return _refused(MemberIdRequired, member_id)
 

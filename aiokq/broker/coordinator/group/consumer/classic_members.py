@@ -63,8 +63,8 @@ def join(
 ) -> Outcome[JoinGroupResponse]:
     """Handle JoinGroup: respond without delay, with the member epoch as the generation.
 
-    If the last member of the consumer protocol is a static member that joins again by the classic
-    protocol, the group becomes a classic group if the settings permit it.
+    The last member of the consumer protocol may be a static member that joins again by the classic
+    protocol. In that case, the group becomes a classic group if the settings permit it.
 
     Raises:
         BrokerError: INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED or

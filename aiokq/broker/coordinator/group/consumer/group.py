@@ -230,8 +230,8 @@ class ConsumerGroup:
     ) -> Outcome[R]:
         """Remove members, and cancel their timers once the records are written.
 
-        If only members that use the classic protocol are left, the group becomes a classic group,
-        provided that the settings permit it and that all subscriptions can be read.
+        If only members that use the classic protocol are left, the group becomes a classic group.
+        Conditions are that the settings permit it, and that all subscriptions can be read.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
