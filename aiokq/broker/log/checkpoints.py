@@ -181,12 +181,12 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Lower the offsets of a partition that are above its log end offset; durable on return.
+        """Lower the offsets of a partition that are above ``end_offset``; durable on return.
 
-        Any thread may call this. Records from ``end_offset`` on were lost, or the caller cuts them
-        off next. New records with these offsets are not yet synced, compacted or committed. The log
-        start offset is not lowered, because the ``.log`` may still contain records that were
-        deleted.
+        Any thread may call this. ``end_offset`` is the log end offset, or will be after the cut
+        that follows. New records from this offset on are not yet synced, compacted or committed.
+        The log start offset is not lowered, because the ``.log`` may still contain records that
+        were deleted.
 
         Raises:
             OSError: the disk failed.

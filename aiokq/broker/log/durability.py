@@ -90,7 +90,7 @@ class Durability:
             self.policy_end = end_offset
 
     def segment_finished(self, log: FlushableLog, next_base_offset: int) -> None:
-        """Request a background sync of the finished segments, which end at ``next_base_offset``."""
+        """Request a background sync of the finished segments, up to ``next_base_offset``."""
         if self._flusher is not None:
             self._flusher.flush(log, next_base_offset)
 

@@ -1,7 +1,8 @@
 """Checks of batches that a follower fetched from the leader and writes unchanged.
 
 The leader has accepted the batches and set their offsets and leader epochs. The follower checks
-that they continue its log, that their CRCs match, and that leader epochs do not decrease.
+that they continue its log, that their CRCs match, and that their leader epochs do not decrease and
+are not newer than the leader's.
 
 Source: Kafka ``UnifiedLog.appendAsFollower``.
 Tests: ``tests/unit/broker/log/test_follower_append.py``.

@@ -121,7 +121,7 @@ class _SparseIndex:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether the file was written and is not durable."""
+        """Whether the file has to be synced."""
         return self._synced is False
 
     def begin_sync(self) -> list[File]:
@@ -188,7 +188,7 @@ class OffsetIndex(_SparseIndex):
         return self._column is not None and len(self._column) >= self._max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """Add the batch at `position`, which ends with `offset`."""
+        """Add the batch that begins at `position` and ends with `offset`."""
         assert self._column is not None
         self._column.append((offset - self._base) << 32 | position)
         self._stale = True

@@ -29,7 +29,7 @@ SECTOR: Final = 512
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the first offset written in it."""
+    """A leader epoch and the offset at which it began."""
 
     epoch: int
     start_offset: int

@@ -377,7 +377,7 @@ class LocalLog(ABC):
     # --- close
 
     def retire(self) -> None:
-        """Stop appends and writes, because the directory is being deleted.
+        """Stop appends and writes, because the log is being deleted.
 
         The files are closed when the last response that is sent from them has ended.
         """

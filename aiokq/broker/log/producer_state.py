@@ -139,7 +139,7 @@ class ProducerState:
         # watermark has passed the marker
         self._completed: list[tuple[int, int]] = []
         self._forget_at = COMPLETED_KEPT
-        # producers of open transactions that are not compared with the coordinator yet
+        # producers whose open transactions were not compared with the coordinator yet
         self._unverified: set[int] = set()
         self.map_end_offset = 0
 
@@ -206,7 +206,8 @@ class ProducerState:
         transaction has not arrived yet.
 
         Raises:
-            OutOfOrderSequence: the batch does not begin with sequence 0.
+            OutOfOrderSequence: no batch of the producer is known, and this batch does not begin
+                with sequence 0.
         """
         entry = self._entries.get(header.producer_id)
         if header.base_sequence != 0 and (entry is None or not entry.batches):
@@ -384,8 +385,8 @@ class ProducerState:
     def limit_completed(self, high_watermark: int) -> None:
         """Forget completed transactions if there are many; takes amortized constant time.
 
-        Called for each marker. ``first_unstable_offset`` forgets them too, but it may never be
-        called in a partition that is not read.
+        Called for each appended marker. ``first_unstable_offset`` forgets them too, but it may
+        never be called in a partition that is not read.
         """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)

@@ -15,7 +15,7 @@ steps:
 A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
 segments that it merges. If a segment ends too early, a power cut removed its unsynced end, although
 later segments had reached the disk. Apache Kafka's compaction may remove the last batches of a
-segment, which looks like such a loss. A gap that Kafka's compaction may have left is accepted.
+segment; the result looks like such a loss. A gap that Kafka's compaction may have left is accepted.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -111,8 +111,9 @@ def open_log(
         recovery_point: records before this offset are durable; segments that end at or before it
             are not checked, unless a durable part of the log is damaged, or the leader epoch file
             is missing.
-        gaps_before: a gap before a segment that begins at or before this offset is accepted. A gap
-            before any other segment means that records were lost; the log is cut there.
+        gaps_before: a gap before a segment that begins at or before this offset, or at or before
+            the recovery point, is accepted. A gap before any other segment means that records were
+            lost; the log is cut there.
         forget_behind: lowers the checkpoints of a partition to an offset, durably, before later
             records are cut off; can be called in any thread.
         lower_log_start: passed on to the log; see ``OpenedLog``. A recovery keeps the log start

@@ -318,8 +318,8 @@ class Segment(ReadableSegment):
         changes of this segment, such as a repaired index, do not reach the copy.
 
         Args:
-            floor: a batch with both ``offset`` and earlier offsets, which would be removed as a
-                whole, must not begin before this offset.
+            floor: a batch with both ``offset`` and earlier offsets is removed as a whole; it must
+                not begin before ``floor``.
 
         Raises:
             OffsetOutOfRange: such a batch begins before ``floor``.

@@ -173,7 +173,7 @@ class TransactionIndex:
         self._synced = 0
 
     def sync(self) -> None:
-        """Sync the file; its name is not durable yet. Does nothing for an empty index."""
+        """Write new entries and sync the file, but not its name. An empty index is not synced."""
         for file in self.begin_sync():
             file.sync()
             file.close()

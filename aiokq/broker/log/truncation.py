@@ -134,7 +134,7 @@ def cut_files(
     file = files.open(segment.path(file_names.LOG))
     try:
         file.truncate(segment.size)
-        file.sync()  # otherwise a power cut could bring removed records back, after newer ones
+        file.sync()  # otherwise a power cut could bring removed records back behind newer records
     finally:
         file.close()
 

@@ -25,7 +25,7 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to process before the next wait: a tenth of the limit per second.
+        """Return how many bytes to process before the next wait: those allowed in 0.1 seconds.
 
         The result is at least 1 and at most ``most``.
         """
