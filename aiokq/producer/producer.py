@@ -337,7 +337,8 @@ class Producer:
         Args:
             topic: name of the topic.
             records: (key, value), (key, value, headers) or (key, value, headers, timestamp_ms).
-            partition: partition of all records; if not given, each record's key determines it.
+            partition: partition of all records; if not given, it is chosen for each record, as in
+                `send`.
 
         Returns:
             Deliveries: supports `len()` and indexing in input order; awaiting it returns a list of
@@ -376,7 +377,7 @@ class Producer:
         return await self._appender.append_columns(topic, columns)
 
     async def flush(self) -> None:
-        """Send without lingering; wait until every accepted record is delivered or has failed.
+        """Send without lingering; wait until each record accepted so far has an outcome.
 
         For records whose topic does not exist, the call waits at most max_block_ms (or
         delivery_timeout_ms, if that is shorter), because the topic may still be created.
@@ -422,8 +423,8 @@ class Producer:
         """Accept a filled batch; it is sent after the records accepted earlier for the partition.
 
         The call closes `batch`, so that no records can be appended to it. It waits for buffer
-        memory and for the topic's metadata, not for the delivery. The same builder may be passed
-        again, which sends its records again.
+        memory and for the topic's metadata, not for the delivery. If the same builder is passed
+        again, its records are sent again.
 
         Returns:
             Deliveries, in the order of the batch's records; see `send_many`.
@@ -599,7 +600,7 @@ class Producer:
 
 
 def handler_results(producer: Producer) -> HandlerResults[Any]:
-    """Return an empty HandlerResults for a started producer, which sends the results as records."""
+    """Return an empty HandlerResults, through which a started producer sends results as records."""
     return producer._appender.handler_results()
 
 

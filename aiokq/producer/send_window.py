@@ -22,7 +22,7 @@ class SendWindow:
 
     Attributes:
         batches: the batches that are in the queue, oldest first.
-        in_flight: number of attempts without an answer.
+        in_flight: number of batches in flight.
     """
 
     __slots__ = ("_cursor", "_draining", "batches", "in_flight")

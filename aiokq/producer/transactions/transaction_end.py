@@ -1,9 +1,9 @@
 """TransactionEnd: commits and aborts the transactions of one producer.
 
 The end of a transaction continues if its caller is cancelled. A commit has one deadline. If the
-coordinator cannot have carried out the commit until then, the transaction is aborted: the caller
-gets an error at the deadline, and the abort continues. epochs.py gets the epoch for the next
-transaction.
+coordinator cannot have carried out the commit by then, the transaction is aborted. The caller gets
+an error at the deadline at the latest, and the abort continues. epochs.py gets the epoch for the
+next transaction.
 
 Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 """

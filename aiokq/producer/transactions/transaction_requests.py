@@ -70,7 +70,7 @@ class TransactionRequests:
         """Send InitProducerId; return the new producer id and epoch.
 
         Args:
-            producer: the current id and epoch, which become invalid; None at the start.
+            producer: the current id and epoch; the epoch becomes invalid. None at the start.
             timeout: seconds for all attempts together; None for `max_block_ms`.
         """
 

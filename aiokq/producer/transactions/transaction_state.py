@@ -145,7 +145,7 @@ class TransactionState:
     # -- checks
 
     def check_not_closed(self) -> None:
-        """Raise Closed if the producer is closed."""
+        """Raise Closed if the producer is closed or being closed."""
         if self.closed:
             raise Closed("this producer is closed: create a new one")
 

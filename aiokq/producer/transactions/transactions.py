@@ -149,7 +149,7 @@ class Transactions:
     # -- transactions
 
     def new_transaction(self, check_open: Callable[[], None]) -> Transaction:
-        """Return a new transaction; `check_open` is called when it begins or sends offsets."""
+        """Return a new transaction; its `__aenter__` and `send_offsets` call `check_open` first."""
         return Transaction(self, check_open)
 
     async def begin(self, transaction: Transaction) -> None:
