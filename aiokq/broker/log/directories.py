@@ -191,9 +191,9 @@ class LogDirectories:
         """Find out which directory holds which partition.
 
         If a partition belongs to no topic and its directory contains a log, the directory is set
-        aside: it is renamed, as in Kafka, and never deleted. The directory was left by a deletion
-        that was interrupted by a kill, or while the log directory was offline; or it was copied by
-        hand.
+        aside: it is renamed, as in Kafka, and never deleted. Such a directory remains if a kill
+        interrupts a deletion, or if the log directory is offline during the deletion. A user may
+        also have copied it.
 
         If a partition is in two log directories, and one of its two logs never had records, the
         empty log is set aside too. This happens if a creation failed, and the partition was then

@@ -52,7 +52,7 @@ class Origin(enum.Enum):
     """A coordinator or the metadata log of this node: epochs are checked, sequences are not."""
 
     REPLICATION = "replication"
-    """A leader that has checked the batches: neither epochs nor sequences are checked again."""
+    """A leader that has checked the batches: only transaction markers are checked again."""
 
 
 class BatchMetadata(NamedTuple):

@@ -44,15 +44,15 @@ def build_offset_map(
 ) -> Generator[int, None, None]:
     """Put the keys of the dirty part into ``offsets`` until it is full; yield the bytes read.
 
-    Afterwards ``offsets`` has the keys of all records up to ``offsets.latest_offset``.
+    Afterwards ``offsets`` has the keys of the dirty part up to ``offsets.latest_offset``.
 
     Raises:
         CorruptRecord: a batch is damaged, or the keys of one batch do not fit the map.
         OSError: the disk failed; FileNotFoundError: a segment was deleted.
     """
     dirty = view.dirty
-    # Leave out aborted transactions that ended before the dirty part, because their markers are not
-    # read: later transactions of the same producers would count as aborted.
+    # Leave out aborted transactions that ended before the dirty part. Their markers are not read,
+    # and without them, later transactions of the same producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )
