@@ -60,7 +60,7 @@ class IncompleteBatches:
 
     # hot: once per batch, benchmarks/micro/producer.py
     def remove(self, batch: Batch) -> None:
-        """Remove a delivered, failed or split batch; complete the flushes without another batch."""
+        """Remove a delivered, failed or split batch, and end flushes that wait for no other."""
         self._batches.pop(batch, None)
         if self._batches:
             self._on_removal()

@@ -555,8 +555,8 @@ class PartitionQueue:
         if self._gate is not None:
             # Only the coordinator gives a transactional producer another epoch, so the numbers
             # continue. If a batch failed, the transaction can only be aborted. If the topic was
-            # recreated, its new log accepts any first sequence number below `transaction.version`
-            # 2; from version 2 on, it refuses the batch, and the transaction is aborted.
+            # recreated: below `transaction.version` 2, its new log accepts any first sequence
+            # number; from version 2 on, it refuses the batch, and the transaction is aborted.
             sequences.resume()
         elif numbered or not sequences.mend():
             sequences.renumber()

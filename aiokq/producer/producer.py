@@ -258,8 +258,8 @@ class Producer:
             value: bytes, bytearray or memoryview, or an argument for `value_serializer`. None
                 deletes the key from a compacted topic. A str has to be encoded.
             key: determines the partition, as in Java (murmur2): records of one key stay in order.
-                Bytes, or an argument for `key_serializer`. Records with None are spread over the
-                partitions.
+                Bytes, or an argument for `key_serializer`. Records without a key are spread over
+                the partitions.
             partition: number of the partition; overrides key and `partitioner`.
             timestamp_ms: the record's time in milliseconds since 1970; the time of this call if not
                 given. A topic with `message.timestamp.type=LogAppendTime` overwrites it.

@@ -77,7 +77,7 @@ class SendNowait(Protocol):
         Args:
             topic: name of the topic.
             value: the value; None deletes the key in a compacted topic.
-            key: determines the partition, as in Java; records with None are spread over the
+            key: determines the partition, as in Java; records without a key are spread over the
                 partitions.
             partition: number of the partition; overrides the key and the partitioner.
             timestamp_ms: milliseconds since 1970; the time of this call if not given.
