@@ -52,7 +52,8 @@ async def per_group(
 ) -> dict[str, R | KafkaError]:
     """Return an outcome per group or transactional id, in the order of ``groups``.
 
-    Only groups whose coordinator moved, is loading or did not respond are retried.
+    Only groups with a retriable error are retried, for example because their coordinator moved, is
+    loading or did not respond.
 
     Args:
         kind: GROUP if ``groups`` has group ids, TRANSACTION if it has transactional ids.

@@ -62,7 +62,7 @@ UPGRADE_TYPES_SINCE: Final = 1
 
 @frozen
 class FinalizedVersionRange:
-    """The levels of a feature that are in force in the cluster; the highest level is used."""
+    """The finalized levels of a feature (KIP-584); the cluster uses `max_version_level`."""
 
     min_version_level: int
     max_version_level: int

@@ -150,7 +150,7 @@ def _listeners(settings: BrokerSettings, port: int) -> Listeners:
 
 
 def unknown_argument(unknown: Mapping[str, object]) -> ConfigError:
-    """Return the error for the first of the keyword arguments, none of which exists."""
+    """Return the error for the first of these unknown keyword arguments."""
     name, value = next(iter(unknown.items()))
     setting = name.replace("_", ".")
     if setting in SETTINGS:

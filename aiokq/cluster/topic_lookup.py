@@ -1,4 +1,7 @@
-"""`TopicLookup`, which waits until metadata has a topic; no wait depends on another wait."""
+"""`TopicLookup`, which waits until metadata has a topic.
+
+Each topic is waited for separately, so a missing topic does not delay another topic.
+"""
 
 from __future__ import annotations
 

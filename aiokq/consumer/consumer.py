@@ -580,7 +580,8 @@ class Consumer:
                 streams without ``ack_mode="explicit"``, so that it is not known which records
                 belong to the transaction.
             CommitFailed: partitions were lost or revoked while their records were being processed,
-                or the consumer is not a member of its group; abort the transaction.
+                or the consumer has subscribed, has offsets to commit, and is not a member of its
+                group; abort the transaction.
             Closed: the consumer is not started, or closed.
             WrongLoop: called on another event loop than the consumer's, or in a forked process.
         """

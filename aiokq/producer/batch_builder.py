@@ -56,9 +56,9 @@ class BatchBuilder:
         size = record_size(key, value, headers)
         if self._closed or self._size + size > self._limit:
             return False
-        self._size += size
         own_headers = [(name, _own(content, name)) for name, content in headers or ()]
         self._records.append((_own(key, "key"), _own(value, "value"), own_headers, timestamp_ms))
+        self._size += size
         return True
 
     def close(self) -> None:
@@ -81,7 +81,8 @@ class BatchBuilder:
 def record_size(key: object, value: object, headers: Headers | None) -> int:
     """Return an upper bound of the size of a record in a batch, in bytes.
 
-    A key, value or header value that is not bytes-like counts as 0: appending it raises TypeError.
+    None counts as 0, and so does an object that is not bytes-like, which `append` refuses with
+    TypeError.
 
     Raises:
         TypeError: headers that are not pairs of a name and a value.
@@ -96,7 +97,12 @@ def record_size(key: object, value: object, headers: Headers | None) -> int:
 
 
 def _length(data: object) -> int:
-    return len(data) if isinstance(data, bytes | bytearray | memoryview) else 0
+    if isinstance(data, bytes):
+        return len(data)
+    try:
+        return memoryview(data).nbytes  # type: ignore[arg-type]  # other objects are refused
+    except TypeError:
+        return 0
 
 
 def _own(data: Buffer | None, what: str) -> bytes | None:

@@ -193,7 +193,7 @@ class ProducerState:
         return producer_id in self._unverified
 
     def verified(self, producer_id: int) -> None:
-        """Note that the coordinator has a producer's open transaction, and will end it."""
+        """Mark a producer's open transaction as verified: the coordinator knows it."""
         self._unverified.discard(producer_id)
 
     # --- before the append

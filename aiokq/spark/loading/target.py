@@ -185,7 +185,7 @@ class Target:
     def _check_checkpoint(self) -> None:
         """Refuse the checkpoint of another query, whose batch numbers stand for other records."""
         query = self.checkpoint.query_id()
-        # Only the latest manifest is read, because years of loading leave millions of manifests.
+        # Of the published manifests only the latest is read: years of loading leave millions.
         prepared = self.manifests.prepared()
         known = prepared or list(itertools.islice(self.manifests.latest(), 1))
         if known and known[-1].query != query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import json
 import logging
@@ -430,6 +431,16 @@ def test_a_batch_by_hand_says_when_it_is_full() -> None:
     assert batch.size() <= 500
     with pytest.raises(TypeError, match="encode"):
         BatchBuilder(500).append("text")  # type: ignore[arg-type]
+    for buffer in (array.array("q", range(100)), memoryview(array.array("q", range(100)))):
+        assert not BatchBuilder(500).append(buffer)
+        batch = BatchBuilder(2000)
+        assert batch.append(buffer)
+        assert batch.size() > 800
+        assert batch.records[0][1] == bytes(memoryview(buffer))
+    size = batch.size()
+    with pytest.raises(TypeError):
+        batch.append("text", b"key")  # type: ignore[arg-type]
+    assert (batch.size(), len(batch)) == (size, 1)
     batch = BatchBuilder(500)
     batch.close()
     assert not batch.append(b"v")

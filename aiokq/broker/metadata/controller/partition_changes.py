@@ -34,7 +34,8 @@ class ElectionRules(NamedTuple):
     """The rules that decide which replica leads a partition.
 
     Attributes:
-        may_lead: returns whether the replica on a node is alive; no other replica may lead.
+        may_lead: takes a node id; returns whether the replica on that node may lead, which requires
+            that it is alive.
         min_isr: ``min.insync.replicas``. If ``elr`` is true and fewer replicas remain in sync, a
             replica that leaves the in-sync replicas becomes eligible, and eligible replicas stay
             eligible.

@@ -482,7 +482,7 @@ class ClusterMetadataLog:
             self._files.remove(snapshot_path(self.directory, snapshot))
         self._log.purge()
 
-    # --- end
+    # --- closing
 
     def close(self, clean: bool = True) -> None:
         """Close the files. Idempotent.

@@ -52,7 +52,10 @@ MOST_PARTITIONS: Final = 100_000
 def found_partition_records(
     files: Files, directories: LogDirectories, random: Random
 ) -> list[Message]:
-    """Return the records of topics for the partitions that are found in the directories.
+    """Return the metadata records that create topics for the partitions found in the directories.
+
+    Another record reserves the producer ids used so far. If no partition is found, there are no
+    records.
 
     Raises:
         KafkaStorage: topic ids contradict each other; the user has to choose.

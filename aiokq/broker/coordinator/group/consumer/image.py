@@ -112,7 +112,11 @@ class GroupImage:
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Return the member with this instance id, present or absent; None if there is none."""
+        """Return the static member with this instance id, also if it has left temporarily.
+
+        Returns:
+            The member; None if no member of the group has this instance id.
+        """
         if instance_id is None:
             return None
         return self.members.get(self.static_members.get(instance_id, ""))
