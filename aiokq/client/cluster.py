@@ -35,7 +35,7 @@ from aiokq.cluster.targets import Coordinator, Leader, Role, Target
 from aiokq.cluster.values import ClusterValues
 from aiokq.core import limits
 from aiokq.core.counters import ClientCounters
-from aiokq.core.errors import ConfigError
+from aiokq.core.errors import ConfigError, RequestTimeout
 from aiokq.core.supervisor import warn_unclosed
 from aiokq.core.types import OffsetAndTimestamp, TopicFilter, TopicPartition
 from aiokq.wire import Request, Response
@@ -240,21 +240,33 @@ class Cluster:
 
         Args:
             topics: topics that the new metadata must cover; by default all topics in use.
-            timeout: seconds to wait for each topic to exist; default ``default_api_timeout_ms``.
-                The metadata request that follows is repeated until it succeeds, without a limit.
+            timeout: seconds, retries included; default ``default_api_timeout_ms``.
 
         Raises:
             UnknownTopicOrPartition: a topic did not exist within the timeout.
-            RequestTimeout: no broker answered about a topic within the timeout.
+            RequestTimeout: no broker returned metadata within the timeout.
             TopicAuthorization, InvalidTopic: the brokers refused a topic; raised immediately.
             AuthenticationFailed, BootstrapFailed: no broker can be used.
         """
         limits.optional_seconds(timeout)
-        self._engine.bind()
+        engine = self._engine
+        engine.bind()
+        loop = asyncio.get_running_loop()
+        total = engine.settings.default_api_timeout if timeout is None else timeout
+        deadline = loop.time() + total
         for topic in topics:
-            await self._engine.topic(topic, timeout=timeout, create=False)
-        await self._engine.refresh([*topics] if topics else None)
-        return self._engine.metadata
+            await engine.topic(topic, timeout=max(0.0, deadline - loop.time()), create=False)
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                await engine.refresh([*topics] if topics else None)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"no broker returned metadata within {total:.3g} s", api="Metadata"
+            ) from (engine.last_error or error)
+        return engine.metadata
 
     # -- clients
 

@@ -10,7 +10,7 @@ import pytest
 import aiokq
 from aiokq import wire
 from aiokq.client.cluster import Cluster
-from aiokq.core.errors import Closed, ConfigError
+from aiokq.core.errors import Closed, ConfigError, RequestTimeout
 from tests.unit.cluster.scripted import ScriptedCluster, simulate
 from tests.unit.cluster.scripted_log import ScriptedLogs
 
@@ -196,6 +196,26 @@ def test_health_names_the_failed_brokers_and_partitions():
             assert not health.ok
             assert set(health.brokers_down) == {1}
             assert health.partitions_failed == {("t", 0): "CONNECTION_LOST"}
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("topics", [(), ("t",)])
+def test_refresh_ends_after_its_timeout(topics: tuple[str, ...]) -> None:
+    """Regression: the timeout limited only the wait for the topics to exist."""
+
+    async def main(scripted: ScriptedCluster) -> None:
+        loop = asyncio.get_running_loop()
+        scripted.add_topic("t", [1])
+        async with make(scripted, default_api_timeout_ms=7000) as cluster:
+            await cluster.refresh("t")
+            for broker in scripted.brokers.values():
+                broker.die()
+            for timeout, expected in ((2.5, 2.5), (None, 7.0)):
+                began = loop.time()
+                with pytest.raises(RequestTimeout, match="no broker returned metadata"):
+                    await cluster.refresh(*topics, timeout=timeout)
+                assert loop.time() - began == pytest.approx(expected, abs=0.1)
 
     simulate(main)
 
