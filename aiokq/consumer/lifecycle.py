@@ -171,6 +171,8 @@ class ConsumerLifecycle:
             WrongLoop: the consumer was started on another loop, or in another process.
         """
         self.binding.check()
+        if not self.started and not self.closed:
+            raise Closed("this Consumer is still being started: wait until start() returns")
         if not self.started or (self._closing is not None and not self._leaving):
             raise self.pipeline.closed_error()
         if self._failure is not None:

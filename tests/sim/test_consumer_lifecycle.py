@@ -69,6 +69,25 @@ def test_cancelling_the_start_at_any_time_leaves_nothing_open(own: bool) -> None
     simulate(body)
 
 
+def test_a_call_during_the_start_says_so() -> None:
+    """Regression: the error said that the consumer is closed."""
+
+    async def body(world: Any, kafka: Any) -> None:
+        kafka.topic("orders", [1])
+        c = consumer(world, kafka, "orders")
+        starting = asyncio.create_task(c.start())
+        await asyncio.sleep(0)
+        with pytest.raises(Closed, match="still being started"):
+            await c.position(("orders", 0))
+        await starting
+        assert await c.position(("orders", 0)) == 0
+        await c.close()
+        with pytest.raises(Closed, match="is closed"):
+            await c.position(("orders", 0))
+
+    simulate(body)
+
+
 def test_after_a_bug_every_call_fails_and_the_cluster_continues() -> None:
     """position() ran into its timeout, and the cluster kept calling the failed consumer and
     holding its connections.
