@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aiokq.errors import ConfigError, KafkaError
+from aiokq.errors import ConfigError, KafkaError, ProducerFenced
 from aiokq.spark.ledger import BatchNote, Ledger, TaskEntry, ledger_of
 from aiokq.spark.ledger_topic import PARTITION
 from aiokq.spark.producer_pool import lent_producer
@@ -258,6 +258,7 @@ def task_transaction(
     Raises:
         ConfigError: an option is refused, or the rows cannot be written exactly once; see
             `TaskTransaction.begin`.
+        ProducerFenced: another attempt of this task was started.
         KafkaError: the cluster cannot be reached, or refuses a request.
     """
     client = worker_client(kafka)
@@ -271,6 +272,8 @@ def task_transaction(
         try:
             client.run(task.abort(), ABORT_TIMEOUT)
         except (KafkaError, TimeoutError) as failure:
+            if isinstance(failure, ProducerFenced) and isinstance(error, KafkaError):
+                raise failure from error  # it explains, for example, INVALID_PRODUCER_EPOCH
             error.add_note(f"the transaction could not be aborted: {failure!r}")
         raise
     finally:

@@ -69,7 +69,14 @@ class Query:
         return self.writer.write(batches())
 
     def visible(self) -> Counter[bytes]:
-        """Return the committed values of the topic."""
+        """Return the committed values of the topic, once the markers of commits are written.
+
+        The response to EndTxn does not wait for the markers.
+        """
+        deadline = time.monotonic() + 30
+        while {"PrepareCommit", "PrepareAbort"} & {*self.transactions().values()}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
         async def work(cluster: Cluster) -> Counter[bytes]:
             found: Counter[bytes] = Counter()
@@ -159,7 +166,7 @@ def test_a_plan_that_gives_other_rows_ends_the_query_with_the_way_out(query: Que
     query.task(0, 0, [b"a", b"b"])
     query.run = "run 2"
 
-    with pytest.raises(ConfigError, match=r"task 0 of batch 0 has 1 rows, and .* committed 2 rows"):
+    with pytest.raises(ConfigError, match=r"task 0 of batch 0 has 1 rows, but .* committed 2 rows"):
         query.task(0, 0, [b"a"])
     with pytest.raises(ConfigError, match=r"committed other rows.*Restart the query with the plan"):
         query.task(0, 0, [b"a", b"x"])
@@ -189,7 +196,7 @@ def test_a_complete_batch_that_is_repeated_with_other_rows_ends_the_query(query:
     query.writer.commit([query.task(0, 0, [b"a"])], 0)
     query.run = "run 2"
 
-    with pytest.raises(ConfigError, match=r"batch 0 has 2 rows, and an earlier .* 1 for it"):
+    with pytest.raises(ConfigError, match=r"batch 0 has 2 rows, but an earlier .* 1 rows for"):
         query.writer.commit([query.task(0, 0, [b"a", b"b"])], 0)
     assert query.visible() == Counter([b"a"])
 
