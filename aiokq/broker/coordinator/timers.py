@@ -45,10 +45,10 @@ class _Timer:
 class Timers:
     """The timers of one shard.
 
-    Due timers are taken in the order of their deadlines in the heap. Moving a deadline to a later
-    time, as each heartbeat does, leaves the earlier deadline in the heap until that deadline is
-    reached. The order of timers with equal deadlines depends only on the calls made before, so that
-    a simulation is repeatable.
+    Due timers are taken in the order of their deadlines. Moving a deadline to a later time, as each
+    heartbeat does, leaves the earlier deadline in the heap until that deadline is reached. The
+    order of timers with equal deadlines depends only on the calls made before, so that a simulation
+    is repeatable.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Timers:
                 return None
             _, _, key = heapq.heappop(self._queue)
             timer = self._timers[key]
-            if timer.at <= now:
+            if timer.at == first[0]:
                 del self._timers[key]
                 return key, timer.action
             self._sequence += 1

@@ -68,3 +68,12 @@ def test_many_heartbeats_leave_no_litter():
         timers.schedule(("join", now), now + 1, lambda instant: None)
         timers.cancel(("join", now))
     assert len(timers._queue) < 200
+
+
+def test_moved_timers_are_taken_in_the_order_of_their_deadlines():
+    """All are due at once, for example after a pause of the process."""
+    timers = Timers()
+    timers.schedule("moved", 1, lambda instant: None)
+    timers.schedule("moved", 3, lambda instant: None)
+    timers.schedule("second", 2, lambda instant: None)
+    assert due(timers, 5) == ["second", "moved"]
