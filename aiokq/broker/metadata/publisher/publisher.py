@@ -3,8 +3,8 @@
 The publisher opens, deletes and reconfigures logs, makes the node leader or follower of the
 partitions that it has replicas of, and notifies the coordinators. It owns the objects that requests
 use: topics with their partitions, and settings of groups. A change that fails is not undone. A
-partition whose log cannot be opened is offline with the error. Failed openings and deletions are
-retried while their log directory is online.
+partition whose log cannot be opened is offline with the error. `LogOpening` and `LogDeletion` retry
+what failed while the log directory is online.
 
 Source: Kafka ``BrokerMetadataPublisher.scala``, ``ReplicaManager.applyDelta``.
 Tests: ``tests/unit/broker/metadata/publisher/test_publisher.py``, ``test_roles.py``,
@@ -13,22 +13,21 @@ Tests: ``tests/unit/broker/metadata/publisher/test_publisher.py``, ``test_roles.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from aiokq.broker.metadata.configs.group_configs import GroupConfigs
 from aiokq.broker.metadata.configs.topic_configs import TOPIC_CONFIGS, log_config, served_configs
 from aiokq.broker.metadata.image.features import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from aiokq.broker.metadata.image.metadata_delta import TopicState
+from aiokq.broker.metadata.publisher.deletion import LogDeletion
 from aiokq.broker.metadata.publisher.opening import LogOpening
 from aiokq.broker.metadata.publisher.pace import Pace
 from aiokq.broker.metadata.publisher.topics import Topic, TopicRegistry
 from aiokq.broker.replica.partition import Partition
-from aiokq.core.errors import Closed, KafkaStorage
+from aiokq.core.errors import KafkaStorage
 from aiokq.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
     from aiokq.core.supervisor import Supervisor
 
 __all__ = ["MetadataPublisher"]
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 NO_EPOCH: Final = -1
 TOPIC_DEFAULTS: Final = frozenset(name for row in TOPIC_CONFIGS.values() for name in row.server)
@@ -107,15 +103,11 @@ class MetadataPublisher:
         self._settings = settings
         self._environment = environment
         self._clock = environment.clock
-        self._offload = environment.offload
         self._directories = directories
         self._node_id = directories.properties.node_id
-        self._supervisor = supervisor
-        self._background = background
         self._elected = elected
         self._resigned = resigned
         self._visible = visible
-        self._deleted = deleted
         self._placed = placed
         self._opening = LogOpening(
             environment,
@@ -127,15 +119,18 @@ class MetadataPublisher:
             background=background,
             opened=self._log_opened,
         )
+        self._deletion = LogDeletion(
+            environment,
+            directories,
+            supervisor=supervisor,
+            background=background,
+            deleted=deleted,
+        )
         self._started = False
         self._applied: dict[Topic, Sequence[PartitionImage]] = {}
         """The partitions of each topic, in the newest state that the publisher has applied or is
         applying. A new topic is added here before its logs are created, and to `topics` after that.
         """
-        self._undeleted: dict[TopicPartition, LogDirectory] = {}
-        self._unsynced: dict[LogDirectory, None] = {}
-        """Directories in which deletions are not durable yet, because a sync failed."""
-        self._deleting_again = False
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         """`LogConfig` by topic settings, computed with the broker settings in `_configured_by`."""
         self._configured_by = settings.current
@@ -391,12 +386,7 @@ class MetadataPublisher:
 
     def _open(self, partition: Partition) -> KafkaStorage | None:
         """Open the log of a new partition; return the error if that fails."""
-        undeleted = self._undeleted.pop(partition.name, None)
-        if undeleted is not None:
-            # The log of a deleted topic of this name still exists. If its deletion fails again,
-            # `open_partition` sets it aside.
-            with contextlib.suppress(KafkaStorage):
-                undeleted.delete_partition(partition.name)
+        self._deletion.delete_earlier(partition.name)
         try:
             log = self._directories.open_partition(
                 partition.name,
@@ -428,24 +418,7 @@ class MetadataPublisher:
         for topic in deleted:
             self.topics.notify(topic)
             failure = await self._let_go(topic, changed) or failure
-        if self._environment.is_ephemeral:
-            return failure
-        # One sync per directory, in an executor: a sync per partition would take milliseconds for
-        # each.
-        for directory in self._directories.online:
-            if directory in changed:
-                failure = await self._sync_names(directory) or failure
-        return failure
-
-    async def _sync_names(self, directory: LogDirectory) -> KafkaStorage | None:
-        """Make deletions durable; if that fails, return the error and retry later."""
-        try:
-            await self._offload.run(directory.sync_names)
-        except KafkaStorage as error:
-            self._delete_later(self._unsynced, directory, None, error)
-            return error
-        self._unsynced.pop(directory, None)
-        return None
+        return await self._deletion.sync(changed) or failure
 
     async def _let_go(self, topic: Topic, changed: set[LogDirectory | None]) -> KafkaStorage | None:
         """Delete a topic's logs, and add their directories to `changed`; return the last error."""
@@ -462,43 +435,6 @@ class MetadataPublisher:
 
     def _delete_log(self, partition: Partition) -> KafkaStorage | None:
         """Delete a partition's log; if that fails, return the error and retry later."""
-        directory = self._directories.directory_of(partition.name)
-        failure = None
-        try:
-            self._directories.delete_partition(partition.name)
-        except KafkaStorage as error:
-            assert directory is not None
-            self._delete_later(self._undeleted, partition.name, directory, error)
-            failure = error
+        failure = self._deletion.delete(partition.name)
         self._resigned(partition)
-        self._deleted()
         return failure
-
-    def _delete_later(self, refused: dict[K, V], key: K, value: V, error: KafkaStorage) -> None:
-        refused[key] = value
-        if not self._deleting_again:
-            with contextlib.suppress(Closed):  # the node closes; its next start sets the logs aside
-                self._supervisor.spawn(self._delete_again(error), name="delete logs again")
-                self._deleting_again = True
-
-    async def _delete_again(self, error: KafkaStorage) -> None:
-        """Retry failed deletions until all have succeeded; drop deletions in failed directories."""
-        task = self._background.task("delete logs")
-        while self._undeleted or self._unsynced:
-            await asyncio.sleep(task.failed(error))
-            for name, directory in list(self._undeleted.items()):
-                try:
-                    directory.delete_partition(name)  # does nothing in a failed directory
-                except KafkaStorage as refused:
-                    error = refused
-                    continue
-                del self._undeleted[name]
-                self._unsynced[directory] = None
-                self._deleted()
-            for directory in list(self._unsynced):
-                failed = directory.disk.failure is not None
-                failure = None if failed else await self._sync_names(directory)
-                error = failure or error
-                if failed:
-                    self._unsynced.pop(directory, None)
-        self._deleting_again = False

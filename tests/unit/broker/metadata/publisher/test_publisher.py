@@ -384,7 +384,7 @@ async def test_a_refused_deletion_is_repeated(impatient: None):
         assert "t-0" in broker.files.listdir("/data")
         broker.files.heal()
         await until(lambda: "t-0" not in broker.files.listdir("/data"))
-        await until(lambda: not broker.node.storage.publisher._deleting_again)
+        await until(lambda: not broker.node.storage.publisher._deletion.is_retrying)
 
 
 async def test_a_deletion_that_is_not_durable_is_synced_again(impatient: None):
@@ -394,7 +394,7 @@ async def test_a_deletion_that_is_not_durable_is_synced_again(impatient: None):
         fault = broker.files.fail("sync_dir", errno.EMFILE, times=3)
         with pytest.raises(KafkaStorage):
             await broker.node.metadata.delete_topic(broker.node.topics.get("t"))
-        await until(lambda: not broker.node.storage.publisher._deleting_again)
+        await until(lambda: not broker.node.storage.publisher._deletion.is_retrying)
         assert fault.times == 0
 
 
@@ -409,7 +409,7 @@ async def test_a_topic_is_created_again_while_its_deletion_is_repeated(impatient
         broker.files.heal()
         await broker.create("t")
         assert (await broker.produce("t", batch())).base_offset == 0
-        await until(lambda: not broker.node.storage.publisher._deleting_again)
+        await until(lambda: not broker.node.storage.publisher._deletion.is_retrying)
         assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0]
         assert not [name for name in broker.files.listdir("/data") if name.endswith("-stray")]
 
