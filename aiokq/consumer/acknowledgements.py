@@ -45,7 +45,7 @@ class Acknowledgements:
 
     Args:
         changed: called after records were acknowledged or forgotten.
-        topic_id: returns the id of the topic to which a partition's records belong; zeros if it is
+        topic_id: returns the id of the topic to which a partition's records belong; zeros if
             unknown.
     """
 
@@ -87,23 +87,13 @@ class Acknowledgements:
         items[offset] = item
 
     def done(self, item: Record | RecordBatch[Record]) -> None:
-        """Acknowledge a record or a batch.
-
-        The call has no effect if the item was acknowledged before, if its topic was deleted, if it
-        is a single record of a batch, or if it is a batch of which no record was read. It also has
-        no effect if the partition was revoked or lost, or its position was changed, and the item
-        was not delivered again. If reading a batch stopped at an error, the batch is acknowledged
-        up to its `next_offset`.
-
-        Raises:
-            TypeError: `item` is neither a record nor a batch.
-        """
+        """Acknowledge a record or a batch; see `Consumer.ack`."""
         left: int | None = None
         try:
             if is_batch := isinstance(item, RecordBatch):
                 offset, left = item.base_offset, open_from(item)
                 if item.next_offset == offset and left is None:
-                    return  # no record was read: all are delivered again, in other batches
+                    return  # no record was read: all records are delivered again, in other batches
             else:
                 offset = item.offset
         except AttributeError as error:
@@ -187,7 +177,7 @@ class Acknowledgements:
             self._changed()
 
     def forget(self, tp: TopicPartition) -> None:
-        """Stop tracking the items of a partition: it is not read any more, or its position was set.
+        """Stop tracking the unacknowledged items of a partition.
 
         The items are kept in `_former`, to recognize late acknowledgements.
         """

@@ -39,7 +39,7 @@ class RecordBatch(Generic[R]):
 
     Records that an iteration returned before the error count as delivered. `list(batch)` and
     comprehensions lose them, because the unfinished list is discarded. Append to a list in a loop,
-    or use `records`: when that raises, none of the records counts as delivered.
+    or use `records`, which counts no record as delivered if it raises an error.
 
     Attributes:
         topic: the topic.
@@ -93,7 +93,7 @@ class RecordBatch(Generic[R]):
     def next_offset(self) -> int:
         """The position after the batch, or the position at which an error stopped the delivery.
 
-        If an iteration raised an error for a record, the position is after that record.
+        If an iteration stopped at an error of a record, the position is after that record.
         """
         return self._progress.position
 

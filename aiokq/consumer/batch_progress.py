@@ -40,7 +40,7 @@ class UnreadRest(NamedTuple):
     position: int
     """The first offset of the part."""
     pieces: list[tuple[int, int]]
-    """First and end offset of each piece; the records between two pieces were raised as errors."""
+    """First and end offset of each piece; records that raised errors are in no piece."""
     unreadable: Unreadable | None
     """The undecodable part after the last piece; None if everything can be decoded."""
 
@@ -48,8 +48,8 @@ class UnreadRest(NamedTuple):
 class BatchProgress:
     """The progress of the reader of one batch.
 
-    A batch may be read in another thread while the consumer's event loop asks for the position.
-    Each change is therefore one assignment or one append.
+    A batch may be read in another thread while the consumer's event loop reads the position. Each
+    attribute is therefore changed by one assignment or one append.
 
     Args:
         base: the position before the batch.
@@ -57,7 +57,7 @@ class BatchProgress:
         begin: a cursor at `base` that is only forked and never moved; None if there is none.
 
     Attributes:
-        cut: the end of the batch once `close` has removed the unread part; None before `close`.
+        cut: the end of the batch if `close` has removed an unread part; else None.
     """
 
     __slots__ = (
@@ -94,8 +94,6 @@ class BatchProgress:
     def covers(self, offset: int) -> bool:
         """Whether the batch contains `offset`, and no error was raised for the record there."""
         return self._base <= offset < self._end and offset not in self._raised
-
-    # -- progress
 
     @property
     def position(self) -> int:
@@ -151,8 +149,8 @@ class BatchProgress:
     def start(self) -> int:
         """Return the first offset of a new iteration.
 
-        This is the position after the last error since the previous call; without such an error,
-        it is the base offset.
+        The offset is the position after the last error since the previous call, or the base offset
+        if there was no error.
         """
         start, self._resume = self._resume, self._base
         newest, self._newest = self._newest, None

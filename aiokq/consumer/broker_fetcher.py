@@ -126,12 +126,10 @@ class BrokerFetcher:
     # -- called by the owner
 
     def add(self, state: PartitionState) -> None:
-        """Read the partition from this broker from now on."""
         self.states[state.tp] = state
         self.touch(state.tp)
 
     def remove(self, tp: TopicPartition) -> None:
-        """Stop reading the partition from this broker."""
         self.states.pop(tp, None)
         self.touch(tp)
 
@@ -148,8 +146,6 @@ class BrokerFetcher:
         """Check all partitions before the next request."""
         self._dirty.update(dict.fromkeys(self.states))
         self._wake.set()
-
-    # -- the loop
 
     async def run(self) -> None:
         """Fetch until cancelled."""
@@ -194,8 +190,6 @@ class BrokerFetcher:
             except KafkaError as error:
                 logger.debug("fetch session not closed: node=%s error=%s", self.node_id, error)
         await dedicated.close()
-
-    # -- inside
 
     # hot: once per fetch, benchmarks/micro/consumer.py
     def _look(self, now: float) -> None:

@@ -42,7 +42,7 @@ class Extent(NamedTuple):
     end_offset: int
     """The offset after the last complete batch.
 
-    -1 if there is no complete batch, or if the last one is shorter than a batch header.
+    -1 if there is no complete batch, or if the last complete batch is shorter than a batch header.
     """
     leader_epoch: int
     """The leader epoch of that batch; -1 if unknown."""
@@ -228,7 +228,6 @@ class Buffers:
         end_offset: int,
         aborted: list[tuple[int, int]] | None,
     ) -> Chunk:
-        """Return the chunk for one partition's part of a frame."""
         cursor = self.cursor(topic, partition, data, start_offset, aborted)
         return Chunk(frame, data, cursor, end_offset, aborted)
 
@@ -337,9 +336,8 @@ class Buffers:
     def count(self, taken: TakenChunk, position: int, stop: int | None) -> int:
         """Return the number of decodable records of a delivered batch from `position` on.
 
-        If reading fails at every record, each failure leaves a new batch of the remaining records,
-        and `list(batch)` requests the length of each such batch. Therefore the record offsets of a
-        copied frame are decoded once and kept.
+        The record offsets of a copied frame are decoded once and kept, because a reader may request
+        the count again after each error.
 
         Args:
             stop: the offset at which to stop; None for the chunk's own end.
@@ -357,8 +355,7 @@ class Buffers:
     def take_back(self, taken: TakenChunk, pieces: Sequence[tuple[int, int]]) -> list[Chunk]:
         """Return chunks for the unread parts of a batch, in memory of their own.
 
-        The data of a batch is copied only once, even if reading fails at every record and each
-        failure leaves a new batch of the remaining records.
+        The data is copied, except if its frame is a copy already.
         """
         # The cursor needs the batches before the unread part to know which transactions are
         # aborted.

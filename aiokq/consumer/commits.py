@@ -98,8 +98,6 @@ class Commits:
         self._gone: dict[TopicPartition, _Gone] = {}
         self.error: KafkaError | None = None
 
-    # -- offsets to commit
-
     def finished(self, state: PartitionState) -> int:
         """Return the offset up to which a partition's records are finished; -1 if unknown."""
         if self._acks is not None:
@@ -136,9 +134,9 @@ class Commits:
     def handed_over(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offset after the last delivered record of each partition.
 
-        With ``ack_mode="explicit"`` it is the offset of the first unacknowledged record, if any.
-        A partition passed to `gone` is included until its reader requests another record, so that
-        the commit of its offset is refused.
+        With ``ack_mode="explicit"``, the offset of the first unacknowledged record is returned, if
+        there is one. A partition passed to `gone` is included until its reader requests another
+        record, so that the commit of its offset is refused.
         """
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)
@@ -172,9 +170,8 @@ class Commits:
     def gone(self, states: Iterable[PartitionState]) -> None:
         """Refuse commits for lost or revoked partitions whose records may still be processed.
 
-        User code learns of the loss at the latest when it requests more records. Until then its
-        commits are refused, even if the partitions have been assigned again, because the member
-        can rejoin in the background without user code noticing.
+        The commits are refused until the reader requests another record or is closed, even if the
+        partition is assigned again.
         """
         for state in states:
             behind = OffsetAndMetadata(max(0, state.position))
@@ -189,19 +186,10 @@ class Commits:
         gone = self._gone.get(tp)
         return gone is not None and gone.source.progress == gone.progress and not gone.source.closed
 
-    # -- committing
-
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None
     ) -> None:
-        """Commit these offsets and wait for the result.
-
-        Raises:
-            CommitFailed: some offsets were refused; its attribute `lost` names the partitions that
-                this member no longer owns.
-            RequestTimeout: the commit, including the wait for earlier commits, did not end in time.
-            KafkaError: the request failed with an error that is not retriable.
-        """
+        """Commit these offsets and wait for the result; see `Consumer.commit`."""
         await self._in_turn(self._queue.join(), offsets, self._claims(offsets), timeout)
 
     async def _in_turn(

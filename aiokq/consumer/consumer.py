@@ -137,8 +137,6 @@ class Consumer:
         self._queries = self._lifecycle.queries
         self._handle(on_assigned, on_revoked, on_lost)
 
-    # -- lifecycle
-
     @property
     def settings(self) -> ConsumerSettings:
         """The settings in effect."""
@@ -204,8 +202,6 @@ class Consumer:
         if self._lifecycle.closed:
             state = "closed"
         return f"<Consumer {self._settings.client_id!r} {state}>"
-
-    # -- reading
 
     def __aiter__(self) -> AsyncIterator[Record]:
         self._check_readable()
@@ -293,8 +289,6 @@ class Consumer:
             for source in sources
         ]
 
-    # -- subscription
-
     def subscribe(
         self,
         topics: Iterable[str | TopicFilter] | str | TopicFilter | re.Pattern[str] | None = None,
@@ -341,7 +335,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
-        """Add a topic, or a single partition, to those that the consumer reads.
+        """Read a topic, or a single partition, in addition to the current subscription.
 
         In a group, a topic's partitions are shared by the members. A single partition is not
         shared: this consumer reads it regardless of the other members, and no rebalance affects it.
@@ -410,8 +404,6 @@ class Consumer:
         """Return the paused partitions."""
         return frozenset(state.tp for state in list(self._positions) if state.paused)
 
-    # -- positions
-
     def seek(self, partition: Partition, offset: int) -> None:
         """Set the position of a partition.
 
@@ -468,8 +460,6 @@ class Consumer:
         await self._pipeline.await_positions([state], timeout)
         return state.settled_position
 
-    # -- committed offsets
-
     async def commit(
         self,
         offsets: Mapping[P, int | OffsetAndMetadata] | None = None,
@@ -517,9 +507,9 @@ class Consumer:
         at an error, the batch is acknowledged up to its `next_offset`. For a record that could not
         be deserialized, pass the attribute `record` of the exception.
 
-        The committed offset of a partition is that of its first unacknowledged record.
+        A commit without explicit offsets ends at the first unacknowledged record of each partition.
         Acknowledging has no effect if the record was acknowledged before, if its partition was
-        revoked or lost, or if its topic was deleted, even if it was created again.
+        revoked or lost, or if its topic was deleted, even if the topic was created again.
 
         Raises:
             ConfigError: there is no `group_id`, or `ack_mode` is "implicit".
@@ -599,8 +589,6 @@ class Consumer:
             )
         return group.offsets_for_transaction()
 
-    # -- progress
-
     def lag(self, partition: Partition) -> int | None:
         """Return the number of offsets from the position to the end of the visible records.
 
@@ -625,8 +613,6 @@ class Consumer:
         """Return the time of the latest fetch response in ms since 1970; None before the first."""
         (state,) = self._positions.named([partition])
         return state.fetched_at_ms
-
-    # -- cluster
 
     async def topics(self, *, timeout: float | None = None) -> frozenset[str]:
         """Return the names of all topics that this client may see.
@@ -659,7 +645,7 @@ class Consumer:
             RequestTimeout: no response in time; the cause says why.
             UnknownTopicOrPartition: a topic did not exist within the timeout; raised immediately if
                 the topic exists without the partition.
-            KafkaError: the error of the first partition that has one.
+            KafkaError: the error of the first partition whose lookup failed.
         """
         limits.optional_seconds(timeout)
         self._lifecycle.check_open()
@@ -696,8 +682,6 @@ class Consumer:
     def health(self) -> ConsumerHealth:
         """Return the present state of partitions, brokers and group membership."""
         return self._lifecycle.health()
-
-    # -- inside
 
     async def _seek_to(
         self, start: Start, partitions: Sequence[Partition], timeout: float | None

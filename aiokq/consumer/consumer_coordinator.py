@@ -85,8 +85,6 @@ class ConsumerCoordinator:
             owned=lambda: frozenset() if self._member is None else self._member.driver.owned,
         )
 
-    # -- lifecycle
-
     def start(self, pipeline: FetchPipeline) -> None:
         """Start the membership, which assigns partitions to `pipeline`."""
         self._pipeline = pipeline
@@ -139,16 +137,15 @@ class ConsumerCoordinator:
         return self._commits
 
     async def close(self, timeout: float, *, normal: bool, by: asyncio.Task[Any] | None) -> None:
-        """Wait for unfinished records, commit, and leave the group, within `timeout` in all.
+        """Leave the group within `timeout` seconds, as `Consumer.close` describes.
 
         Reading must have ended.
 
         Args:
-            timeout: seconds.
             normal: whether `close` is called while no exception is being handled. If so, the last
                 records delivered to `by`, and to tasks that have ended without an error, count as
                 finished.
-            by: the task that calls `close`, whose records are not waited for.
+            by: the task that calls `close`; its records are not waited for.
         """
         pipeline = self._pipeline
         if pipeline is None:
@@ -202,8 +199,6 @@ class ConsumerCoordinator:
                 what,
                 seconds,
             )
-
-    # -- calls of the user
 
     def asked(self) -> None:
         """Rejoin the group if necessary, because the consumer is being read.
@@ -288,8 +283,6 @@ class ConsumerCoordinator:
             commit_error=None if error is None else str(error),
             error=None if self.member.error is None else str(self.member.error),
         )
-
-    # -- inside
 
     @property
     def _subscribed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Decompression of fetched data in the executor, before it is read, if it has large batches.
+"""Decompression of large fetched batches in the executor, before their records are read.
 
 Batches that stay compressed are decompressed later by the Cursor, on the event loop. A decompressed
 batch is the same batch with codec "none" and a new checksum.
@@ -40,7 +40,8 @@ _ATTRIBUTES: Final = 22
 def needs_decompression(data: memoryview) -> bool:
     """Whether decompressing any of the batches would block the event loop for long.
 
-    All batches are assumed to have the codec of the first one, because producers rarely mix codecs.
+    All batches are assumed to have the codec of the first batch, because producers rarely mix
+    codecs.
     """
     if len(data) < GZIP_THRESHOLD or data[_MAGIC] != 2:
         return False

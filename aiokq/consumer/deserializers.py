@@ -83,9 +83,8 @@ def record_deserializer(settings: ConsumerValues) -> MakeDeserializer | None:
     """Return a function that makes record deserializers; None if the settings have no deserializer.
 
     A null key or value stays None, and the deserializer is not called for it. An exception of a
-    deserializer gets a note, and an attribute `record` with the record as received. This includes
-    CancelledError, which `passable` replaces by a RuntimeError: the call is synchronous, so the
-    error cannot come from the cancellation of the task.
+    deserializer gets a note, and an attribute `record` with the record as received. A
+    CancelledError is replaced by a RuntimeError, because a synchronous call cannot be cancelled.
     """
     return deserializer_of(settings.key_deserializer, settings.value_deserializer, _CONTINUES)
 
@@ -141,8 +140,8 @@ def _record_deserializer(
 def _described(error: BaseException, record: Record, after: str) -> BaseException:
     """Return the exception to raise for a record, with a note and the record as received.
 
-    The caller must not keep the exception in a variable: its traceback refers to the caller's
-    frame, so that would create a reference cycle.
+    The caller must not store the exception in a local variable: the variable and the traceback
+    would form a reference cycle.
     """
     raised = passable(error, "a deserializer")
     # A deserializer may raise the same exception object again: only the newest note is kept.

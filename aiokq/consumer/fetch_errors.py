@@ -85,10 +85,8 @@ Source: Kafka's FetchCollector.handleInitializeErrors.
 def fetch_action(code: int) -> FetchAction:
     """Return the action for an error code.
 
-    If a code is not in the table, but belongs to a known error that is not retriable, such as
-    INVALID_REQUEST, the error is raised. For a retriable or unknown error the partition pauses and
-    metadata is refreshed. In both cases the fetch is repeated after a pause, so there is no hot
-    loop, and fetching never stops for good.
+    For a code that is not in the table, the action is RAISE if the code belongs to a known error
+    that is not retriable, and REFRESH otherwise.
     """
     action = FETCH_ACTIONS.get(code)
     if action is not None:

@@ -175,15 +175,11 @@ class FetchPipeline:
         return Closed("this consumer is closed: create a new one")
 
     def reader(self, source: RecordSource) -> Reader:
-        """Return a reader of `source`."""
         return Reader(
             source, self.buffers, self._deserializer, self._acks, self._binding.check_bound
         )
 
-    # -- requests of the user
-
     def seek(self, state: PartitionState, offset: int) -> None:
-        """Set the position of a partition."""
         self._drop(state)
         self._forget_work(state)
         state.source.forget_errors(state.tp)
@@ -204,14 +200,13 @@ class FetchPipeline:
         state.source.interrupt(state)
         for chunk in state.chunks:
             if chunk.frame.own:
-                continue  # copied by an earlier pause
+                continue  # already has memory of its own
             self._count(chunk.received)
             if self.buffers.detach(chunk):
                 self.fetcher.opened()
         self.fetcher.update(state)
 
     def resume(self, state: PartitionState) -> None:
-        """Resume delivering the records of a paused partition."""
         if state.paused:
             state.paused = False
             state.source.arrived(state)
@@ -229,8 +224,6 @@ class FetchPipeline:
                 if source.unfinished(state):
                     self.seek(state, source.finished(state))
         self.sources.close_one(source)
-
-    # -- requests of the group
 
     def withhold(self, state: PartitionState) -> None:
         """Stop delivering records now; records that are being processed stay unfinished."""
@@ -290,8 +283,6 @@ class FetchPipeline:
                     raise self.closed_error()
                 raise ConfigError(f"{waiting.tp} is no longer assigned to this consumer")
 
-    # -- state
-
     def health(self, *, works: bool, group: GroupHealth | None) -> ConsumerHealth:
         """Return the present state of partitions and brokers. May be called in any thread.
 
@@ -343,8 +334,6 @@ class FetchPipeline:
         firsts = [list(state.chunks)[:1] for state in list(self.positions)]
         return sum(chunk.received for first in firsts for chunk in first)
 
-    # -- changes of the assignment
-
     def _assigned(self, tp: TopicPartition, start: Start) -> PartitionState:
         start = self._in_group(start)
         state = PartitionState(tp, start, self.sources.main, self._engine.new_backoff())
@@ -390,8 +379,6 @@ class FetchPipeline:
     def _taken_back(self, tp: TopicPartition, base: int, position: int) -> None:
         if self._acks is not None:
             self._acks.taken_back(tp, base, position)
-
-    # -- inside
 
     async def _end_with_cluster(self) -> None:
         """Wait for the end of the cluster and raise its error, which ends the consumer."""

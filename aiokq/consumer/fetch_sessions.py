@@ -40,7 +40,7 @@ class Ask(NamedTuple):
     state: PartitionState
 
     def same(self, other: Ask) -> bool:
-        """Whether the broker gets the same values; `generation` and `state` are not sent."""
+        """Whether both fetches send the same values; `generation` and `state` are not sent."""
         return self[:5] == other[:5]
 
 
@@ -184,7 +184,6 @@ def fetch_topics(asks: Iterable[tuple[TopicPartition, Ask]], *, epochs: bool) ->
 
 
 def forgotten_topics(forgotten: Iterable[tuple[TopicPartition, UUID]]) -> list[ForgottenTopic]:
-    """Return the forgotten topics of a request."""
     topics: dict[tuple[str, UUID], ForgottenTopic] = {}
     for tp, topic_id in forgotten:
         topic = topics.get((tp.topic, topic_id))

@@ -115,8 +115,6 @@ class Fetcher:
                 "fetch connections not closed, because the cluster is closed: error=%s", error
             )
 
-    # -- changes
-
     def update(self, state: PartitionState) -> None:
         """Handle a change of the partition's position, pause, leader or buffered data."""
         if self._stopped:
@@ -214,11 +212,9 @@ class Fetcher:
         return min(self._settings.fetch_max_bytes, room)
 
     def node(self, node_id: int) -> Node:
-        """Return the node to connect to."""
         return self._engine.node(node_id)
 
     def new_backoff(self) -> Backoff:
-        """Return the backoff between failed requests."""
         return self._engine.new_backoff()
 
     async def unpack(self, response: FetchResponse) -> None:
@@ -297,8 +293,6 @@ class Fetcher:
                 state.source.report(error)
             self.update(state)
 
-    # -- inside
-
     def _take(
         self,
         node_id: int,
@@ -352,7 +346,7 @@ class Fetcher:
             frame, tp.topic, tp.partition, records, state.fetch_offset, end, aborted
         )
         if end <= state.fetch_offset:
-            # The data has no complete batch, or a batch has an invalid header.
+            # No complete batch ends after the fetch offset.
             self._spoiled(state, chunk, end, now)
             return
         state.chunks.append(chunk)

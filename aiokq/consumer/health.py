@@ -73,8 +73,8 @@ class GroupHealth:
         state: "stable"; "joining", "syncing", "assigning", "settling" or "preparing" in a
             rebalance; "out", "leaving" or "failed".
         joined: whether the consumer is a member of the group, or needs no membership because it
-            only assigns partitions manually. False if no heartbeat was answered for
-            `session_timeout_ms`, because then other members may own the partitions of this member.
+            only assigns partitions manually. False also if heartbeats have had no response for
+            `session_timeout_ms`: other members may then own the partitions of this member.
         heartbeat_ago: seconds since the coordinator's last successful response; None before the
             first and after leaving the group.
         pending_commits: the number of partitions with finished records that are not committed.
@@ -106,8 +106,8 @@ class ConsumerHealth:
         missing_topics: topics subscribed to by name that do not exist.
         group: the state of the group membership; None without a group.
         stalled: the last time that the event loop was blocked for `loop_stall_ms` or longer, with
-            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if
-            it never was blocked for so long.
+            the stack of the blocking code; heartbeats and fetches stopped meanwhile. None if the
+            event loop was never blocked that long.
     """
 
     ok: bool
@@ -122,7 +122,6 @@ class ConsumerHealth:
 def partition_health(
     state: PartitionState, now_ms: int, *, committed_only: bool
 ) -> PartitionHealth:
-    """Return the health of a partition."""
     name = state.stage.name.lower()
     if state.paused and state.stage is Stage.FETCHING:
         name = "paused"

@@ -105,7 +105,7 @@ class ConsumerLifecycle:
         try:
             if self._owns_engine:
                 await self.engine.start()
-            # If the consumer was closed meanwhile, this raises an error.
+            # This call raises an error if the consumer was closed meanwhile.
             await self._supervisor.start()
             self.started = True
             if self.group is None:
@@ -187,7 +187,6 @@ class ConsumerLifecycle:
             raise self.pipeline.closed_error()
 
     def health(self) -> ConsumerHealth:
-        """Return the present state of partitions, brokers and group membership."""
         works = self.open and self._failure is None
         group = None
         if self.group is not None and self.started:
@@ -201,7 +200,7 @@ class ConsumerLifecycle:
 
     def _on_internal_failure(self, error: BaseException) -> None:
         if isinstance(error, Closed):
-            failure = error  # the cluster has ended
+            failure = error  # the cluster was closed, or the tasks were cancelled
         else:
             failure = Closed(f"the consumer failed: {error!r}")
             failure.__cause__ = error

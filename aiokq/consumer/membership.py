@@ -1,4 +1,4 @@
-"""Member: takes, revokes and loses partitions for one consumer, and calls rebalance handlers.
+"""Member: adds and removes the partitions that the group assigns, and calls rebalance handlers.
 
 The driver (group/member_driver.py) sends the requests to the coordinator. The pipeline
 (fetch_pipeline.py) reads the partitions.
@@ -112,8 +112,6 @@ class Member:
         member_id = f"{OWN_MEMBER_PREFIX}{UUID(int=random.getrandbits(128), version=4)}"
         return ConsumerMember(self._config, member_id, self._engine.new_backoff())
 
-    # -- requests of the consumer
-
     def subscribed(self, topics: frozenset[str] | None) -> None:
         """Join the group if the subscribed topics changed; leave it if `topics` is None."""
         regex = self._subscription.regex
@@ -182,15 +180,13 @@ class Member:
         return stopped
 
     def _read_on(self) -> None:
-        """Resume the partitions that an unsubscription stopped; the member stays in the group.
+        """Resume the partitions that an unsubscription stopped.
 
-        Partitions that are being taken or revoked are not resumed.
+        Partitions that are being assigned or revoked are not resumed.
         """
         stopped, self._stopped = self._stopped, set()
         for state in stopped:
             self._pipeline.release(state)
-
-    # -- state
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -269,8 +265,6 @@ class Member:
         """Report `error` to the reader; the next read rejoins, or raises `error` again."""
         self._failure = error
         self._report(error)
-
-    # -- inside
 
     def _states(
         self, partitions: frozenset[TopicPartition], *, by_hand: bool = False

@@ -125,8 +125,6 @@ class PartitionDiscovery:
         if waiting:
             await asyncio.wait(waiting, timeout=timeout)
 
-    # -- changes of the subscription
-
     def follow(self) -> None:
         """Add and remove partitions for a new subscription."""
         mode = self._subscription.mode
@@ -196,14 +194,14 @@ class PartitionDiscovery:
         return self._subscription.wants(topic, internal=internal)
 
     def _keeps(self, tp: TopicPartition) -> bool:
-        """Whether to keep reading a partition; True if the group decides about it."""
+        """Whether to keep reading a partition; always True in a group."""
         if tp in self._subscription.partitions:
             return True
         # In a group, the group itself revokes the partitions that it has assigned.
         return self._topics is not None or self._wanted(tp.topic)
 
     def _by_hand(self, tp: TopicPartition) -> bool:
-        """Whether the group, or a manual assignment, decides that the partition is read."""
+        """Whether the partition is assigned by the group or manually."""
         return self._topics is not None or tp in self._subscription.partitions
 
     def _notify_topics(self) -> None:
@@ -243,8 +241,6 @@ class PartitionDiscovery:
             else:
                 engine.unwatch_all()
 
-    # -- all topics
-
     async def _list_topics(self, answered: asyncio.Future[None]) -> None:
         backoff = self._engine.new_backoff()
         try:
@@ -270,8 +266,6 @@ class PartitionDiscovery:
         for info in self._engine.metadata.topics.values():
             if self._wanted(info.name):
                 self._take(info, Start.POLICY)
-
-    # -- changes of topics
 
     def _changed(self, key: EventKey, event: Event) -> None:
         if isinstance(event, LeaderChanged | PartitionRecovered):
@@ -356,8 +350,6 @@ class PartitionDiscovery:
         if topic in self._watched:
             self._search.lost(topic)
 
-    # -- partitions
-
     def _of(self, topic: str) -> list[PartitionState]:
         return [state for state in self._positions if state.tp.topic == topic]
 
@@ -369,7 +361,7 @@ class PartitionDiscovery:
         self._moved(state)
 
     def _renew(self, state: PartitionState) -> None:
-        """Handle a partition whose topic was recreated; for a subscriber it is a new partition."""
+        """Handle a partition whose topic was deleted and created again."""
         logger.warning("topic was deleted and created again: partition=%s", state.tp)
         assigned = state.tp in self._subscription.partitions
         self._recreated(state, Start.POLICY if assigned else self._start_of_new())

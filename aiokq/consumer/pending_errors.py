@@ -31,7 +31,7 @@ class PendingErrors:
         while user code requests no record for an hour.
 
         Returns:
-            Whether the error was added; False if it replaced another.
+            Whether the error was added; False if it replaced an earlier error.
         """
         about = error.topic_partition
         for place, (other, waiting) in enumerate(self._errors):

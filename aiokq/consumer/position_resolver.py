@@ -44,7 +44,6 @@ logger = logging.getLogger("aiokq.consumer")
 NO_OFFSET: Final = "no offset yet"
 NOT_COMMITTED: Final = "no committed offsets yet"
 NOT_CHECKED: Final = "position not checked"
-"""The name of an outage in the log, like `NO_OFFSET` and `NOT_COMMITTED`."""
 
 EARLIEST: Final = offset_spec("earliest")
 LATEST: Final = offset_spec("latest")
@@ -110,8 +109,6 @@ class PositionResolver:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-
-    # -- changes of positions
 
     def out_of_range(self, state: PartitionState, error: KafkaError) -> None:
         """Handle a position outside of the log, after retention or a truncation."""
@@ -190,8 +187,6 @@ class PositionResolver:
         )
         error.__cause__ = cause
         return error
-
-    # -- lookups
 
     def _start(self, now: float) -> float | None:
         """Start all lookups that are due.
@@ -353,8 +348,6 @@ class PositionResolver:
             timeout=settings.default_api_timeout,
         )
         return {tp: ends.get(tp) if found[tp] is None else found[tp] for tp in wanted}
-
-    # -- validation
 
     async def _check(self, leader: int, states: list[PartitionState]) -> None:
         generations = {state: state.generation for state in states}

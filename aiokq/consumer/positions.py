@@ -163,12 +163,10 @@ class PartitionState:
 
     @property
     def settled_position(self) -> int:
-        """The position, or the end of the buffered data if no record of it is to be delivered.
+        """The position; if the buffered data has no record to deliver, the end of that data.
 
-        -1 while unknown. Transaction markers are never delivered, and aborted records are not
-        delivered with read_committed. `position` moves past them only when the next record is
-        requested. If the lag were computed from `position`, it would stay above 0 in a consumer
-        that requests no more records.
+        -1 while unknown. `position` moves past transaction markers and aborted records only when
+        the next record is requested. Until then a lag computed from `position` would stay above 0.
         """
         position = self.position
         if not self.chunks or position < self.chunks[0].cursor.position:
@@ -247,7 +245,7 @@ class PartitionState:
             self.retry_at = 0.0
 
     def validated(self) -> None:
-        """Continue fetching: the new leader's log contains the position."""
+        """End the validation and continue fetching."""
         if self.stage is Stage.VALIDATING:
             self.stage = Stage.FETCHING
             self._try_now()
@@ -274,8 +272,6 @@ class PartitionState:
         self.error = None
         self.retry_at = 0.0
         self.backoff.reset()
-
-    # -- waiting for a position
 
     async def has_position(self) -> None:
         """Wait until the partition has a position, or is parked.
@@ -344,7 +340,6 @@ class Positions:
         return states
 
     def add(self, state: PartitionState) -> None:
-        """Add an assigned partition."""
         self._states[state.tp] = state
 
     def remove(self, tp: TopicPartition) -> PartitionState | None:
@@ -356,5 +351,4 @@ class Positions:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The assigned partitions."""
         return frozenset(self._states)

@@ -120,13 +120,7 @@ class Reader:
         return self.records.__anext__()
 
     async def one(self, wanted: Collection[TopicPartition]) -> Record:
-        """Return the next record of `wanted`, or of any partition if `wanted` is empty.
-
-        Raises:
-            Closed: the consumer was closed.
-            RuntimeError: another task is reading.
-            KafkaError: a partition cannot be read.
-        """
+        """Return the next record of `wanted`, or of any partition if `wanted` is empty."""
         if not wanted:
             try:
                 return await self.next()
@@ -143,13 +137,7 @@ class Reader:
     async def many(
         self, wanted: Collection[TopicPartition], timeout: float, limit: int
     ) -> dict[TopicPartition, list[Record]]:
-        """Return at most `limit` buffered records, waiting at most `timeout` seconds for the first.
-
-        Raises:
-            Closed: the consumer was closed.
-            RuntimeError: another task is reading.
-            KafkaError: a partition cannot be read.
-        """
+        """Return at most `limit` buffered records; wait at most `timeout` seconds for the first."""
         self.check()
         source = self.source
         with source.reading():
@@ -179,8 +167,6 @@ class Reader:
 
         Raises:
             StopAsyncIteration: the consumer was closed.
-            RuntimeError: another task is reading.
-            KafkaError: a partition cannot be read.
         """
         self.check()
         source = self.source

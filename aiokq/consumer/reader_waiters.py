@@ -49,7 +49,7 @@ class ReaderWaiters:
 
     @property
     def waiting(self) -> bool:
-        """Whether the future of a reader is pending; unlike `hungry`, not stored but computed."""
+        """Whether the future of a reader is pending."""
         return any(not future.done() for future in self._futures)
 
     def _done(self, _: asyncio.Future[None]) -> None:

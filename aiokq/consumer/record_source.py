@@ -167,8 +167,6 @@ class RecordSource:
         """Whether `wait` would give the event loop a turn even if records are buffered."""
         return self._since_turn >= TURN_BYTES
 
-    # -- called by other readers
-
     def reading(self) -> _ReadingBlock:
         """Return a context manager that refuses a second reader.
 
@@ -199,9 +197,9 @@ class RecordSource:
         Args:
             wanted: the partitions to read; all if empty.
             deserialize: called with each record when it is taken. If it raises for a record, the
-                records taken before that record are returned, and the next call raises the error;
-                without such records, this call raises it. An interrupt such as KeyboardInterrupt is
-                raised immediately, and no record is delivered.
+                records taken before that record are returned, and the next call raises the error.
+                If no record was taken before, this call raises the error. An interrupt such as
+                KeyboardInterrupt is raised immediately, and no record is delivered.
             handed: called with each delivered record, and with a record if this call raises the
                 error of its deserialization.
 
@@ -276,8 +274,6 @@ class RecordSource:
         except StopAsyncIteration:
             raise self.closed_error() from None
 
-    # -- changes of partitions
-
     def add(self, state: PartitionState) -> None:
         """Deliver the partition's records from now on."""
         self.states[state.tp] = state
@@ -351,7 +347,6 @@ class RecordSource:
 
     @property
     def closed(self) -> bool:
-        """Whether the source was closed."""
         return self._closed
 
     def wake(self) -> None:
@@ -361,7 +356,8 @@ class RecordSource:
     def finished(self, state: PartitionState) -> int:
         """Return the offset up to which a partition's records are finished; -1 without a position.
 
-        A record is finished when the next one is requested. Automatic commits use this offset.
+        A record is finished when the reader requests the next record. Automatic commits use this
+        offset.
         """
         if state.held is not None:
             return state.held
@@ -386,7 +382,6 @@ class RecordSource:
 
     @property
     def reader_waits(self) -> bool:
-        """Whether a reader waits for a record."""
         return self._waiters.waiting
 
     @property
@@ -394,8 +389,6 @@ class RecordSource:
         """A value that changes whenever a record is requested."""
         cursor = self.stream.cursor
         return self._asked, -1 if cursor is None else cursor.position
-
-    # -- inside
 
     def _count_turn(self, size: int) -> None:
         self._since_turn += size

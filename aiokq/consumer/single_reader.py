@@ -14,10 +14,8 @@ TWO_READERS: Final = "another task is reading from this consumer: use streams(n)
 class SingleReaderGuard:
     """The tasks that run `async for` over a record source; only the latest loop may continue.
 
-    Whether a task has left its loop cannot be detected directly: its loop body may also take long.
-    But if another task has begun a loop, and the earlier task then requests a chunk for its own
-    loop, the earlier task had not left its loop, and gets an error. Single reads (`anext`,
-    `getone`) do not count as loops.
+    A task gets an error if it requests a chunk for its loop after another task has begun a loop.
+    Single reads (`anext`, `getone`) do not count as loops.
 
     Attributes:
         doubtful: whether `check` is necessary; False while one task reads.

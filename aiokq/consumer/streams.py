@@ -21,7 +21,7 @@ __all__ = ["RecordSources", "Stream"]
 
 
 MAX_STREAMS: Final = 10_000
-"""A limit that catches mistakes: each stream uses memory, and no consumer has so many tasks."""
+"""A limit that catches mistakes; each stream uses memory."""
 
 
 class Stream:
@@ -31,7 +31,7 @@ class Stream:
     stream. When a stream is closed or its `async with` block ends, its partitions move to the other
     streams; the partitions of the last stream move back to the consumer. Iterating ends when the
     stream or the consumer is closed. In a group, if an exception ends the `async with` block, the
-    record that was being processed is delivered again, by the stream that gets its partition.
+    record that was being processed is delivered again.
     """
 
     def __init__(
@@ -117,11 +117,7 @@ class RecordSources:
         return bool(self._split)
 
     def divide(self, count: int) -> list[RecordSource]:
-        """Make `count` sources, and distribute the partitions to them.
-
-        Raises:
-            ConfigError: there are streams already, or `count` is out of range.
-        """
+        """Make `count` sources, and distribute the partitions to them."""
         limits.whole(count, "count", 1, MAX_STREAMS, error=ConfigError)
         if self._split:
             raise ConfigError("this consumer already has streams: close them first")
@@ -150,7 +146,7 @@ class RecordSources:
         source.close()
 
     def _hand_on_errors(self, source: RecordSource) -> None:
-        """Move each undelivered error to the source that has its partition now, or to the first."""
+        """Move undelivered errors to the sources of their partitions, else to the first source."""
         for about, error in source.take_errors():
             heir = next((other for other in self.open if about in other.states), self.open[0])
             heir.add_error(about, error)
@@ -160,6 +156,5 @@ class RecordSources:
         self.open[0].report(error)
 
     def close(self, failure: Closed | None = None) -> None:
-        """Close all sources."""
         for source in (self.main, *self._split):
             source.close(failure)

@@ -55,14 +55,7 @@ class Subscription:
         pattern: str | re.Pattern[str] | None,
         regex: str | None = None,
     ) -> None:
-        """Replace the subscription.
-
-        Raises:
-            ConfigError: partitions are assigned; no topic is given, or names and a pattern
-                together; an address is given instead of a topic; an expression cannot be compiled.
-            InvalidTopic: a name is not valid for a topic.
-            TypeError: a topic or `regex` has the wrong type.
-        """
+        """Replace the subscription; see `Consumer.subscribe`."""
         if self.mode is Mode.PARTITIONS:
             raise ConfigError(
                 "partitions are assigned, and subscribe() would replace them: "
@@ -108,13 +101,7 @@ class Subscription:
         self.regex = regex
 
     def add_topic(self, topic: str) -> None:
-        """Subscribe to one more topic.
-
-        Raises:
-            ConfigError: a pattern is subscribed to; partitions were passed to assign(); an address
-                is given instead of a topic.
-            InvalidTopic: the name is not valid for a topic.
-        """
+        """Subscribe to one more topic."""
         if self.mode not in (Mode.NOTHING, Mode.TOPICS):
             raise ConfigError(
                 f"add_topic({topic!r}) extends a subscription to topic names, and this consumer "
@@ -128,11 +115,7 @@ class Subscription:
         self.partitions = {**self.partitions, checked_partition(partition): None}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions.
-
-        Raises:
-            ConfigError: topics are subscribed to.
-        """
+        """Read exactly these partitions."""
         if self.topics_wanted:
             raise ConfigError(
                 "topics are subscribed to, and assign() would replace them: "

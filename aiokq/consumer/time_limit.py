@@ -16,7 +16,7 @@ class TimeLimit:
 
     Args:
         seconds: the limit.
-        overdue: called with the limit; returns the error to raise when it is reached.
+        overdue: called with the limit; returns the error to raise when the limit is reached.
     """
 
     def __init__(self, seconds: float, overdue: Callable[[float], KafkaError]) -> None:

@@ -41,13 +41,13 @@ class UnfinishedRecords:
         self._states: list[PartitionState] = []
 
     def hold(self, state: PartitionState, offset: int) -> None:
-        """Store the first unfinished offset of a partition, unless it already has one."""
+        """Store the first unfinished offset of a partition, if none is stored."""
         if state.held is None:
             state.held = offset
             self._states.append(state)
 
     def finish_all(self) -> None:
-        """Finish all records, because the reader requested more."""
+        """Finish all records; queue the unread records of unfinished batches."""
         if self._states:
             states, self._states = self._states, []
             for state in states:
