@@ -46,7 +46,7 @@ def list_argument(value: Iterable[T], argument: str, example: str) -> list[T]:
         try:
             items = iter(value)
         except TypeError:
-            pass  # the TypeError is raised below, where this error does not become its context
+            pass  # the error raised below must not have this error as its context
     if items is None:
         raise TypeError(
             f"{argument} must be a list or another iterable, as in {example}, not "

@@ -1,8 +1,8 @@
 """Failures of background work: logging, counting, and the pause before the next attempt.
 
 No caller waits for background work, so its failures would go unreported without this module. The
-owner of the work runs it and waits before each retry. A bug in background work does not stop the
-broker. Tests set `FAIL_ON_BUGS`, so that a bug stops the broker and the test fails.
+owner of the work runs it and waits before each retry. A bug in background work stops the broker
+only if the environment variable `AIOKQ_FAIL_ON_BUGS` is 1, as in tests.
 
 Tests: tests/unit/core/test_background.py.
 """

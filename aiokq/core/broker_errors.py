@@ -1,8 +1,8 @@
 """Exception classes of Kafka's error codes, created from the table in codes.py on first use.
 
 A process uses few of the 133 classes, and a broker that created all of them would start 2.5% more
-slowly. Type checkers read broker_errors.pyi. The class of code 7, RequestTimeout, is in errors.py:
-a client raises it for its own deadlines too.
+slowly. Type checkers read broker_errors.pyi. The class of code 7, RequestTimeout, is in errors.py,
+because a client raises RequestTimeout for its own deadlines too.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Source of the current time; a simulation has a clock of its own."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start, as the loop's `time()` does; never decreases."""
+        """Return seconds since an arbitrary start. The value never decreases."""
         ...
 
     def timestamp_ms(self) -> int:
@@ -18,16 +18,11 @@ class Clock(Protocol):
         ...
 
     def thread_time(self) -> float:
-        """Return the CPU seconds of the calling thread; in a simulation, the virtual time.
-
-        The difference from `monotonic` is the time for which the thread waited.
-        """
+        """Return the CPU seconds of the calling thread; in a simulation, the virtual time."""
         ...
 
 
 class SystemClock:
-    """The system clock."""
-
     __slots__ = ()
 
     def monotonic(self) -> float:

@@ -25,7 +25,7 @@ class ErrorCode(NamedTuple):
     refresh_metadata: bool
     """Whether the client's metadata is out of date (Kafka's InvalidMetadataException)."""
     fatal: bool
-    """Whether the client object cannot continue: create another, or change settings or rights."""
+    """Whether the client object cannot continue, so that retrying does not help."""
     may_have_been_written: bool
     """Whether the records of a Produce request may be in the log despite the error."""
     message: str

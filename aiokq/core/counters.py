@@ -141,7 +141,7 @@ class Total(Gauge):
 
 
 class GaugeBy:
-    """A gauge with labels: one value per combination of label values, all from sources."""
+    """A gauge with labels; sources provide one value per combination of label values."""
 
     __slots__ = ("_sources",)
 
@@ -193,14 +193,13 @@ class _CountersType(type):
 
 
 class _Counters(metaclass=_CountersType):
-    """Base of the counters of clients and brokers; registers them for export, yields samples."""
+    """Base of ClientCounters and BrokerCounters."""
 
     __slots__ = ("name",)
 
     DEFAULT_NAME: ClassVar[str]
 
     def __init__(self, name: str | None = None) -> None:
-        """Set all counters to zero."""
         self.name = self.DEFAULT_NAME if name is None else name
         for attribute, declared in type(self).__declared__.items():
             setattr(self, attribute, declared.make())

@@ -1,9 +1,9 @@
 """Frees file descriptors when few are available, by closing a log file or an idle connection.
 
 The operating system's limit is per process, so the file or idle connection is chosen from the whole
-process. If a server has no idle connection, another server closes one, possibly on another loop. An
-aborted connection keeps its descriptor until the next iteration of its loop. Until then it is
-counted as leaving, so that no further connection is closed for the same shortage.
+process. If a server has no idle connection, another server of the process closes an idle connection
+of its own. An aborted connection keeps its descriptor until the next iteration of its loop. Until
+then it is counted as leaving, so that no further connection is closed for the same shortage.
 
 Tests: tests/unit/core/test_descriptor_reserve.py, tests/fault/test_descriptors.py.
 """
@@ -22,7 +22,7 @@ __all__ = ["PROCESS", "DescriptorHolder", "DescriptorReserve"]
 
 
 class DescriptorHolder(Protocol):
-    """An owner of connections on one loop, which closes idle ones to free descriptors."""
+    """The owner of connections on one loop; it closes idle connections to free descriptors."""
 
     @property
     def leaving(self) -> int:
@@ -35,7 +35,7 @@ class DescriptorHolder(Protocol):
         Context: any thread.
 
         Args:
-            behind: the connection: 0 for the one idle longest, 1 for the next one, and so on.
+            behind: number of connections that have been idle for longer than this connection.
 
         Returns:
             The time; None if at most `behind` connections are idle.
@@ -107,7 +107,7 @@ class DescriptorReserve:
             self._members = tuple(each for each in members if each.holder() not in (None, holder))
 
     def missing(self) -> int:
-        """Return the number of reserved descriptors in use, less those that will soon be closed."""
+        """Return how many descriptors of the reserve are in use and will not be closed soon."""
         missing = self.descriptors.missing()
         if missing:
             missing -= self._wanted + sum(each.leaving for each in self._members)

@@ -44,8 +44,8 @@ class Acceptor(DescriptorHolder, Protocol):
     ) -> asyncio.BaseProtocol | None:
         """Return the protocol for a new connection; None to close the connection immediately.
 
-        `connection_lost` of the protocol is called in any case, even if no transport can be created
-        and so `connection_made` is never called.
+        `connection_lost` of the protocol is always called, even if no transport can be created and
+        `connection_made` is not called.
 
         Args:
             make_room: closes a file or an idle connection of the process, and returns False if
@@ -140,8 +140,8 @@ class Network(Protocol):
 class Environment:
     """The interfaces through which client and broker reach the operating system.
 
-    asyncio's timers (`call_later`, `sleep`, `timeout`) follow the loop; in a simulation the loop
-    and `clock` show the same time.
+    asyncio's timers (`call_later`, `sleep`, `timeout`) use the loop's time. In a simulation,
+    `clock` shows the loop's time.
 
     Attributes:
         watchdog: detects a blocked event loop; None in a simulation, whose clock stops while the

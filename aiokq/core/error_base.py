@@ -15,7 +15,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ErrorContext(TypedDict, total=False):
-    """The context of an error, as keyword arguments that every KafkaError takes."""
+    """The context of an error, as the keyword arguments of a KafkaError."""
 
     node: int | str | None
     topic_partition: TopicPartition | str | None
@@ -36,7 +36,7 @@ class KafkaError(Exception):
             despite the error.
         node: broker id, or "host:port" before the id is known.
         topic_partition: the partition, or the topic's name, that the error is about.
-        api: Kafka's name of the request, as in "Produce".
+        api: Kafka's name of the request, such as "Produce".
         attempt: number of attempts made when the error was raised; the first is 1.
     """
 
@@ -54,7 +54,7 @@ class KafkaError(Exception):
         self.add_context(**context)
 
     def add_context(self, **context: Unpack[ErrorContext]) -> None:
-        """Set attributes whose values a higher layer has; None leaves an attribute unchanged."""
+        """Set the attributes that the arguments name; None leaves an attribute unchanged."""
         for name, value in context.items():
             if name not in ErrorContext.__annotations__:
                 raise TypeError(f"{type(self).__name__} has no context named {name!r}")
@@ -90,7 +90,7 @@ class BrokerError(KafkaError):
 
     Attributes:
         code: Kafka's number, never 0.
-        name: Kafka's name of the code, as in "UNKNOWN_TOPIC_OR_PARTITION".
+        name: Kafka's name of the code, such as "UNKNOWN_TOPIC_OR_PARTITION".
     """
 
     code: int = BY_CODE[-1].code

@@ -7,7 +7,7 @@
     │   ├── UnknownTopicOrPartition, NotLeaderOrFollower, OffsetOutOfRange, ...
     │   ├── RequestTimeout            code 7, and the client's own deadline (also TimeoutError)
     │   └── UnknownBrokerError        a code that aiokq does not know
-    ├── BootstrapFailed               no bootstrap address returned metadata, and why
+    ├── BootstrapFailed               no bootstrap address returned metadata in time
     ├── BufferFull                    buffer_memory is used up
     ├── Closed                        the object was closed
     ├── CommitFailed                  offsets of some partitions were not committed
@@ -18,7 +18,7 @@
     ├── ForeignMembers                a group has members that aiokq must not remove
     ├── InternalError                 a bug; `__cause__` is the original exception
     ├── LogTruncated                  the log lost records that were read already
-    ├── MaxPollExceeded               the application stopped polling: the member left its group
+    ├── MaxPollExceeded               no poll within max_poll_interval_ms
     ├── NoNode                        the registry view has no node at a path (also LookupError)
     ├── NoOffsetForPartition          no fetch position, and auto_offset_reset is none
     ├── ProtocolError                 bytes that are not Kafka's protocol
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Return the class of a code, which is created on first use, or `ERROR_CLASSES`."""
+        """Return `ERROR_CLASSES` or the class of an error code; create it on first use."""
         if name == "ERROR_CLASSES":
             value = _error_classes()
         elif name in broker_errors.__all__:
@@ -104,8 +104,7 @@ class ConnectionLost(KafkaError):
     """The connection ended, or could not be made, before a response arrived.
 
     `may_have_been_written` is True, because the broker may have acted on the request before the
-    connection ended. It is False if the code that raises the error knows that the request was not
-    sent.
+    connection ended. It is False if the request was certainly not sent.
     """
 
     retriable = True
@@ -150,7 +149,7 @@ class ConfigError(KafkaError, ValueError):
 
     @classmethod
     def unknown(cls, complaint: str, name: str, known: Iterable[str]) -> Self:
-        """Return the error for a name that is not one of `known`, with a suggestion.
+        """Return the error for a name that is not one of `known`.
 
         Args:
             complaint: text of the error. A suggestion follows if `nearest_name` finds a known name
@@ -175,7 +174,7 @@ class TransactionAborted(KafkaError):
 
 
 class CommitOutcomeUnknown(KafkaError):
-    """The coordinator did not answer whether a transaction was committed.
+    """It is unknown whether a transaction was committed.
 
     Commit the transaction again, which is safe, or close the producer; other calls are refused.
     After the close, the committed offsets or the records in the topics show the outcome.
@@ -185,7 +184,7 @@ class CommitOutcomeUnknown(KafkaError):
 
 
 class BufferFull(KafkaError):
-    """buffer_memory is used up: await enqueue(), which waits for memory, or raise buffer_memory."""
+    """buffer_memory is used up: await enqueue(), which waits, or increase buffer_memory."""
 
     retriable = True
 
@@ -201,9 +200,9 @@ class BufferFull(KafkaError):
 class DeliveryFailed(KafkaError):
     """One or more records were not delivered.
 
-    Raised by `await deliveries` for the records of one `send_many`. Also raised by `flush()`, and
-    by `async with` when its block ends without an exception, for failed records whose error no
-    caller has received.
+    Raised by `await deliveries` for the records of one `send_many`. Also raised by `flush()` and
+    by an `async with` block that ends without an exception. They report the failed records whose
+    errors no caller has received.
 
     Args:
         count: number of records that failed.
@@ -316,7 +315,7 @@ class LogTruncated(KafkaError):
     """The log was truncated below the fetch position: records already returned are gone.
 
     Args:
-        position: the fetch position: offset of the next record that this consumer would read.
+        position: the fetch position, which is the offset of the next record to read.
         divergent_offset: offset up to which the log is unchanged; -1 if unknown. To continue,
             seek() to this offset.
 

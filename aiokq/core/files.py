@@ -27,12 +27,12 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _SAMPLE_BYTES = 128 * 1024
 """Distance in bytes between the samples of `OsFile.cached`.
 
-It equals Linux's default read-ahead: an uncached range is rarely smaller, so that a sample usually
-falls into it.
+The distance equals Linux's default read-ahead. An uncached part of a file is rarely smaller than
+the read-ahead, so a sample usually falls into each uncached part.
 """
 
 _WHOLE_BYTES = 16 * 1024
-"""Size in bytes up to which `OsFile.cached` reads the whole range; two samples take longer."""
+"""Size in bytes up to which `OsFile.cached` reads the whole range, which is faster than samples."""
 
 _LOAD_BYTES = 256 * 1024
 
@@ -98,7 +98,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """A held lock file."""
+    """A held lock on a file."""
 
     def release(self) -> None:
         """Release the lock. May be called twice."""
@@ -198,7 +198,7 @@ class Files(Protocol):
 
 @frozen
 class FileRange:
-    """A range of an open file, sent with sendfile where the transport supports that."""
+    """A range of an open file, sent with sendfile if the transport supports sendfile."""
 
     file: File
     position: int

@@ -80,7 +80,7 @@ def timestamp_ms(
 
 
 def count(value: int, name: str, low: int = 1, *, error: type[ValueError] = ValueError) -> int:
-    """Return `value` if it is a count, of items or bytes, from `low` to the largest int32."""
+    """Return `value` if it is an int from `low` to `INT32_MAX`."""
     return whole(value, name, low, INT32_MAX, error=error)
 
 
@@ -100,8 +100,8 @@ def seconds(value: float, name: str = "timeout", *, positive: bool = False) -> N
 
     Raises:
         TypeError: `value` is not a number.
-        ValueError: `value` is NaN, infinite, negative or longer than Kafka's timeouts can be, or
-            is 0 although `positive` is set.
+        ValueError: `value` is NaN, negative or greater than `MAX_SECONDS`, or 0 if `positive` is
+            True.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")

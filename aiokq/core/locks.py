@@ -2,9 +2,8 @@
 
 Kafka locks `.lock` with Java's FileChannel.tryLock, which takes a POSIX record lock. This module
 takes the same kind of lock. A POSIX record lock does not exclude its own process, and is released
-when the process closes *any* descriptor of the file. Therefore the files that this process holds
-locked are registered, and no other descriptor of them is opened to lock them again. Tests:
-tests/unit/core/test_files.py.
+when the process closes *any* descriptor of the file. Therefore this module registers the files that
+the process has locked, and does not open a locked file again. Tests: tests/unit/core/test_files.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Log lines that cannot interrupt their caller, and limits on the number of similar lines.
 
-Handlers of the standard library report their own failures, but a user's handler may raise, which
-must not interrupt a change of state. A failure that concerns many objects is logged as a few lines
-and the number of lines left out.
+A user's log handler may raise. Its exception must not interrupt a change of state. A failure that
+concerns many objects is logged as a few lines and the number of lines left out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from aiokq.core.user_errors import INTERRUPTS
 __all__ = ["BURST", "EVERY", "LineLimit", "log_line"]
 
 EVERY: Final = 60.0
-"""Seconds between two lines about the same cause while it lasts."""
+"""Seconds between two lines about a cause that lasts."""
 
 BURST: Final = 4
 """Maximum number of lines about one cause within `EVERY` seconds.
@@ -60,7 +59,7 @@ class LineLimit:
     """A limit on the number of lines that differ only in a name, such as that of a topic.
 
     The first `BURST` lines within `EVERY` seconds are logged. Further lines are logged at DEBUG and
-    counted; one line with their number follows when that time is over or the owner calls `end`.
+    counted. After `EVERY` seconds, or when the owner calls `end`, the count is logged.
 
     Context: loop.
 

@@ -42,7 +42,7 @@ class Subscription(Generic[K, V]):
         return self._source is None
 
     def close(self) -> None:
-        """End the subscription, also for queued values. May be called twice, and in a callback."""
+        """End the subscription; queued values are dropped. May be called twice and in callbacks."""
         if self._source is not None:
             self._source._subscriptions.pop(self, None)
             self._source = None
@@ -133,8 +133,8 @@ class ObservableMap(Generic[K, V]):
     async def wait_for(self, predicate: Callable[[K, V], bool]) -> tuple[K, V]:
         """Return the first key and value for which `predicate(key, value)` is true.
 
-        The latest value of each key is tested first, then each value that is emitted. Cancelling
-        the wait removes its subscription. Exceptions of the predicate are raised here.
+        The latest value of each key is tested first, then each value that is emitted. Exceptions of
+        the predicate are raised.
 
         Raises:
             BaseException: a copy of the error passed to `close`.
@@ -163,9 +163,9 @@ class ObservableMap(Generic[K, V]):
             waiter.close()
 
     def close(self, error: BaseException) -> None:
-        """End waiting calls of wait_for(), and later calls that would wait, with copies of `error`.
+        """Raise a copy of `error` from every wait_for() that waits, or would have to wait later.
 
-        Called by an owner that closes; nothing is emitted afterwards.
+        The owner calls this when it closes, and emits nothing afterwards.
         """
         self._failure = error
         for subscription in list(self._subscriptions):

@@ -29,7 +29,7 @@ GZIP_THRESHOLD: Final = 32 * 1024
 """Size of records in bytes from which gzip runs in a thread (1 ms of work)."""
 
 THREADS: Final = 12
-"""Default number of threads of a ThreadOffload, which limits the functions that run at a time.
+"""Default maximum number of threads of a ThreadOffload.
 
 A caller with many long functions should leave most threads to other callers.
 """
@@ -52,11 +52,11 @@ class Offload(Protocol):
     """
 
     async def run(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run `fn` in a thread. Raises Closed after close()."""
+        """Run `fn`, in a thread if possible. Raises Closed after close()."""
         ...
 
     async def run_sized(self, size: int, threshold: int, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run `fn` on the loop if `size` is below `threshold` (both in bytes), else in a thread."""
+        """Run `fn` as `run` does if `size` is at least `threshold` (in bytes), else on the loop."""
         ...
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ longer retried.
 
 
 def cause_of(error: KafkaError) -> str:
-    """Return Kafka's name of an error, or its class name. Errors of one name have one cause."""
+    """Return the cause of a failure: Kafka's name of the error code, or the error's class name."""
     return error.name if isinstance(error, BrokerError) else type(error).__name__
 
 
@@ -155,7 +155,7 @@ class Outages:
         *,
         records: int,
     ) -> None:
-        """Record that records were lost; the lines are errors, whatever the cause.
+        """Record that records were lost.
 
         Args:
             partition: the partition of the records, as passed to `recovered` after a success.
@@ -247,8 +247,6 @@ class Outages:
         # The error names no node, so any unreachable node may be its cause. A node that does not
         # answer is already reported as unreachable, because a request to it is overdue.
         return bool(self._unreachable)
-
-    # -- internals
 
     def _note(
         self,

@@ -1,7 +1,7 @@
 """Reader and writer of Java's property files.
 
 Used for the client's `from_properties`, the broker's `--config` and Kafka's `meta.properties`. A
-broker imports this module when it starts, so the module must not import others that load slowly.
+broker imports this module at its start, so this module must not import modules that load slowly.
 Source: java.util.Properties.load.
 """
 

@@ -1,4 +1,4 @@
-"""`open_regular`, which opens regular files only: anything else is a clear error, and no hang.
+"""`open_regular`, which opens regular files, and refuses FIFOs, sockets, devices and directories.
 
 Tests: tests/unit/core/test_regular_files.py.
 """
@@ -22,10 +22,7 @@ _REFUSED: Final = frozenset({errno.ENXIO, errno.ENODEV, getattr(errno, "EOPNOTSU
 
 
 class NotRegularFile(OSError):
-    """A FIFO, a socket or a device is where a regular file belongs.
-
-    For a directory, IsADirectoryError is raised instead.
-    """
+    """The path of a regular file leads to a FIFO, a socket or a device."""
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:

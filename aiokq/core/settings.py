@@ -84,10 +84,10 @@ In a property file they are ignored with a warning, which ends with the replacem
 OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
     "retries": "requests with a retriable error are retried until default.api.timeout.ms is over",
 }
-"""Settings that only some of aiokq's clients have, although all of Kafka's clients have them.
+"""Settings that all of Kafka's clients have but only some of aiokq's clients.
 
-In the property file of another client they are ignored with a warning. The warning ends with the
-value here, which describes how this client behaves instead.
+If a client without the setting finds it in a property file, the client ignores it with a warning.
+The warning ends with the text here, which describes how the client behaves instead.
 """
 
 NOT_YET: Final[Mapping[str, str]] = {

@@ -128,8 +128,8 @@ class Supervisor:
         task = self._group.create_task(self._guard(coro), name=f"{self.name}: {name}")
         self._children.add(task)
         task.add_done_callback(self._children.discard)
-        # A task cancelled before its first step never enters _guard, which therefore could not
-        # close `coro`: Python would warn that it was never awaited.
+        # A task that is cancelled before its first step never awaits `coro`. Close `coro`, so that
+        # Python does not warn about it.
         task.add_done_callback(lambda _: coro.close())
         return task
 
@@ -207,7 +207,7 @@ class Supervisor:
             task = asyncio.current_task()
             if self._state is not State.OPEN or task is None or task.cancelling():
                 raise
-            # The child was not cancelled: an awaitable was, or a callback raised CancelledError.
+            # Nobody cancelled the child: an awaitable or a callback raised CancelledError.
             failure = RuntimeError("cancelled by an awaitable or a callback, not by its owner")
             failure.__cause__ = error  # set before _fail() logs it
             self._fail(failure)
@@ -228,8 +228,8 @@ class Supervisor:
             raise
 
     def _fail(self, error: BaseException) -> None:
-        # A forked child that leaves its parent's loop may still run a step of the parent's tasks,
-        # in which asyncio finds no running loop. That is not a failure of the parent.
+        # A forked process that leaves its parent's loop may still run a step of the parent's tasks.
+        # asyncio then finds no running loop. This error is not a failure of the supervisor.
         if self._failed is not None or os.getpid() != self._pid:
             return
         self._failed = error
@@ -365,7 +365,7 @@ def unwrap(
     Used because the public API raises no ExceptionGroup.
 
     Args:
-        first: the exception to return, the one that was raised first; None if it is not known.
+        first: the exception to return; None to return the first exception of the group.
     """
     # `__context__` is set with BaseException's own method, because a foreign class may forbid
     # setting attributes.

@@ -16,7 +16,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 OWN_MEMBER_PREFIX: Final = "aiokq-"
 """Prefix of the member ids that aiokq generates (KIP-848, KIP-1082).
 
-The rewind of a group with members (admin/group_rewind.py) recognizes aiokq's members by it.
+The rewind of a group with members (admin/group_rewind.py) recognizes aiokq's members by the prefix.
 """
 
 
@@ -107,7 +107,7 @@ class TopicFilter:
 
     Attributes:
         include: pattern of the topics to subscribe to.
-        exclude: pattern of the topics to leave out of these; None to leave out none.
+        exclude: pattern of the topics to leave out; None to leave out no topic.
     """
 
     include: str

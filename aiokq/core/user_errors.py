@@ -23,7 +23,7 @@ _MEANS_SOMETHING_ELSE: Final = (
 
 
 def passable(error: BaseException, where: str) -> BaseException:
-    """Return an exception of user code as coroutines and iterators can raise it.
+    """Return `error`, or an error to raise in its place from a coroutine or an iterator.
 
     An iterator that raises StopIteration or StopAsyncIteration ends the caller's loop, and an
     awaitable that raises StopIteration returns its value. GeneratorExit would end a generator, and

@@ -112,7 +112,7 @@ class Row:
             raise _NotTaken
 
 
-# -- kinds. They accept exact types only; a value of a subclass, such as an enum, goes to the model.
+# These kinds accept exact types only. A value of a subclass, such as an enum, goes to the model.
 
 
 def boolean(row: Row, value: object) -> bool:
@@ -190,11 +190,8 @@ def _instance(row: Row, value: object) -> object:
     return value
 
 
-# -- values
-
-
 class Values(Rules):
-    """Base of the frozen settings of each kind of client, whose classes are generated.
+    """Base of the frozen settings of a client; `tools/generate_settings.py` generates subclasses.
 
     The attributes are those of the settings model. A secret is a plain str that `repr` does not
     show.
@@ -237,7 +234,7 @@ class Values(Rules):
         try:
             return cls._taken(settings, of_cluster)
         except ValueError:
-            pass  # the model is called below, so that this error is not the context of its error
+            pass  # the error that the model raises below must not have this error as its context
         return cls.of(cls.model()(**settings, _of_cluster=of_cluster))
 
     @classmethod

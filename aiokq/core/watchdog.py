@@ -107,7 +107,7 @@ class _LoopThread(threading.Thread):
 
     @classmethod
     def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
-        """Add `watchdog` to the thread that watches the running loop; start one if necessary."""
+        """Add `watchdog` to the thread of the running loop; start the thread if necessary."""
         loop = asyncio.get_running_loop()
         with _threads.lock:
             thread = _threads.of.get(loop)
