@@ -30,7 +30,7 @@ logger = logging.getLogger("aiokq.connection")
 
 
 WAITING_REQUESTS: Final = 16
-"""Queued requests at which reading stops.
+"""Number of queued requests at which reading stops.
 
 The limit is above the number of requests that most producers have in flight. Stopping and resuming
 costs system calls, and requests that are received, handled and answered together find code and data
@@ -247,8 +247,6 @@ class AcceptedConnection:
         if not self.busy:
             self.transport.close(Closed("the server is closing"))
 
-    # -- internals
-
     async def _serve(self, context: RequestContext) -> None:
         """Handle requests until the connection ends."""
         try:
@@ -360,10 +358,7 @@ class AcceptedConnection:
             self._resume(_Pause.MUTED)
 
     def _account(self) -> None:
-        """Charge the used memory to the server's budget; if too little is left, stop reading.
-
-        Requests that fit the receive buffer are read in any case.
-        """
+        """Charge the used memory to the server's budget; if too little is left, stop reading."""
         reader, budget = self.transport.reader, self._budget
         under_way, wanted = reader.needs
         if not wanted or under_way != self._granted_at:

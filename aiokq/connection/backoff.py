@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["JITTER", "Backoff"]
 
 JITTER: Final = 0.2
-"""Kafka's value: each delay varies by 20 % either way, so that clients do not retry in step."""
+"""Largest fraction by which jitter lengthens or shortens a delay (Kafka's value)."""
 
 
 class Backoff:

@@ -60,7 +60,7 @@ class Connection:
     Attributes:
         name: node id, or "host:port" before the id is known; for errors and logs.
         api_versions: the broker's (oldest, newest) version of each API key.
-        finalized_features: the levels that the broker named when the connection was made.
+        finalized_features: the feature levels from the broker's ApiVersions response.
         error: the error that ended the connection, `Closed` if this client closed it; `None` while
             the connection is open.
         last_used: the loop's time of the last request or response.
@@ -106,8 +106,6 @@ class Connection:
         state = "open" if self.error is None else f"ended: {self.error}"
         return f"<Connection to {self.name} ({self.transport.peer}), {state}>"
 
-    # -- state
-
     @property
     def in_flight(self) -> int:
         """The number of requests that were sent and are not answered."""
@@ -152,9 +150,9 @@ class Connection:
         return newest_version(message, oldest, newest)
 
     def completed(self, message: Request[R]) -> Request[R]:
-        """Return the message, with the client's name and version filled in if it is ApiVersions.
+        """Return the message; if it is an ApiVersionsRequest, add the client's name and version.
 
-        Brokers refuse an ApiVersions request without this name and version (KIP-511).
+        Brokers refuse version 3 or later of ApiVersions without a name and version (KIP-511).
         """
         if isinstance(message, ApiVersionsRequest):
             options = self._options
@@ -171,8 +169,6 @@ class Connection:
             self._close_callbacks.append(callback)
         else:
             callback(self)
-
-    # -- requests
 
     # hot: once per request, benchmarks/micro/connection.py
     def send(
@@ -252,8 +248,6 @@ class Connection:
             ConnectionLost: the connection ended.
         """
         await self.transport.drain()
-
-    # -- closing
 
     async def close(self, reason: str = "closed by this client") -> None:
         """Send pending output, then close; requests in flight fail. May be called twice.
@@ -392,8 +386,6 @@ class Connection:
         for callback in callbacks:
             callback(self)
 
-    # -- internals
-
     def _lost_error(
         self, what: str, request_class: type[Request[Response]], *, written: bool
     ) -> ConnectionLost:
@@ -412,9 +404,9 @@ class Connection:
                 fail_request(sent, error, self.name)
 
     def _check_deadlines(self, now: float) -> float | None:
-        """Fail requests past their deadline, and then close the connection.
+        """Fail requests whose deadline has passed; close the connection if there are any.
 
-        Return the loop's time of the next check; None if no request is pending.
+        Return the loop's time of the next check; None if no check is needed.
         """
         pending = self._protocol.pending
         if not pending:

@@ -37,11 +37,11 @@ class ConnectionCounts:
         self._quotas: list[ConnectionQuotas] = []
 
     def join(self, quotas: ConnectionQuotas) -> None:
-        """Add the quotas of a listener, whose idle connections may be closed."""
+        """Add the quotas of a listener. `opened` may close idle connections of the listener."""
         self._quotas.append(quotas)
 
     def limit(self, limits: ServerLimits) -> None:
-        """Replace the largest permitted counts. Open connections in excess of these stay open."""
+        """Replace the largest permitted counts. Open connections above the new counts stay open."""
         self._limits = limits
 
     def refusal(self, listener: str, host: str) -> str | None:

@@ -81,8 +81,8 @@ class ConnectionQuotas:
         Args:
             peer: address and port of the client, for the log.
             host: address of the client, in brackets if it is IPv6.
-            make_room: closes an idle connection to free a descriptor, and returns whether it did;
-                None if enough descriptors are free.
+            make_room: closes a file or an idle connection of the process, and returns False if
+                there is none; None if enough descriptors are free.
         """
         counters = self._counters
         refusal = self._counts.refusal(self.listener, host)
@@ -126,7 +126,7 @@ class ConnectionQuotas:
     def make_room(self, limit: str | None = None) -> bool:
         """Close the longest idle connection that has no unsent output and no unread request.
 
-        At most `LOOKED_AT` connections are examined. Return False if none of them can be closed.
+        At most `LOOKED_AT` connections are examined. Return False if none was closed.
 
         Args:
             limit: the setting that is exceeded, with its value; None if the process is out of

@@ -1,4 +1,4 @@
-"""FinalizedFeatures: the levels of features that a broker named in its ApiVersions response."""
+"""FinalizedFeatures: the finalized feature levels in a broker's ApiVersions response."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["NO_FEATURES", "FinalizedFeatures"]
 
 
 class FinalizedFeatures(NamedTuple):
-    """The levels of features in a cluster (KIP-584)."""
+    """The finalized feature levels of a cluster (KIP-584)."""
 
     epoch: int
     """Grows with each change; -1 if the broker does not know the features, or is older than 2.7."""
     levels: Mapping[str, int]
-    """The level of each feature that is on."""
+    """The level of each enabled feature."""
 
 
 NO_FEATURES: Final = FinalizedFeatures(-1, MappingProxyType({}))
-"""The features before a broker has named them."""
+"""The value before the first ApiVersions response."""

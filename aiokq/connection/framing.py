@@ -229,7 +229,7 @@ class FrameReader:
         """Return the frames completed by `data`; keep a partial frame for the next call.
 
         Raises:
-            ProtocolError: a frame size is invalid; frames in `data` before it are lost.
+            ProtocolError: a frame size is invalid; the frames before the invalid size are lost.
         """
         frames: list[memoryview] = []
         view = memoryview(data)

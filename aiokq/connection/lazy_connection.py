@@ -136,7 +136,7 @@ class LazyConnection:
     @staticmethod
     def _fail(attempt: asyncio.Future[Connection], error: KafkaError) -> None:
         attempt.set_exception(error)
-        attempt.exception()  # no "never retrieved" warning: all waiters may be cancelled
+        attempt.exception()  # prevents asyncio's warning if all waiters are cancelled
 
     def _closed_error(self) -> Closed:
         return Closed(f"connections to node {self.node.name} are closed")

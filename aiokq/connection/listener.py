@@ -150,8 +150,6 @@ class TcpListener:
         """Wait until all tasks of the listener have ended."""
         await self._supervisor.close()
 
-    # -- accepting
-
     def _ready(self, sock: socket.socket) -> None:
         """Accept queued connections, a limited number per iteration of the loop."""
         for _ in range(_PER_TURN):
@@ -229,8 +227,6 @@ class TcpListener:
             connection.close()
             protocol.connection_lost(error)
 
-    # -- when descriptors are scarce
-
     def _look_at_reserve(self) -> None:
         """Check the reserve periodically, to notice descriptors that other code has opened."""
         self._watch = self._loop.call_later(_WATCH_SECONDS, self._look_at_reserve)
@@ -258,7 +254,7 @@ class TcpListener:
 
 
 class _Spare:
-    """A descriptor that is kept open, and closed when the process has no other free descriptor."""
+    """A descriptor that is kept open, and closed when the process has no free descriptor."""
 
     __slots__ = ("_fd",)
 
@@ -266,7 +262,7 @@ class _Spare:
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Open the descriptor if it is not open; return False if none is available."""
+        """Open the descriptor if it is not open; return False if it cannot be opened."""
         if self._fd is None:
             try:
                 self._fd = os.open(os.devnull, os.O_RDONLY)

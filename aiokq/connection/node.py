@@ -63,7 +63,7 @@ class Purpose(Enum):
 
 @frozen
 class NodeUp:
-    """Event: the node became reachable: a connection was opened and its handshake completed."""
+    """Event: the node became reachable, because a connection completed its handshake."""
 
     node_id: int
     host: str
@@ -72,7 +72,7 @@ class NodeUp:
 
 @frozen
 class NodeDown:
-    """Event: the node became unreachable: an attempt failed, or a connection was lost."""
+    """Event: the node became unreachable, because an attempt failed or a connection was lost."""
 
     node_id: int
     host: str
@@ -146,7 +146,7 @@ class Node:
         self._retry_at = 0.0
         self._outages = outages
         self._introduced = False
-        """Whether the log reports the node as up."""
+        """Whether a log line has reported the node as up."""
         self._up: bool | None = None
         self._closed = False
         self._closed_on_api_versions = 0
@@ -162,8 +162,6 @@ class Node:
         state = {None: "not tried yet", True: "up", False: "down"}[self._up]
         return f"<Node {self.name} at {self.host}:{self.port}, {state}>"
 
-    # -- state
-
     @property
     def name(self) -> int | str:
         """The node id; "host:port" for a bootstrap address."""
@@ -171,10 +169,7 @@ class Node:
 
     @property
     def up(self) -> bool | None:
-        """Whether the latest event was a success, not a failed attempt or a lost connection.
-
-        `None` before the first attempt has ended.
-        """
+        """True after a NodeUp, False after a NodeDown, None before the first attempt has ended."""
         return self._up
 
     @property
@@ -191,8 +186,6 @@ class Node:
         """Return the shared connection if it is open and not retiring, else None."""
         connection = self._shared[purpose].current
         return None if connection is None or connection.retiring else connection
-
-    # -- connections and requests
 
     async def connection(self, purpose: Purpose) -> Connection:
         """Return the shared connection for a purpose, opening it if necessary.
@@ -324,8 +317,6 @@ class Node:
         self._succeeded(connection)
         logger.debug("connected: node=%s for=%s peer=%s", self.name, purpose, connection)
         return connection
-
-    # -- internals
 
     async def _unless_moved(self, attempt: Coroutine[Any, Any, Connection]) -> Connection | None:
         """Await an attempt and return its result; None if the broker moved during the attempt."""

@@ -16,14 +16,15 @@ class ConnectionOptions:
 
     Attributes:
         client_id: name of the client, sent with every request.
-        request_timeout: `request_timeout_ms`, for requests without a timeout of their own.
-        setup_timeout: `socket_connection_setup_timeout_ms`: timeout of an attempt to connect to one
-            address, including TLS and handshake. Each consecutive failure doubles it (KIP-601).
-        setup_timeout_max: maximum of `setup_timeout` after failures.
-        reconnect_backoff: `reconnect_backoff_ms`: delay after the first failure.
-        reconnect_backoff_max: `reconnect_backoff_max_ms`: maximum delay after failures.
-        max_idle: `connections_max_idle_ms`: time after which an idle connection is closed; 0 for no
-            limit.
+        request_timeout: timeout of requests without a timeout of their own (`request_timeout_ms`).
+        setup_timeout: timeout of an attempt to connect to one address, including TLS and handshake
+            (`socket_connection_setup_timeout_ms`). Each consecutive failure doubles the timeout
+            (KIP-601).
+        setup_timeout_max: maximum of the timeout after failures.
+        reconnect_backoff: delay after the first failure (`reconnect_backoff_ms`).
+        reconnect_backoff_max: maximum delay after failures (`reconnect_backoff_max_ms`).
+        max_idle: time after which an idle connection is closed (`connections_max_idle_ms`); 0 for
+            no limit.
         max_frame_bytes: largest response that is accepted, in bytes.
         security: TLS and SASL configuration.
         software_name: name of the client, for the broker's metrics (KIP-511).

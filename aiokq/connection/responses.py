@@ -52,8 +52,8 @@ _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EN
 SERVER_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 """Bytes of unsent output at which writing pauses.
 
-The unsent output of a slow client can exceed this by one write: a chunk of a file range, or a whole
-response without file ranges.
+The unsent output of a slow client can exceed the limit by one write, which is a chunk of a file
+range or a whole response without file ranges.
 """
 
 
@@ -130,8 +130,6 @@ class ResponseWriter:
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    # -- sending through the transport
-
     async def _copy(self, fragments: Sequence[Fragment]) -> None:
         transport = self._transport
         for fragment in fragments:
@@ -171,8 +169,6 @@ class ResponseWriter:
                 return
             except TimeoutError:
                 self._check_progress(before)
-
-    # -- on the transport's socket
 
     def _descriptor(self) -> int | None:
         """Return the socket's descriptor if `os.sendfile` can be used on it, else None."""
@@ -272,23 +268,18 @@ class ResponseWriter:
                     loop.remove_writer(duplicate)
                     self._writable = None
         finally:
-            # An open duplicate would keep the connection open, whatever the transport does.
+            # An open duplicate would keep the connection open after the transport has closed it.
             os.close(duplicate)
-
-    # -- errors
 
     def _check_open(self) -> None:
         if self._transport.closing:
             raise ConnectionLost(f"connection to {self._transport.peer} closed during a response")
 
     def _check_progress(self, before: tuple[int, int]) -> None:
-        """Close the connection and raise if the client has received nothing since `before`.
+        """Close the connection and raise ConnectionLost if the client has received nothing.
 
         Args:
             before: an earlier return value of `_unsent`.
-
-        Raises:
-            ConnectionLost: the client has received nothing.
         """
         if not self._transport.closing and self._unsent() == before:
             raise self._give_up(
@@ -298,7 +289,7 @@ class ResponseWriter:
             )
 
     def _unsent(self) -> tuple[int, int]:
-        """Return the unsent bytes in the transport, and those in the system's send buffer."""
+        """Return the numbers of unsent bytes in the transport and in the system's send buffer."""
         queued = 0
         descriptor = None if self._transport.closing else self._descriptor()
         if descriptor is not None and fcntl is not None:
@@ -315,7 +306,7 @@ class ResponseWriter:
         return lost
 
     def _shrunk(self, fragment: FileRange) -> NoReturn:
-        """Close the connection and raise: the file is closed, or ends before the range ends."""
+        """Close the connection and raise ConnectionLost, because the range cannot be read."""
         raise self._give_up(
             ConnectionLost(
                 f"{fragment.file.path} ends before the end of the {fragment.length} bytes at "

@@ -205,7 +205,7 @@ class Server:
 
         Args:
             drain: seconds to wait for requests that are being handled before they are cancelled;
-                None for the `drain` of the limits.
+                None for `ServerLimits.drain`.
         """
         self.stop()
         try:
@@ -227,8 +227,8 @@ class Server:
 
         Args:
             peer: address of the client.
-            make_room: closes an idle connection to free a descriptor, and returns whether it did;
-                None if enough descriptors are free.
+            make_room: closes a file or an idle connection of the process, and returns False if
+                there is none; None if enough descriptors are free.
         """
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
         if self._closing or not self._quotas.admit(str(peer), host, make_room):
@@ -296,8 +296,6 @@ class Server:
             times,
             exc_info=bug,
         )
-
-    # -- internals
 
     async def _sweep(self) -> None:
         """Periodically close idle and stalled connections, and let the quotas log their counts."""

@@ -27,8 +27,8 @@ __all__ = ["WRITE_HIGH_WATER_BYTES", "FrameReceiver", "FrameTransport"]
 _HOLD_BYTES: Final = 16 * 1024
 _HELD_MAX_BYTES: Final = 64 * 1024
 
-# A Produce request of several batches fits, so that the peer, and not this buffer, limits the rate
-# of a sender.
+# The limit exceeds the size of a Produce request of several batches, so that it does not slow down
+# senders.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 
@@ -147,7 +147,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             frames = self.reader.buffer_updated(nbytes)
         except KafkaError as error:
             self._invalid = True
-            # Without the traceback, which would hold the receive buffer.
+            # The traceback is removed, because it would hold the receive buffer.
             self._receiver.invalid_received(error.with_traceback(None))
             return
         if frames:
@@ -327,7 +327,6 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume receiving."""
         if not self.closing:
             self.transport.resume_reading()
 
@@ -365,7 +364,7 @@ def _readable(fd: int) -> bool:
 
 
 def _address_text(address: object) -> str:
-    """Return an address in its usual notation."""
+    """Return an address as "host:port", with an IPv6 host in brackets."""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[0], address[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

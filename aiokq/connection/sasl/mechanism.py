@@ -19,7 +19,7 @@ class SaslMechanism(Protocol):
 
     @property
     def name(self) -> str:
-        """The registered name, as in "PLAIN" or "SCRAM-SHA-512"."""
+        """The registered name, such as "PLAIN" or "SCRAM-SHA-512"."""
         ...
 
     async def start(self) -> bytes:
