@@ -1,12 +1,12 @@
 """Balanced assignment with as few moves as possible, for the sticky assignors.
 
-It has four steps: determine the valid claims; keep partitions with their owners; assign free
-partitions; and, if members subscribe to different topics, move partitions along paths from member
-to member (`_Work.level`) until no difference in load can be reduced. The last step finds the
+The algorithm has four steps: determine the valid claims; keep partitions with their owners; assign
+free partitions; and, if members subscribe to different topics, move partitions along paths from
+member to member (`_Work.level`) until no difference in load can be reduced. The last step finds the
 optimum, which Kafka's greedy passes only approach.
 
-Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006),
-for the paths.
+Source: KIP-54; Harvey et al., "Semi-matchings for bipartite graphs and load balancing" (2006), for
+the paths.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Claim(NamedTuple):
 PORTION: Final = 16
 """Divisor that gives the number of partitions that one step moves along a path.
 
-The difference in load between the two ends of the path is divided by it; at least one partition
-moves. Moving one partition at a time would need a search for each partition. Moving half of the
-difference would give members partitions that they have to pass on.
+The difference in load between the two ends of the path is divided by this number; at least one
+partition moves. Moving one partition at a time would need a search for each partition. Moving half
+of the difference would give members partitions that they have to pass on.
 """
 
 _Heap: TypeAlias = list[tuple[int, int, str]]
@@ -65,8 +65,8 @@ def balance(
 def _owners(claims: Mapping[str, Claim], work: _Work) -> dict[TopicPartition, str]:
     """Return the owner of each claimed partition: the claiming member with the latest generation.
 
-    If several members claim a partition in that generation, they cannot all be right. Such a
-    partition has no owner. Claims of partitions that a member cannot take any more are ignored.
+    If several members claim a partition in the same generation, the partition has no owner. Claims
+    of partitions that a member cannot take any more are ignored.
     """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, claim in claims.items():
@@ -113,8 +113,6 @@ class _Work:
 
     def can_take(self, member: str, partition: TopicPartition) -> bool:
         return partition in self._free and partition.topic in self._topics[member]
-
-    # -- steps
 
     def keep(self, owners: Mapping[TopicPartition, str]) -> None:
         """Leave partitions with their owners; with equal subscriptions, up to each owner's share.
@@ -170,8 +168,6 @@ class _Work:
             for member in (heavy, light):  # the load of the members between them does not change
                 heappush(most, (-load[member], order[member], member))
                 heappush(least, (load[member], order[member], member))
-
-    # -- parts of the steps
 
     def _deal(self, free: Iterable[TopicPartition], *, in_rack: bool) -> list[TopicPartition]:
         """Give each partition to the least loaded member that can take it.

@@ -36,8 +36,8 @@ def racks_matter(
 ) -> bool:
     """Return whether the racks of members can make a difference to their assignment (KIP-881).
 
-    They cannot if no replica is in a member's rack, or if all partitions have replicas in the same
-    racks.
+    Racks make no difference if no replica is in a member's rack, or if all partitions have replicas
+    in the same racks.
     """
     member_racks = {rack for rack in racks if rack is not None}
     if not member_racks or not topology.racks:

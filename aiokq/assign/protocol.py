@@ -64,7 +64,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
     """Return a member's subscription, decoded from bytes of any version.
 
     Versions that are newer than the latest known version are read as that version. Trailing bytes
-    are skipped, as in Java: some members write more than their version has.
+    are skipped, as in Java: some members write more fields than their version has.
 
     Raises:
         ProtocolError: the bytes are not a valid subscription.

@@ -67,7 +67,7 @@ class ServerRangeAssignor:
             for position, member_id in enumerate(takers):
                 end = start + quota + (position < longer)
                 if start == end:
-                    break  # more subscribers than partitions: the rest get none
+                    break  # more subscribers than partitions
                 result[member_id][topic_id] = frozenset(range(start, end))
                 start = end
         return result

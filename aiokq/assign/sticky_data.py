@@ -3,7 +3,7 @@
     sticky              [topic, [partition]] and, since version 1, the generation (i32)
     cooperative-sticky  the generation (i32)
 
-The data has no version field: Java tries the newer schema, then the older one.
+The data has no version field: Java tries the newer schema, then the older schema.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> by
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return previous partitions and their generation; no partitions without valid data.
+    """Return the previous partitions and their generation.
 
-    A member with invalid data is treated as new, as in Java: its partitions may move, but the group
-    continues.
+    Missing or invalid data counts as no partitions, as in Java.
     """
     if data is None:
         return (), NO_GENERATION

@@ -109,7 +109,7 @@ class _HomogeneousAssignment:
         return quotas
 
     def _give_up(self, kept: dict[uuid.UUID, frozenset[int]], count: int) -> None:
-        """Free `count` of the member's partitions: the last ones of its last topics."""
+        """Free `count` of the member's partitions: the last partitions of its last topics."""
         for topic_id in [topic_id for topic_id in reversed(self._topics) if topic_id in kept]:
             partitions = sorted(kept[topic_id])
             given = partitions[max(0, len(partitions) - count) :]

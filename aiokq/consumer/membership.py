@@ -211,7 +211,6 @@ class Member:
     # -- called by the driver (Owner)
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
-        """Call on_assigned, and then read these partitions from their committed offsets."""
         pipeline = self._pipeline
         for tp in sorted(partitions):
             known = pipeline.positions.get(tp)
@@ -228,7 +227,6 @@ class Member:
                 pipeline.release(state)
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these partitions; their offsets can be committed until the call returns."""
         states = self._states(partitions)
         self._stopped.difference_update(states)
         for state in states:
@@ -245,7 +243,6 @@ class Member:
         self._announce(Revoked, partitions)
 
     async def lose(self, partitions: frozenset[TopicPartition], error: KafkaError) -> None:
-        """Stop reading these partitions immediately: another member may read them."""
         logger.warning(
             "partitions lost: group=%s partitions=%d error=%s",
             self._group_id,

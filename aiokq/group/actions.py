@@ -48,7 +48,7 @@ class Abandon:
 
 @frozen
 class Relocate:
-    """Look up the coordinator before the next request: it may have moved, or does not respond."""
+    """Look up the coordinator before the next request, because it moved or does not respond."""
 
 
 @frozen

@@ -94,8 +94,6 @@ class ClassicMember(GroupMember):
         config = self._config
         return GroupMetadata(config.group_id, self._generation, self._member_id, config.instance_id)
 
-    # -- requests of the driver
-
     def subscribe(self, topics: frozenset[str], now: float) -> None:
         """Subscribe to these topics; join the group if the member is not in it."""
         self._wants_out = False
@@ -107,11 +105,6 @@ class ClassicMember(GroupMember):
             self._want_restart_join("the subscription changed")
 
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
-        """Revoke or lose all partitions, and leave the group.
-
-        Args:
-            lost: the reason, if the partitions are lost; None to revoke them normally.
-        """
         self._reason = "consumer closes" if lost is None else str(lost)
         super().leave(now, lost=lost)
 
@@ -125,10 +118,8 @@ class ClassicMember(GroupMember):
     def _owes_assignments(self) -> bool:
         """Whether this member is the leader, and must send the assignments before it leaves.
 
-        A leader that owns partitions has to commit and revoke them. It sends the assignments first,
-        because no other member can assign, and the coordinator accepts no commits before the
-        assignment. A leader without partitions leaves without sending any. The other members
-        then rejoin, as when a Java leader closes.
+        A leader that owns partitions may have to commit before it leaves, and the coordinator
+        accepts no commits before the assignment.
         """
         return (
             self._group_leader is not None
@@ -137,10 +128,7 @@ class ClassicMember(GroupMember):
             and self._lost is None
         )
 
-    # -- responses
-
     def received(self, ticket: int, response: Response, now: float) -> None:
-        """Handle the response to the `Ask` with this ticket."""
         if not self._answers(ticket):
             return
         match response:
@@ -173,20 +161,18 @@ class ClassicMember(GroupMember):
             self._want_restart_join("topics changed")
 
     def replaced(self, topic: str) -> None:
-        """Rejoin if the deletion or recreation of a topic affects this member; not for the leader.
+        """Rejoin if the deletion or recreation of a topic affects this member.
 
-        A leader that reads no partition of the topic gets no fetch error, and would not notice
-        until its metadata is `metadata_max_age_ms` old. A stable member rejoins only if it owns
-        partitions of the topic: other members may notice the change long after the group has
-        handled it. While an assignment is pending, each member that subscribes to the topic
-        rejoins.
+        A stable member rejoins if it owns partitions of the topic. A member that waits for its
+        assignment rejoins if it subscribes to the topic. The leader rejoins when `topology` reports
+        the change.
         """
         if self._group_leader is not None:
             return
         if self.state is MemberState.STABLE:
             concerned = any(tp.topic == topic for tp in self.owned)
         else:
-            concerned = topic in self._topics  # the assignment may be of the old topic
+            concerned = topic in self._topics  # the assignment may belong to the old topic
         if concerned:
             self._want_restart_join(f"{topic} was deleted or recreated")
 
@@ -199,10 +185,7 @@ class ClassicMember(GroupMember):
         elif self.state is MemberState.ASSIGNING:
             self._go_on(now)
 
-    # -- actions
-
     def wake_at(self) -> float | None:
-        """Return the time at which `poll` is due without an input; None to wait for an input."""
         if self._asking:
             return None
         if self.state in (MemberState.JOINING, MemberState.SYNCING, MemberState.LEAVING):
@@ -247,8 +230,6 @@ class ClassicMember(GroupMember):
                 return False
         return True
 
-    # -- requests
-
     @property
     def _join_timeout(self) -> float:
         config = self._config
@@ -272,8 +253,6 @@ class ClassicMember(GroupMember):
 
     def _leave_request(self, version: int) -> LeaveGroupRequest:
         return leave_request(self.group_metadata, version, self._reason)
-
-    # -- handling of responses
 
     def _joined(self, response: JoinGroupResponse, now: float) -> None:
         if response.error_code:
@@ -365,7 +344,7 @@ class ClassicMember(GroupMember):
         revoked = self.owned - assigned
         self.state = MemberState.SETTLING
         if revoked:
-            self._rejoin = True  # the next generation assigns the revoked partitions to others
+            self._rejoin = True  # the next generation assigns the revoked partitions
             self._after_take = assigned - self.owned
             self._handle(GiveUp(revoked))
         else:
@@ -399,8 +378,6 @@ class ClassicMember(GroupMember):
             self._pause(now, error)
         else:
             self._refuse(error)
-
-    # -- transitions
 
     def _begin_join(self, reason: str) -> None:
         """Join or rejoin, after revoking partitions as the protocol requires."""

@@ -88,7 +88,6 @@ def sync_request(
 
 
 def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
-    """Return a heartbeat with the member's identity and generation."""
     return HeartbeatRequest(
         group_id=member.group_id,
         generation_id=member.generation,
@@ -98,7 +97,7 @@ def heartbeat_request(member: GroupMetadata) -> HeartbeatRequest:
 
 
 def leave_request(member: GroupMetadata, version: int, reason: str) -> LeaveGroupRequest:
-    """Return the request to leave; not for static members, which stay in the group."""
+    """Return the request to leave the group, which only dynamic members send."""
     if version < SEVERAL_LEAVE_SINCE:
         return LeaveGroupRequest(group_id=member.group_id, member_id=member.member_id)
     return LeaveGroupRequest(

@@ -70,11 +70,7 @@ class GroupLeader:
 
 
 def assignor_failed(assignor: Assignor, error: BaseException) -> KafkaError:
-    """Return the error that ends the membership, because the group cannot continue.
-
-    Assignors are called synchronously. Any exception except `INTERRUPTS` is therefore the
-    assignor's own error, even CancelledError.
-    """
+    """Return the error that ends the membership after an exception of an assignor."""
     failure = KafkaError(f"the assignor {assignor.name!r} failed: {error!r}")
     failure.__cause__ = error
     return failure

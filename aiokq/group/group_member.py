@@ -79,8 +79,6 @@ class GroupMember(ABC):
         """Whether a `GiveUp`, `Take` or `Lose` is not handled yet."""
         return self._handling is not None
 
-    # -- inputs
-
     def leave(self, now: float, *, lost: KafkaError | None = None) -> None:
         """Revoke or lose all partitions, and leave the group.
 
@@ -166,8 +164,6 @@ class GroupMember(ABC):
         if self._handling is None:
             self._go_on(now)
 
-    # -- partitions
-
     def _go_on(self, now: float) -> None:
         """Start the next transition; no `GiveUp`, `Take` or `Lose` is open."""
         if self.state is MemberState.FAILED:
@@ -196,8 +192,6 @@ class GroupMember(ABC):
         self._handling = action
         self._actions.append(action)
 
-    # -- requests
-
     def _ask(
         self,
         request_class: type[Request[Any]],
@@ -220,10 +214,8 @@ class GroupMember(ABC):
         self._asking = False
         self._ticket += 1
 
-    # -- errors
-
     def _expelled(self, error: KafkaError, now: float) -> None:
-        """Handle a removal from the group: other members may already own the partitions."""
+        """Handle the removal of the member from the group: its partitions are lost."""
         member = self.group_metadata
         logger.warning(
             "member removed from the group: group=%s member=%s generation=%d error=%s",

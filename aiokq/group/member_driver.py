@@ -178,8 +178,6 @@ class MemberDriver:
         """Wait until the consumer is not a member any more."""
         await self._out.wait()
 
-    # -- lifecycle
-
     async def run(self) -> None:
         """Drive the member until `close`."""
         while not self._closed:
@@ -214,8 +212,6 @@ class MemberDriver:
                 await self._wake.wait()
         except TimeoutError:
             pass
-
-    # -- actions of the member
 
     def _do(self, action: Action) -> None:
         match action:
@@ -341,8 +337,6 @@ class MemberDriver:
             self._member.subscribe(self._topics, now, regex=self._regex)
         else:
             self._member.subscribe(self._topics, now)
-
-    # -- changes of topics
 
     def _topics_changed(self, topology: Topology) -> None:
         if isinstance(self._member, ClassicMember):

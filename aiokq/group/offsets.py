@@ -107,12 +107,10 @@ class GroupOffsets:
 
         Args:
             timeout: seconds for all attempts together.
-            topic_ids: the ids of the topics to which the offsets belong; no other topic of the same
-                name gets them. An offset without an id, or with the id zero, belongs to the topic
-                that has the name at the first attempt.
+            topic_ids: the ids of the topics to which the offsets belong. An offset without an id,
+                or with the id zero, belongs to the topic that has the name at the first attempt.
             refusal: returns an error if a partition must not be committed any more; called before
-                every attempt. A partition that was revoked and assigned again is read again, so
-                offsets of the earlier assignment must not be committed for the new one.
+                every attempt.
 
         Raises:
             CommitFailed: some offsets were refused; the error contains the reason for each
@@ -185,9 +183,8 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """Return the partitions in `unknown` that do not exist.
 
-        Some brokers learn of a new topic later than others. Kafka's own consumer therefore retries
-        until its timeout, even for a topic that was deleted. Here a partition counts as nonexistent
-        if it has been missing from the cluster's metadata for `NEW_FOR` seconds.
+        A partition counts as nonexistent if it has been missing from the cluster's metadata for
+        `NEW_FOR` seconds.
 
         Args:
             since: the time when each partition was first found missing; updated.
@@ -219,8 +216,8 @@ class GroupOffsets:
         code = _code(error)
         # After an error in FENCED, a retry may succeed for a partition that this member still owns:
         # the group may have moved to its next generation together with this member. If this member
-        # was removed instead, its next heartbeat reports that. FencedInstanceId is final, because
-        # another member has the same instance id.
+        # was removed instead, its next heartbeat reports the removal. FencedInstanceId is final,
+        # because another member has the same instance id.
         behind = code in FENCED and code != FencedInstanceId.code
         return error.retriable or code in LATER or (behind and tp in self._owned())
 
@@ -252,8 +249,6 @@ class GroupOffsets:
         if wanted:
             await self._repeat(attempt, "OffsetFetch", timeout)
         return {tp: found.get(tp) for tp in wanted}
-
-    # -- requests
 
     async def _repeat(
         self,
@@ -364,9 +359,7 @@ class GroupOffsets:
         """Return the offsets that may be committed by topic name.
 
         A topic that the metadata lacks may be created again at any moment, and a commit by name
-        would then apply to the new topic. The offsets of such a topic are left out and handled as
-        if the coordinator did not know the topic: they are retried until the cluster has the topic,
-        and refused if it lacks the topic for `NEW_FOR` seconds.
+        would then apply to the new topic. The offsets of such a topic are left out.
         """
         topics = self._engine.metadata.topics
         return {
@@ -439,7 +432,7 @@ class GroupOffsets:
 
 
 def topic_replaced(tp: TopicPartition) -> KafkaError:
-    """Return the error for an offset of a topic that was replaced."""
+    """Return the error for an offset of a topic that was deleted and created again."""
     return UnknownTopicId(
         f"{tp.topic} was deleted and created again: the offset belongs to the old topic",
         topic_partition=tp,
@@ -460,9 +453,7 @@ def _names(ids: Mapping[str, UUID]) -> dict[UUID, str]:
 
 
 def _raised_unless_later(error: KafkaError) -> KafkaError:
-    # Errors in FENCED are not raised: only members of the consumer protocol get these errors here.
-    # A removed member learns of its removal from its heartbeat; after that, offsets are requested
-    # only for its new assignment, if there is one.
+    # Errors in FENCED are not raised: a removed member learns of its removal from its heartbeat.
     if not error.retriable and _code(error) not in LATER | FENCED:
         raise error
     return error

@@ -63,9 +63,9 @@ class TopicWatch:
     async def learn(self, topics: frozenset[str]) -> Topology:
         """Request the partitions of these topics, and watch the topics from now on.
 
-        A topic that does not exist has no partitions. The metadata request is retried until the
-        cluster answers. Metadata from before the call is used only if the request fails: the
-        rebalance may be due to a change that another member has seen and that metadata lacks.
+        A topic that does not exist has no partitions. If the request fails and the metadata
+        contains all of the topics, that metadata is used. Otherwise a request that failed with a
+        retriable error is repeated.
 
         Raises:
             KafkaError: the request failed, a retry is useless, and a topic is unknown.
