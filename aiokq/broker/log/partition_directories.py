@@ -43,12 +43,12 @@ class PartitionDirectories:
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for partition in self.names():
             directory = f"{self._path}/{file_names.partition_directory(partition)}"
-            if self._files.is_dir(directory):
-                try:
-                    topic_id = read_partition_metadata(self._files, directory)
-                except CorruptRecord as error:
-                    logger.warning("topic id unknown partition=%s %s", partition, error.message)
-                    topic_id = None
+            try:
+                topic_id = read_partition_metadata(self._files, directory)
+            except CorruptRecord as error:
+                logger.warning("topic id unknown partition=%s %s", partition, error.message)
+                topic_id = None
+            if topic_id is not None or self._files.is_dir(directory):
                 found[partition] = topic_id
         return found
 

@@ -34,9 +34,13 @@ def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
         CorruptRecord: the file is malformed.
     """
     path = f"{directory}/{file_names.PARTITION_METADATA}"
-    if not files.exists(path):
-        return None
-    text = files.read_bytes(path).decode("utf-8", "replace")
+    try:
+        data = files.read_bytes(path)  # a start reads the file of each partition
+    except OSError:
+        if not files.exists(path):
+            return None
+        raise
+    text = data.decode("utf-8", "replace")
     first, _, second = text.removesuffix("\n").partition("\n")
     version, name = first.removeprefix("version: "), second.removeprefix("topic_id: ")
     try:

@@ -10,10 +10,12 @@ import pytest
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_directories import PartitionDirectories
 from aiokq.broker.log.partition_log import PartitionLog
+from aiokq.broker.log.partition_metadata import write_partition_metadata
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import ConfigError, KafkaStorage
-from aiokq.core.files import OsFiles
+from aiokq.core.files import OsFiles, Path
 from aiokq.core.types import TopicPartition
 from aiokq.fastpath import crc32c
 from aiokq.records.control import ControlType, EndTransactionMarker, encode_marker
@@ -639,6 +641,41 @@ def test_foreign_files_are_left_alone(files: MemoryFiles) -> None:
     assert directory.on_disk.partitions() == {}
     directory.close()
     assert files.read_bytes(f"{PATH}/notes.txt") == b"mine"
+
+
+class CountingFiles(OsFiles):
+    """The disk, with the number of files that were read or looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def read_bytes(self, path: Path) -> bytes:
+        self.calls += 1
+        return super().read_bytes(path)
+
+    def exists(self, path: Path) -> bool:
+        self.calls += 1
+        return super().exists(path)
+
+    def is_dir(self, path: Path) -> bool:
+        self.calls += 1
+        return super().is_dir(path)
+
+
+def test_a_partition_is_listed_with_one_read(tmp_path) -> None:
+    """A start lists every partition before it accepts connections."""
+    files = CountingFiles()
+    for index in range(5):
+        (tmp_path / f"t-{index}").mkdir()
+        write_partition_metadata(files, f"{tmp_path}/t-{index}", TOPIC_ID)
+    (tmp_path / "t-5").mkdir()  # without its topic id
+    (tmp_path / "t-6").write_bytes(b"not a directory")
+    files.calls = 0
+    ids = [TOPIC_ID] * 5 + [None]
+    expected = {TopicPartition("t", index): topic_id for index, topic_id in enumerate(ids)}
+    assert PartitionDirectories(files, str(tmp_path)).partitions() == expected
+    assert files.calls == 5 + 2 * 3
 
 
 def test_it_works_on_a_real_disk(tmp_path) -> None:
