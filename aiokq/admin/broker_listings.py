@@ -56,7 +56,7 @@ class BrokerListings(Mapping[str, L], Generic[L]):
 
     @property
     def ok(self) -> bool:
-        """Whether every broker returned its part."""
+        """Whether no broker failed."""
         return not self.errors
 
     def raise_for_errors(self) -> Self:

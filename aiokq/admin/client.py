@@ -106,15 +106,15 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         self._started = False
         self._closed = False
 
-    # -- lifecycle
-
     @property
     def settings(self) -> AdminSettings:
         """The settings in effect."""
         return self._settings.settings
 
     async def start(self) -> None:
-        """Connect to the cluster, unless a `Cluster` shares its connections. Idempotent.
+        """Connect to the cluster. Idempotent.
+
+        An Admin from `cluster.admin()` uses the connections of the `Cluster`.
 
         Raises:
             BootstrapFailed: no address returned metadata; the message lists each address with its
@@ -180,8 +180,6 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
             raise Closed("this Admin is not started: use `async with`, or await start()")
         self._engine.bind()
         return self._engine
-
-    # -- topics
 
     async def create_topics(
         self,
@@ -311,8 +309,6 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         )
         return results.raise_for_errors() if raise_errors else results
 
-    # -- configs
-
     async def describe_configs(
         self,
         config_resources: ResourceLike | Iterable[ResourceLike],
@@ -366,8 +362,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         makes between the two requests is lost.
 
         Args:
-            changes: per resource (a plain string is a topic) and config name: a value to set, None
-                to delete, or a ConfigChange (``append`` and ``subtract`` are for lists).
+            changes: by resource (a plain string is a topic) and config name, a value to set, None
+                to delete the config, or a ConfigChange.
             validate_only: validate without changing.
         """
         engine = self._check(timeout)
@@ -391,8 +387,6 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
             arguments.list_argument(types, "types", "[ConfigResourceType.TOPIC]"),
             timeout=timeout,
         )
-
-    # -- the cluster, its offsets and records
 
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout: float | None = None

@@ -178,11 +178,7 @@ def _merged(
 ) -> dict[str, str | None]:
     """Return the values of all configs that are set on the resource after the changes.
 
-    Raises:
-        InvalidConfiguration: a sensitive config would have to be sent, but brokers do not return
-            its value.
-
-    Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`, which refuses such a change, too.
+    Source: Kafka 2.2 `ConfigCommand.alterBrokerConfig`.
     """
     own = OWN_SOURCE.get(resource.type, ConfigSource.UNKNOWN)
     replaced = {

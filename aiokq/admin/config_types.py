@@ -114,7 +114,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the default: set neither on the resource nor on the brokers."""
+        """Whether the value is the default, because no value is set at any level."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 

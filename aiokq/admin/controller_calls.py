@@ -23,7 +23,7 @@ class ControllerCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used."""
 
     async def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
         """Describe the quorum of controllers and the replicas of the metadata log (Kafka 3.3).
@@ -55,8 +55,7 @@ class ControllerCalls(ABC):
 
         Args:
             updates: the new level, by feature name (such as ``metadata.version``). A plain number
-                can only upgrade; a `FeatureUpdate` can also downgrade, with or without possible
-                loss of metadata.
+                can only upgrade; a `FeatureUpdate` can also downgrade.
             validate_only: validate without changing (Kafka 3.3).
 
         Returns:
@@ -76,7 +75,7 @@ class ControllerCalls(ABC):
     async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
         """Remove the registration of a broker that was stopped for good (KRaft, Kafka 2.8).
 
-        Partitions keep the broker among their replicas: move them to other brokers first.
+        Partitions keep the broker among their replicas: move the partitions to other brokers first.
 
         Raises:
             BrokerIdNotRegistered: no broker with this id is registered.

@@ -114,9 +114,6 @@ class FeatureUpdated:
     error: KafkaError | None = None
 
 
-# -- describe
-
-
 async def describe_features(
     engine: ClusterEngine, node_id: int | None, *, timeout: float | None
 ) -> FeatureMetadata:
@@ -150,9 +147,6 @@ async def describe_features(
         )
 
     return await repeated(engine, ask, api="ApiVersions", timeout=timeout)
-
-
-# -- update
 
 
 async def update_features(

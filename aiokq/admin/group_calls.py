@@ -43,7 +43,7 @@ class GroupCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used."""
 
     async def list_groups(
         self,
@@ -150,8 +150,6 @@ class GroupCalls(ABC):
         )
         return results.raise_for_errors() if raise_errors else results
 
-    # -- offsets
-
     async def list_group_offsets(
         self,
         group_ids: GroupsLike,
@@ -243,7 +241,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[TopicPartition, GroupOffsetReset]:
-        """Commit new offsets for a group without members, computed from the logs.
+        """Compute new offsets from the logs, and commit them for a group without members.
 
         Args:
             to: "earliest", "latest", "current", or a `ResetTo`: an offset, a time, a duration
@@ -289,7 +287,8 @@ class GroupCalls(ABC):
 
         Members of other clients in a classic group are removed, too. This client stays in a classic
         group as a member until another member has rejoined, because an empty group would accept the
-        commits of removed members. After 30 s without another member, it leaves and logs a warning.
+        commits of removed members. If no other member joins within 30 s, this client leaves the
+        group and logs a warning.
 
         Args:
             to: an offset, a timezone-aware `datetime` (selects the first record at or after this

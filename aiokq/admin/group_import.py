@@ -1,4 +1,4 @@
-"""Importing committed offsets from another system. `zookeeper.py` reads those of ZooKeeper."""
+"""Importing committed offsets from another system. `zookeeper.py` reads offsets of ZooKeeper."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ResetTo:
 
     @classmethod
     def current(cls) -> ResetTo:
-        """Keep the committed offset; without one, reset to the end of the log."""
+        """Keep the committed offset; if there is none, reset to the end of the log."""
         return cls("current")
 
     @classmethod
@@ -263,11 +263,7 @@ async def _partitions(
     named: list[str | TopicPartition] | None,
     deadline: Deadline,
 ) -> list[TopicPartition]:
-    """Return the partitions that `named` selects; None selects all with a committed offset.
-
-    Raises:
-        UnknownTopicOrPartition: a topic does not exist.
-    """
+    """Return the partitions in `named`; if it is None, all partitions with a committed offset."""
     if named is None:
         listed = await list_group_offsets(
             engine, group_id, require_stable=False, timeout=deadline.left()

@@ -46,13 +46,13 @@ logger = logging.getLogger("aiokq.admin")
 GONE: Final = (UnknownMemberId, FencedInstanceId, GroupIdNotFound)
 """Errors for members that left or rejoined after they were described.
 
-They are ignored, because the following commit fails if members have rejoined.
+These errors are ignored, because the following commit fails if members have rejoined.
 """
 
 PATIENCE: Final = 30.0
 """Maximum time in seconds for which the placeholder waits in a group for a member to rejoin.
 
-Members notice their removal with their next heartbeat: this is ten default heartbeat intervals.
+Members notice their removal with their next heartbeat. The time is ten default heartbeat intervals.
 """
 
 
@@ -122,9 +122,6 @@ async def _once(
     return altered.errors
 
 
-# -- a group of the classic protocol
-
-
 async def _held(
     engine: ClusterEngine,
     group: GroupDescription,
@@ -171,7 +168,7 @@ async def _held(
 def _uncertain(
     done: Iterable[TopicPartition], deadline: Deadline
 ) -> dict[TopicPartition, KafkaError]:
-    """Return a timeout per partition: a late commit may still overwrite the offset."""
+    """Return a RequestTimeout per partition, because a late commit may overwrite the offset."""
     return {
         tp: RequestTimeout(
             f"the offset is committed, but no member rejoined within {deadline.total:.3g} s: a "
@@ -208,16 +205,8 @@ async def _overtaken(
     return errors
 
 
-# -- a group of the consumer protocol
-
-
 async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadline) -> None:
-    """Remove all members of a group of the consumer protocol.
-
-    Raises:
-        ForeignMembers: a member is not aiokq's, or uses the classic protocol.
-        KafkaError: a member cannot be removed.
-    """
+    """Remove all members of a group of the consumer protocol."""
     _check_own(group)
     removed = await take_out(engine, group, reason=REASON, timeout=deadline.left())
     for error in removed.errors.values():
@@ -226,13 +215,10 @@ async def _empty(engine: ClusterEngine, group: GroupDescription, deadline: Deadl
 
 
 def _check_own(group: GroupDescription) -> None:
-    """Check that all members are aiokq's: their member ids begin with a prefix of aiokq.
+    """Raise ForeignMembers if a member is not aiokq's, or uses the classic protocol.
 
-    A classic member of a group that is being converted is not accepted either: after its removal
-    the group would be empty, and would accept commits of the removed member.
-
-    Raises:
-        ForeignMembers: a member is not aiokq's, or uses the classic protocol.
+    A group that is being converted has classic members. If they were removed, the group would be
+    empty, and would accept their commits.
     """
     foreign = [
         member.member_id

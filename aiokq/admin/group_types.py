@@ -244,10 +244,10 @@ class GroupLag:
 
     @property
     def total(self) -> int | None:
-        """The sum of the known lags; None if the group has members but none owns a partition.
+        """The sum of the known lags; None if the group has members but no member owns a partition.
 
-        This is the case while the members join: a group without committed offsets then has no
-        partitions, and the sum 0 would look as if the group had read everything.
+        While the members join, a group without committed offsets has no partitions. The sum 0 would
+        look as if the group had read everything.
         """
         if self.group.members and not self.group.owners:
             return None

@@ -61,9 +61,6 @@ OPERATIONS: Final = {
 NOT_ASKED: Final = -(2**31)
 
 
-# -- describe
-
-
 async def describe_groups(
     engine: ClusterEngine,
     groups: Iterable[str],
@@ -249,9 +246,6 @@ def _operations(bits: int) -> frozenset[str] | None:
     if bits == NOT_ASKED:
         return None
     return frozenset(name for bit, name in OPERATIONS.items() if bits & (1 << bit))
-
-
-# -- delete
 
 
 async def delete_groups(

@@ -82,7 +82,7 @@ async def _by_leader(
     *,
     api: str,
 ) -> dict[int, dict[TopicPartition, T]]:
-    """Group partitions by leader; add an error to `outcomes` for each whose leader is unknown."""
+    """Group partitions by leader; partitions without a known leader get an error in `outcomes`."""
     topics = sorted({tp.topic for tp in partitions})
     # The lookup of a topic that does not exist must not use up the whole timeout.
     wait = min(remaining, engine.settings.request_timeout) / 2

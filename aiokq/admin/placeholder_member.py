@@ -1,7 +1,7 @@
 """PlaceholderMember: keeps a classic group non-empty until its members are back.
 
 The placeholder joins the group, removes the other members, and leads the group without assigning
-any partition: it holds the group (docs/adr/0007-rewind.md). Meanwhile the caller commits offsets.
+any partition. It then holds the group, and the caller commits offsets (docs/adr/0007-rewind.md).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ LOST: Final = (UnknownMemberId, IllegalGeneration, GroupIdNotFound)
 
 
 class PlaceholderRemoved(Exception):
-    """The placeholder is no longer in its group: the coordinator or another client removed it."""
+    """The placeholder does not hold its group, for example because it was removed."""
 
 
 class PlaceholderMember:
@@ -130,8 +130,6 @@ class PlaceholderMember:
                 await self._leave()
         finally:
             await self._coordinator.close()
-
-    # -- joining and leading the group
 
     async def take(self) -> None:
         """Join, remove all other members, and become the leader of the group.
@@ -265,8 +263,6 @@ class PlaceholderMember:
             raise PlaceholderRemoved("the group changed its protocol")
         return replace(group, members=others)
 
-    # -- holding and leaving the group
-
     async def until_back(self, seconds: float) -> bool:
         """Wait up to `seconds` for another member to join the group; return whether that happened.
 
@@ -309,8 +305,6 @@ class PlaceholderMember:
                 self._group.group_id,
                 error,
             )
-
-    # -- requests
 
     async def _ask(self, message: Request[R], *, since: int = 0) -> R:
         def make(version: int) -> Request[R]:

@@ -67,7 +67,7 @@ class LeaderElected:
     """The result of one partition's election.
 
     Attributes:
-        error: ElectionNotNeeded if the requested replica is the leader already.
+        error: ElectionNotNeeded if the partition needed no election.
     """
 
     partition: TopicPartition

@@ -31,7 +31,7 @@ class PlacementCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used."""
 
     async def elect_leaders(
         self,

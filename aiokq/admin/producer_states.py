@@ -107,8 +107,8 @@ async def abort_transaction(
 ) -> None:
     """Implement `Admin.abort_transaction`: write an abort marker to one partition, as Java does."""
     tp = spec.topic_partition
-    # `transaction_version` stays 0: with version 2, the partition requires a marker whose epoch is
-    # newer than that of the transaction's batches, and this marker has their epoch (KIP-1228).
+    # `transaction_version` stays 0. With version 2, the partition accepts only markers with a newer
+    # epoch than the transaction's batches, but this marker has the epoch of the batches (KIP-1228).
     request = WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(

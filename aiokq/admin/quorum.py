@@ -81,7 +81,7 @@ class QuorumInfo:
         leader_id: the active controller; -1 if the quorum has no leader.
         high_watermark: the offset below which all records are committed.
         voters: controllers that elect the leader.
-        observers: other replicas of the log: brokers, and controllers that are not voters.
+        observers: brokers that replicate the log, and controllers that are not voters.
         nodes: endpoints of the voters by node id; empty if the broker is older than 3.9.
     """
 

@@ -167,9 +167,6 @@ class TopicDescription:
     error: KafkaError | None = None
 
 
-# -- create -----------------------------------------------------------------------------------
-
-
 async def create_topics(
     engine: ClusterEngine,
     topics: Iterable[NewTopic],
@@ -256,9 +253,6 @@ def _created(topic: CreatableTopicResult) -> TopicCreated | KafkaError:
     )
 
 
-# -- delete -----------------------------------------------------------------------------------
-
-
 async def delete_topics(
     engine: ClusterEngine, topics: Sequence[str | UUID], *, timeout: float | None
 ) -> Results[str | UUID, TopicDeleted]:
@@ -297,7 +291,7 @@ async def delete_topics(
         )
         outcomes: dict[str | UUID, TopicDeleted | KafkaError] = {}
         for answer in response.responses:
-            # Check the id first: a topic that was requested by id may have its name, too.
+            # Check the id first: an answer about a topic id may also have the topic's name.
             item = answer.topic_id if answer.topic_id in left else (answer.name or "")
             if answer.error_code:
                 outcomes[item] = error_for(
@@ -321,9 +315,6 @@ async def delete_topics(
             )
         results[item] = outcome
     return Results(results)
-
-
-# -- list and describe ------------------------------------------------------------------------
 
 
 async def list_topics(

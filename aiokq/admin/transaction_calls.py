@@ -31,7 +31,7 @@ class TransactionCalls(ABC):
 
     @abstractmethod
     def _check(self, timeout: float | None) -> ClusterEngine:
-        """Return the engine; raise Closed or WrongLoop if the object cannot be used here."""
+        """Return the engine; raise Closed or WrongLoop if the object cannot be used."""
 
     async def list_transactions(
         self,
@@ -54,7 +54,7 @@ class TransactionCalls(ABC):
                 than this many milliseconds ago, or that never had a transaction (Kafka 3.8). Add
                 ``states="Ongoing"`` for transactions that are still open.
             pattern: only transactional ids that this regular expression matches as a whole (Kafka
-                4.1). Apache Kafka's brokers use Java's syntax, aiokq's broker that of RE2.
+                4.1). Apache Kafka's brokers use Java's syntax; aiokq's broker uses RE2's syntax.
             raise_errors: raise the error of the first broker that failed. If False, errors are in
                 ``.errors``, and the transactional ids of the failed brokers are missing.
         """
@@ -120,9 +120,9 @@ class TransactionCalls(ABC):
     ) -> None:
         """Abort the open transaction of a producer in one partition.
 
-        Use this call only for a hanging transaction: the coordinator has no record of it, so no
-        marker will ever end it. For any other transaction, use `terminate_transaction`, because
-        after this call the coordinator would still count the partition as part of the transaction.
+        Use this call only for a hanging transaction, which the coordinator does not know and never
+        ends. For any other transaction, use `terminate_transaction`, because after this call the
+        coordinator would still count the partition as part of the transaction.
 
         Args:
             spec: the transaction, usually ``AbortTransactionSpec.of(partition, producer)`` with a
@@ -145,8 +145,8 @@ class TransactionCalls(ABC):
     ) -> None:
         """Abort the open transaction of a transactional id and fence its producer.
 
-        Java calls this ``forceTerminateTransaction``. Like `fence_producers`, the call creates the
-        transactional id if it does not exist.
+        Java's name of the call is ``forceTerminateTransaction``. Like `fence_producers`, the call
+        creates the transactional id if it does not exist.
 
         Raises:
             TransactionalIdAuthorization: the principal may not write with the transactional id.

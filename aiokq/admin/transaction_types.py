@@ -60,8 +60,8 @@ class TransactionDescription:
         coordinator: node id of the transaction coordinator; -1 if it is unknown.
         transaction_timeout_ms: the coordinator aborts a transaction this many milliseconds after
             its start.
-        start_timestamp_ms: start of the open transaction, or else of the last one, in milliseconds
-            since 1970; None if no transaction began since the producer was initialized.
+        start_timestamp_ms: start of the open or last transaction, in milliseconds since 1970; None
+            if no transaction began since the producer was initialized.
         topic_partitions: partitions of the transaction, sorted. While the transaction is being
             committed or aborted, these are the partitions that have no marker yet.
     """

@@ -136,9 +136,6 @@ def _collect(nodes: Iterable[_Node]) -> ZooKeeperOffsets:
     return found
 
 
-# -- a live ZooKeeper
-
-
 def read_zookeeper(
     hosts: str, *, groups: Iterable[str] | None = None, timeout: float = 15.0
 ) -> ZooKeeperOffsets:
