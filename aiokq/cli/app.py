@@ -187,7 +187,7 @@ app.command(epilog=examples("aiokq doctor", "aiokq doctor -b 127.0.0.1:9092"))(d
 
 @contextlib.contextmanager
 def _logs(verbose: int) -> Iterator[None]:
-    """Write aiokq's logs to stderr: without --verbose, only critical ones.
+    """Write aiokq's logs to stderr; without --verbose, only critical messages.
 
     Commands print their own errors.
     """

@@ -49,8 +49,8 @@ def check(
     """Find anomalies in the records that clients wrote and read, such as lost or doubled records.
 
     Prints each kind of anomaly with its definition, the operations that show it, and a picture.
-    Anomalies that break a promise of Kafka are condemned, others are only reported. Exit code 1 if
-    an anomaly is condemned.
+    Anomalies that break a guarantee of Kafka are condemned. All other anomalies are only reported.
+    Exit code 1 if an anomaly is condemned.
     """
     from aiokq.testing import HistoryError
     from aiokq.testing import check as check_history

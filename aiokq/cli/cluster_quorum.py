@@ -19,7 +19,7 @@ __all__ = ["quorum"]
 def quorum(call: AdminCall) -> None:
     """Describe the controllers and the state of each replica of the metadata log (KRaft).
 
-    Voters elect the leader among themselves; observers, usually brokers, only read.
+    Voters elect the leader among themselves. Observers, usually brokers, replicate the log.
     """
     call.run(lambda admin: _describe(admin, call.out))
 

@@ -1,4 +1,4 @@
-"""`aiokq consume`: print the records of topics; `record_reader` reads them."""
+"""`aiokq consume`: print the records of topics; `record_reader` reads the records."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def forget_missing(
 ) -> None:
     """Forget log directories that a stopped broker has lost for good.
 
-    At its next start, the broker recreates the lost partitions in the remaining directories, empty,
-    from offset 0. Without this command the partitions stay offline after every start, because the
-    disks may merely not be mounted.
+    At its next start, the broker recreates the lost partitions in the remaining directories. The
+    new partitions are empty, and their offsets begin at 0. Without this command the partitions stay
+    offline after every start, because their disks may only be unmounted.
     """
     from aiokq.broker.metadata.stopped_broker.forgetting import forget_missing as forget
     from aiokq.core.clock import SystemClock

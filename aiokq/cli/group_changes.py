@@ -42,15 +42,14 @@ Topics = Annotated[
     ),
 ]
 
-# -- reset, rewind
-
 
 @admin_command
 @with_models
 def reset(call: AdminCall, given: Given[ResetOptions]) -> None:
     """Set the committed offsets of a group without members.
 
-    Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
+    Give the new position by an option such as --to-earliest, and the partitions by --topic or
+    --all-topics. Or give the partitions and their offsets in a file by --from-file.
     An offset outside the log is moved to the log's start or end.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
@@ -67,7 +66,8 @@ def rewind(call: AdminCall, given: Given[ResetOptions]) -> None:
     heartbeat interval. Until then, the members may still process records, but their commits are
     refused.
 
-    Give a new offset, and its partitions by --topic or --all-topics; or give both by --from-file.
+    Give the new position by an option such as --to-earliest, and the partitions by --topic or
+    --all-topics. Or give the partitions and their offsets in a file by --from-file.
     An offset outside the log is moved to the log's start or end.
 
     TIME is 2026-01-31T12:00:00Z (local time without the Z), or @MS for milliseconds since 1970.
@@ -142,9 +142,6 @@ async def _each(
         except KafkaError as error:
             out.problem(group_id, error)
     return moved
-
-
-# -- delete
 
 
 @admin_command

@@ -1,4 +1,4 @@
-"""`aiokq groups import-zookeeper`: import offsets from ZooKeeper, or from a dump of it."""
+"""`aiokq groups import-zookeeper`: import offsets from ZooKeeper, or from a dump."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def import_zookeeper(
     """Commit to Kafka the offsets that consumers of Kafka 0.8 to 2.x kept in ZooKeeper.
 
     DUMP is a text file as written by kafka.tools.ExportZkOffsets, with a line for each node:
-    /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and the offset. Or DUMP is a JSON
-    file to which zk-shell copied a tree. Nodes with other paths are ignored.
+    /consumers/GROUP/offsets/TOPIC/PARTITION, a tab or a colon, and the offset. DUMP can also be a
+    JSON file to which zk-shell copied a tree. Nodes with other paths are ignored.
     """
     if (dump is None) == (zookeeper is None):
         raise typer.BadParameter("no source is given: give either a DUMP or --zookeeper")

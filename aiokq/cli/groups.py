@@ -26,8 +26,6 @@ groups = typer.Typer(
     help="List, describe, alter, reset, rewind and delete consumer groups; import from ZooKeeper.",
 )
 
-# -- list
-
 
 @groups.command(
     "list",
@@ -82,9 +80,6 @@ async def _list(admin: Admin, out: Output, states: list[str], types: list[str]) 
                 for g in found.values()
             ],
         )
-
-
-# -- describe
 
 
 @groups.command(
@@ -242,8 +237,6 @@ def _member_json(member: MemberDescription) -> Json:
 def _partitions_json(partitions: tuple[TopicPartition, ...]) -> Json:
     return [{"topic": topic, "partition": number} for topic, number in partitions]
 
-
-# -- configs, reset, rewind, delete, import
 
 groups.command(
     epilog=examples("aiokq groups configs billing", "aiokq groups configs billing audit --json")

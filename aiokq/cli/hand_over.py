@@ -31,9 +31,9 @@ def hand_over(
 ) -> None:
     """Change nothing: log directories need no hand-over to Apache Kafka any more.
 
-    The metadata in the directories is in Kafka's own format, so Kafka 4.0 or later starts with them
-    as they are. The command prints the settings that Kafka needs. It will be removed in the next
-    release.
+    The metadata in the directories is in Kafka's own format, so Kafka 4.0 or later starts with the
+    directories as they are. The command prints the settings that Kafka needs, and will be removed
+    in the next release.
     """
     from aiokq.broker.log.locked_directories import locked_directories
     from aiokq.broker.metadata.stopped_broker.stopped_log import read_stopped_log

@@ -20,7 +20,7 @@ CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class LineFormat:
-    """The format of an input line, which contains a value and maybe a key.
+    """The format of an input line, which contains a value, or a key and a value.
 
     Attributes:
         separator: text between key and value; None if lines have no key.

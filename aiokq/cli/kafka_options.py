@@ -122,7 +122,7 @@ def instead_of(command: str, option: str) -> str | None:
     """Return the advice for an option of Kafka's tools; None for any other option.
 
     Args:
-        command: the words after `aiokq`, as in `topics create`.
+        command: the words after `aiokq`, such as `topics create`.
         option: as typed, without a value.
     """
     instead = KAFKA_OPTIONS.get(command, {}).get(option) or _ANY.get(option)

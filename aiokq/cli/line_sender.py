@@ -39,8 +39,9 @@ class _Sent:
 class LineSender:
     """Sends lines as records, and passes the outcome of each line to `results`.
 
-    The outcomes of sent records are passed in the order of their lines. A line that cannot become a
-    record fails at once, before earlier records have an outcome.
+    The outcomes of sent records are passed in the order of their lines. The failure of a line that
+    cannot become a record is passed at once, possibly before the outcomes of earlier lines.
+
     Args:
         cluster: a cluster that is not started; the call starts and closes it.
         settings: settings of the producer, without those of the cluster.

@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags to name in errors of a load, for options whose flag has another name."""
+"""Flags for error messages, by option, for options whose flag has another name."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -52,8 +52,8 @@ def refused(*, usage: bool) -> Iterator[None]:
     """Replace names of options by their flags in errors raised in the block.
 
     Args:
-        usage: whether an OptionError is wrong usage (exit code 2): true where only options are
-            checked, before the load runs.
+        usage: whether an OptionError is wrong usage (exit code 2), which is true until the load
+            runs.
     """
     from aiokq.spark.loading.options import LoadOptions, OptionError
 
@@ -257,9 +257,9 @@ def document(summary: LoadSummary) -> dict[str, Json]:
 
 @contextlib.contextmanager
 def _bar(options: LoadOptions, out: Output) -> Iterator[Callable[[LoadProgress], None] | None]:
-    """Show a progress bar and yield a callback that moves it.
+    """Show a progress bar and yield a callback that moves the bar.
 
-    Without a bar, yield None: stderr is not a terminal, or the output is JSON.
+    If stderr is not a terminal or the output is JSON, show no bar and yield None.
     """
     if out.as_json or not sys.stderr.isatty():
         yield None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["repair"]
 
 SHOWN: Final = 20
-"""Number of lost records that are listed, unless --json is given."""
+"""Maximum number of lost records that are listed, unless --json is given."""
 
 UNSURE: Final = " (its batch is damaged)"
 
@@ -40,10 +40,10 @@ def repair(
 ) -> None:
     """Repair the metadata log of a stopped broker that does not start because the log is damaged.
 
-    The log is cut where its damage begins. The records after the cut are lost; the command lists
-    them, and those of damaged batches as far as they can be decoded. A damaged snapshot is set
-    aside if the log has its records, and a wrong leader epoch of a batch is corrected. Nothing is
-    deleted: the removed bytes stay in files with .corrupt- in their names.
+    The log is cut where its damage begins. The records after the cut are lost. The command lists
+    these records, including records of damaged batches that can be decoded. A damaged snapshot is
+    set aside if the log has its records, and a wrong leader epoch of a batch is corrected. Nothing
+    is deleted: the removed bytes stay in files with .corrupt- in their names.
 
     If you have a copy of the damaged file, restore that copy instead. Exit code 1 if nothing can be
     kept.

@@ -30,7 +30,7 @@ class Given(Generic[M]):
 
     ``Given[Model]`` is the annotation of a command's parameter; see `with_models`. The values of a
     repeatable option are a collection of the field's type, without duplicates. If the option has
-    `typed`, they are the list that Typer returns, or None.
+    `typed`, its values are the list that Typer returns, or None.
     """
 
     def __init__(self, model: type[M], values: dict[str, Any]) -> None:

@@ -132,8 +132,8 @@ def checked_listeners(node: Node) -> Listeners:
     """Return the listeners of a node that aiokq can run.
 
     Raises:
-        ConfigError: a setting of the listeners is invalid, the node is not both broker and
-            controller, or it is not the only voter; the message says what to do.
+        ConfigError: a setting of the listeners is invalid, or the node is not both broker and
+            controller, or is not the only voter.
     """
     from aiokq.broker.config.listeners import configured_listeners
     from aiokq.broker.config.roles import check_quorum, check_roles

@@ -57,7 +57,6 @@ ConfigFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-# -- arguments and options of several groups of commands
 
 TopicNames = Annotated[
     list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)

@@ -36,8 +36,6 @@ Named = Annotated[
     ),
 ]
 
-# -- elect
-
 
 @partitions.command(
     epilog=examples("aiokq partitions elect", "aiokq partitions elect orders:0 --unclean --json")
@@ -88,9 +86,6 @@ def _show(out: Output, elected: Mapping[TopicPartition, LeaderElected]) -> None:
             )
     if out.as_json:
         out.document(documents)
-
-
-# -- reassign, reassignments
 
 
 @partitions.command(
@@ -185,9 +180,6 @@ def _list(out: Output, found: Mapping[TopicPartition, Reassignment]) -> None:
 
 def _ids(brokers: Sequence[int]) -> str | None:
     return ",".join(map(str, brokers)) or None
-
-
-# -- parsing of arguments
 
 
 async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartition] | None:

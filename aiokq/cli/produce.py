@@ -1,4 +1,4 @@
-"""`aiokq produce`: send each line of standard input as a record; `line_sender` sends them."""
+"""`aiokq produce`: send each line of standard input as a record; `line_sender` sends the lines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def produce(
     """Send each line of standard input as a record, and wait for its acknowledgement.
 
     At the end of the input, or at Ctrl-C, the command first delivers the lines that it has read.
-    If lines could not be delivered, the exit code is 1, and at most 10 messages on stderr name
-    lines, the cause and advice.
+    If lines could not be delivered, the exit code is 1, and at most 10 messages on stderr show the
+    failed lines, the cause and advice.
     """
     from aiokq.cli.input_lines import LineFormat
     from aiokq.cli.line_results import LineResults

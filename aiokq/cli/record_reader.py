@@ -50,8 +50,8 @@ class RecordReader:
         line: Callable[[Record], bytes],
     ) -> None:
         self._cluster = cluster
-        # By default, if retention deletes records before they are read, reading continues after
-        # them.
+        # By default, if retention deletes records before they are read, reading continues after the
+        # deleted records.
         explicit = "auto_offset_reset" in settings.explicit
         self._settings = (
             settings if explicit else settings.with_overrides(auto_offset_reset="earliest")
@@ -169,7 +169,7 @@ class RecordReader:
     def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Return partitions with and without a leader; print a note about those without."""
+        """Return partitions with and without a leader; print a note if some have no leader."""
         rest = [tp for tp in partitions if tp in self._leaderless]
         if rest:
             self._out.note(

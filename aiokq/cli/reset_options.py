@@ -119,7 +119,7 @@ class ResetOptions:
 
 
 def target(options: ResetOptions, now_ms: int) -> ResetTo | None:
-    """Return the target of the reset; None if no option except --from-file gives one.
+    """Return the target that the options name; None if they name no target, as with --from-file.
 
     Raises:
         typer.BadParameter: several options are given, or a text is not a time or a duration.
@@ -212,7 +212,7 @@ def offsets_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
 
     Raises:
         typer.BadParameter: the file cannot be read, a line is not of this form, a partition has two
-            different offsets, or the group has none.
+            different offsets, or the group has no offsets.
     """
     from aiokq.core.types import TopicPartition
 

@@ -57,8 +57,9 @@ def client_settings(
 def own_settings(settings: S) -> S:
     """Return a client's settings without those that it shares with its cluster.
 
-    The returned settings are not validated, because a setting may depend on one of the cluster,
-    such as ``request_timeout_ms``. The cluster validates them when it creates the client.
+    The returned settings are not validated, because a setting may depend on a setting of the
+    cluster, such as ``request_timeout_ms``. The cluster validates the settings when it creates the
+    client.
     """
     shared = ClusterSettings.model_fields.keys()
     own = {name: getattr(settings, name) for name in settings.explicit if name not in shared}

@@ -37,7 +37,7 @@ def adopt(
 
     A broker of aiokq appends only to a metadata log whose only voter is its own node. If the quorum
     of several nodes is lost or given up, this command copies its log to a log with one voter. The
-    old log is kept in a directory beside the new one. Ids, topics, settings, users, ACLs and quotas
+    old log is kept in a directory beside the new log. Ids, topics, settings, users, ACLs and quotas
     stay.
 
     The node becomes the leader and the only replica of each partition whose replica here is in

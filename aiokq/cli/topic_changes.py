@@ -56,7 +56,7 @@ class _Outcomes:
         self._documents[name] |= members
 
     def fail(self, name: str, error: KafkaError | None, *, part: str = "") -> None:
-        """Note an error, or None, in the topic's JSON object; print an error.
+        """Add `error` to the topic's JSON object, and print the error if there is one.
 
         Args:
             part: the part of the topic that failed, "partitions" or "configs"; "" for the topic.

@@ -23,8 +23,6 @@ __all__ = ["topics"]
 
 topics = typer.Typer(no_args_is_help=True, help="List, describe, create, delete and alter topics.")
 
-# -- list
-
 
 @topics.command(
     "list", epilog=examples("aiokq topics list -b 127.0.0.1:9092", "aiokq topics list --json")
@@ -56,9 +54,6 @@ async def _list(admin: Admin, out: Output, *, internal: bool) -> None:
         )
     else:
         out.table(("topic", "partitions"), [(t.name, t.partitions) for t in found.values()])
-
-
-# -- describe
 
 
 @topics.command(
@@ -148,8 +143,6 @@ def _print_topic(out: Output, topic: TopicDescription, configs: Mapping[str, str
         ],
     )
 
-
-# -- create, delete, alter
 
 topics.command(
     epilog=examples(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["abort", "terminate"]
 
-# -- abort
 
 OLDER = "Brokers older than 3.0"
 
@@ -135,9 +134,6 @@ async def _starting_at(
         if producer.current_transaction_start_offset == start_offset:
             return AbortTransactionSpec.of(tp, producer)
     return None
-
-
-# -- terminate
 
 
 @admin_command

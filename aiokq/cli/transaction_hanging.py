@@ -61,7 +61,7 @@ def find_hanging(
     """Find hanging transactions: no coordinator has a record of them, so nothing will end them.
 
     Readers with isolation level read_committed stop at the start of a hanging transaction. To end
-    it, use `aiokq transactions abort`.
+    the transaction, use `aiokq transactions abort`.
     """
     if topic is None and node_id is None:
         raise typer.BadParameter("give --topic or --broker-id, to limit the search")

@@ -92,7 +92,7 @@ def one_id(argument: str | None, named: str | None) -> str:
     """Return the transactional id, given as an argument or by --transactional-id.
 
     Raises:
-        typer.BadParameter: no id is given, or two different ones.
+        typer.BadParameter: no id is given, or two different ids are given.
     """
     first, *others = wanted_ids((argument,), (named,))
     if others:

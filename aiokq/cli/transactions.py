@@ -33,8 +33,6 @@ transactions = typer.Typer(
     help="List and describe transactions; find, abort and terminate those that hang.",
 )
 
-# -- list
-
 
 @transactions.command(
     "list",
@@ -101,9 +99,6 @@ def list_transactions(
         )
 
     call.run(run)
-
-
-# -- describe
 
 
 @transactions.command(
@@ -179,9 +174,6 @@ def _description_json(found: TransactionDescription, now_ms: int) -> Json:
     }
 
 
-# -- describe-producers
-
-
 @transactions.command(
     "describe-producers",
     epilog=examples("aiokq transactions describe-producers --topic orders --partition 0"),
@@ -238,8 +230,6 @@ def describe_producers(
 
     call.run(run)
 
-
-# -- find-hanging, abort, terminate
 
 transactions.command(
     "find-hanging",
