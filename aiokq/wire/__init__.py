@@ -1,6 +1,6 @@
 """Kafka's messages: typed classes and the functions that encode and decode them.
 
-`aiokq.connection` sends and receives these messages, `aiokq.records` encodes and decodes record
+`aiokq.connection` sends and receives these messages. `aiokq.records` encodes and decodes record
 batches.
 
 One class represents all versions of a message, such as `MetadataRequest`. Nested structs are

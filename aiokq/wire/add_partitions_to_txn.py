@@ -27,7 +27,7 @@ class AddPartitionsToTxnTopic(Struct):
     """The name of the topic."""
 
     partitions: list[int] = array(i32)
-    """The partition indexes to add to the transaction."""
+    """The partition indexes."""
 
 
 class AddPartitionsToTxnTransaction(Struct):
@@ -81,7 +81,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     transactions: list[AddPartitionsToTxnTransaction] = array(
         AddPartitionsToTxnTransaction, since=4
     )
-    """The transactions to which partitions are added."""
+    """The transactions to which partitions are added, or whose partitions are checked."""
 
     v3_and_below_transactional_id: str = string(until=3)
     """The transactional id of the transaction."""

@@ -40,7 +40,7 @@ class AlterConfigsResource(Struct):
     """The resource name."""
 
     configs: list[AlterConfigsAlterableConfig] = array(AlterConfigsAlterableConfig)
-    """All configurations of the resource; those left out are reset to their defaults."""
+    """All configurations of the resource; a missing configuration is reset to its default."""
 
 
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):

@@ -122,8 +122,8 @@ class ApiVersionsResponse(Response, request=ApiVersionsRequest):
     supported_features: list[SupportedFeatureKey] = array(
         SupportedFeatureKey, since=3, tag=0, ignorable=True
     )
-    """The features that the broker supports. Versions 0 to 3 of the response leave out features
-    with a minimum version of 0.
+    """The features that the broker supports. Version 3 of the response leaves out features with a
+    minimum version of 0.
     """
 
     finalized_features_epoch: int = i64(since=3, default=-1, tag=1, ignorable=True)

@@ -332,7 +332,7 @@ _requests: dict[int, type[Request[Response]]] = {}
 
 
 def api(key: int) -> type[Request[Response]]:
-    """Return the request class of an API, whose `RESPONSE` is the response class.
+    """Return the request class of an API; its `RESPONSE` is the response class.
 
     Raises:
         ProtocolError: this library has no API with that key.

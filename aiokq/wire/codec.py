@@ -5,10 +5,10 @@
 
 The contents of records are interpreted (`aiokq.wire.interpret`) until their type has been used a
 few times. A starting broker reads and writes only a few metadata records of each type; compiling
-codecs for them would double the time that these records take.
+codecs for these types would double the time that the records take.
 
-Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`, the generation of codecs in
-`aiokq.wire.compile`.
+Frames (sizes, headers, correlation ids) are in `aiokq.wire.frames`. `aiokq.wire.compile` generates
+the codecs.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _prefix(cls: type[Message], version: int) -> int:
 
 
 def _is_rare(cls: type[Message], version: int, uses: dict[tuple[type[Message], int], int]) -> bool:
-    """Count a use of a message type; return whether to interpret it, without compiling a codec."""
+    """Count a use of a message type; return whether to interpret the message."""
     if issubclass(cls, Request | Response) or not cls.supports(version):
         return False
     used = uses[cls, version] = uses.get((cls, version), 0) + 1

@@ -32,7 +32,8 @@ class Decoder(Protocol):
         """Return the message that starts at `position`.
 
         Raises:
-            ProtocolError: the bytes are not such a message, or `exact` and bytes follow it.
+            ProtocolError: the bytes are not such a message, or bytes follow the message and `exact`
+                is true.
         """
 
 

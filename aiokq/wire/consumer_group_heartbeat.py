@@ -47,7 +47,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """The group id."""
 
     member_id: str = string()
-    """The member id, which the consumer generates and keeps as long as its process runs."""
+    """The member id; from version 1 on, the consumer generates the id."""
 
     member_epoch: int = i32()
     """The current member epoch; 0 to join the group, -1 to leave it, -2 to leave it as a static
@@ -99,7 +99,7 @@ class ConsumerGroupHeartbeatAssignment(Struct):
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
         ConsumerGroupHeartbeatTopicPartitions
     )
-    """The assigned partitions that the member can consume at once."""
+    """The assigned partitions that the member can consume immediately."""
 
 
 class ConsumerGroupHeartbeatResponse(Response, request=ConsumerGroupHeartbeatRequest):

@@ -87,7 +87,6 @@ class DecodeSource(Source):
             self.put(f"if t: p = {self.tags(cls)}(b, p - 1, n, {o})")
 
     def field(self, field: Field, target: str, level: int) -> None:
-        """Generate code that reads one field."""
         kind, at = field.kind, self.at
         if kind in CODES:
             self.take(CODES[kind], target)
@@ -153,7 +152,6 @@ class DecodeSource(Source):
         self.put(f"{store}; p = e")
 
     def nested(self, field: Field, target: str, level: int) -> None:
-        """Generate code that reads a nested struct."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         if field.nullable_in(self.at.version):
@@ -172,7 +170,6 @@ class DecodeSource(Source):
         self.struct(cls, inner, level + 1)
 
     def array(self, field: Field, target: str, level: int) -> None:
-        """Generate code that reads an array."""
         nullable = field.nullable_in(self.at.version)
         bias = self.prefix("i")
         fail = self.primitive("fail")

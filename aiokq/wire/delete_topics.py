@@ -37,8 +37,8 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
     Version 4 is the first flexible version.
 
-    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED, if the
-    deletion of topics is throttled (KIP-599).
+    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED for
+    throttled deletions of topics (KIP-599).
 
     Version 6 replaces the topic names by structs, each of which has a name or a topic id.
 
@@ -94,8 +94,8 @@ class DeleteTopicsResponse(Response, request=DeleteTopicsRequest):
 
     Version 4 is the first flexible version.
 
-    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED, if the
-    deletion of topics is throttled (KIP-599).
+    Version 5 adds ErrorMessage to the response, and the error THROTTLING_QUOTA_EXCEEDED for
+    throttled deletions of topics (KIP-599).
 
     Version 6 adds the topic id. A topic id that does not exist gets the error UNKNOWN_TOPIC_ID; a
     broker whose inter.broker.protocol.version is below 2.8 answers UNSUPPORTED_VERSION to any topic

@@ -83,7 +83,7 @@ class DescribeClusterResponse(Response, request=DescribeClusterRequest):
     """The ID of the cluster that the responding broker belongs to."""
 
     controller_id: int = i32(default=-1)
-    """The id of the active controller if a controller answers; the id of any live broker if a
+    """The id of the active controller if a controller answers; the id of some live broker if a
     broker answers.
     """
 

@@ -64,7 +64,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 
 class DescribeConfigsSynonym(Struct):
-    """Configuration from which the value of another can come: an element of
+    """Configuration from which the value of another configuration can come: an element of
     `DescribeConfigsResourceResult.synonyms`.
 
     Source: `DescribeConfigsResponse.json`, struct `DescribeConfigsSynonym`.

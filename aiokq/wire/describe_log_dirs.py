@@ -67,14 +67,12 @@ class DescribeLogDirsPartition(Struct):
     """The size of the partition's log segments in this log directory, in bytes."""
 
     offset_lag: int = i64()
-    """The number of offsets by which the log end offset is behind the high watermark. For a future
-    log: behind the log end offset of the current log.
+    """The number of offsets by which the log end offset is behind the high watermark or, for a
+    future log, behind the log end offset of the current log.
     """
 
     is_future_key: bool = boolean()
-    """Whether the log is a future log: AlterReplicaLogDirs created it to replace the current log of
-    the replica.
-    """
+    """Whether the log is a future log, created by AlterReplicaLogDirs."""
 
 
 class DescribeLogDirsTopic(Struct):

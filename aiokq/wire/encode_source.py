@@ -84,11 +84,11 @@ class EncodeSource(Source):
             self.put(f"{self.tags(cls)}({o}, w)")
 
     def is_left_out(self, field: Field, value: str) -> str:
-        """Return a Python expression: whether a tagged field is left out."""
+        """Return a Python expression that is true if a tagged field is left out."""
         return "False" if field.says_null else self.is_default(field, value)
 
     def is_default(self, field: Field, value: str) -> str:
-        """Return a Python expression: whether a field has its default value."""
+        """Return a Python expression that is true if a field has its default value."""
         if field.default is list:
             return f"{value} == []"
         if field.kind == "struct" and field.default is None:
@@ -103,7 +103,7 @@ class EncodeSource(Source):
         return f"{value} == {self.default(field)}"
 
     def refuse(self, field: Field, value: str) -> None:
-        """Generate the check that a field which this version lacks has its default value."""
+        """Generate a check that a field that the version lacks has its default value."""
         self.put(
             f"if not ({self.is_default(field, value)}): {self.primitive('unsupported')}"
             f"({self.cls.NAME!r}, {self.at.version}, {field.name!r})"
@@ -117,7 +117,6 @@ class EncodeSource(Source):
         )
 
     def field(self, field: Field, value: str, level: int) -> None:
-        """Generate code that writes one field."""
         kind = field.kind
         if kind in CODES:
             self.give(CODES[kind], value)
@@ -171,7 +170,6 @@ class EncodeSource(Source):
             self.put("w(s)")
 
     def nested(self, field: Field, value: str, level: int) -> None:
-        """Generate code that writes a nested struct."""
         cls = cast("type[Struct]", field.of)
         inner = f"o{level + 1}"
         self.flush()
@@ -187,7 +185,6 @@ class EncodeSource(Source):
         self.struct(cls, inner, level + 1)
 
     def array(self, field: Field, value: str, level: int) -> None:
-        """Generate code that writes an array."""
         x = f"x{level}"
         nullable, flexible = field.nullable_in(self.at.version), self.at.flexible
         self.put(f"{x} = {value}")

@@ -53,7 +53,7 @@ class FetchPartition(Struct):
     """The offset from which to fetch."""
 
     last_fetched_epoch: int = i32(since=12, default=-1)
-    """The leader epoch of the last record that the follower has, or -1 if there is none."""
+    """The leader epoch of the last record that the sender has fetched, or -1 if there is none."""
 
     log_start_offset: int = i64(since=5, default=-1, ignorable=True)
     """The log start offset of the follower; -1 in requests of clients."""
@@ -133,7 +133,7 @@ class FetchRequest(Request["FetchResponse"]):
     Version 11 adds RackId (KIP-392).
 
     Version 12 is the first flexible version. It adds LastFetchedEpoch, by which the leader detects
-    that the follower's log diverges from the leader's.
+    that the sender's log diverges from the leader's log.
 
     Version 13 replaces the topic names by topic ids, and adds the error code UNKNOWN_TOPIC_ID
     (KIP-516).
@@ -192,8 +192,8 @@ class FetchRequest(Request["FetchResponse"]):
     """The id of the fetch session, or 0 if there is none."""
 
     session_epoch: int = i32(since=7, default=-1, ignorable=True)
-    """The number of the request in its fetch session: 0 to create a session, -1 to close it or to
-    use none.
+    """The number of the request in its fetch session: 0 to create a session, -1 to close the
+    session or to use no session.
     """
 
     topics: list[FetchTopic] = array(FetchTopic)
@@ -213,7 +213,7 @@ class FetchEpochEndOffset(Struct):
     """
 
     epoch: int = i32(since=12, default=-1)
-    """The largest leader epoch up to which the follower's log may agree with the leader's."""
+    """The largest leader epoch in the leader's log that is not above the last fetched epoch."""
 
     end_offset: int = i64(since=12, default=-1)
     """The end offset of `epoch` in the leader's log."""
@@ -280,8 +280,8 @@ class FetchPartitionData(Struct):
     """The log start offset."""
 
     diverging_epoch: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, since=12, tag=0)
-    """Set if the follower's log diverges from the leader's log: a leader epoch and its end offset
-    in the leader's log. The follower truncates its log to this offset or a smaller one.
+    """A leader epoch and its end offset in the leader's log; set only if the sender's log diverges
+    from the leader's log.
     """
 
     current_leader: FetchLeaderIdAndEpoch | None = struct(FetchLeaderIdAndEpoch, since=12, tag=1)
@@ -366,8 +366,8 @@ class FetchResponse(Response, request=FetchRequest):
 
     Version 11 adds PreferredReadReplica (KIP-392).
 
-    Version 12 is the first flexible version. It adds CurrentLeader, and DivergingEpoch for
-    followers whose log diverges from the leader's.
+    Version 12 is the first flexible version. It adds CurrentLeader, and DivergingEpoch for a sender
+    whose log diverges from the leader's log.
 
     Version 13 replaces the topic name by the topic id (KIP-516).
 

@@ -182,7 +182,6 @@ class Field:
         return value == self.make_default()
 
     def __repr__(self) -> str:
-        """Show name, kind and versions of the field."""
         until = "+" if self.until == ALWAYS else f"-{self.until}"
         return f"<Field {self.name or '?'}: {self.kind} {self.since}{until}>"
 
@@ -330,7 +329,7 @@ def bytes_(
 
 
 def records(*, since: int = 0, nullable_since: int = 0) -> Records:
-    """Declare record batches. Decoding does not copy them; encoding copies only short ones."""
+    """Declare record batches. Decoding does not copy the batches; encoding copies short batches."""
     return cast("Records", Field("records", None, since=since, nullable_since=nullable_since))
 
 

@@ -181,7 +181,7 @@ def peek_correlation_id(frame: Buffer) -> int:
 
 @functools.cache
 def _flexible_since(key: int) -> float:
-    """Return the first API version whose request header has tagged fields; infinity if none has."""
+    """Return the first API version with tagged fields in the request header, or infinity."""
     since = api(key).FLEXIBLE_SINCE if key in APIS else None
     return math.inf if since is None else since
 

@@ -66,7 +66,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     """
 
     member_id: str = string()
-    """The member id that the coordinator assigned; empty until it has assigned one."""
+    """The member id that the coordinator assigned; empty if it has not assigned an id yet."""
 
     group_instance_id: str | None = string(since=5, nullable_since=5, default=None)
     """The group.instance.id of the member (static membership), or null."""
@@ -149,4 +149,4 @@ class JoinGroupResponse(Response, request=JoinGroupRequest):
     """The member ID assigned by the group coordinator."""
 
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
-    """The members of the group, for its leader; empty for other members."""
+    """The members of the group if the response is for the group's leader; empty otherwise."""

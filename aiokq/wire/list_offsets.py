@@ -29,8 +29,8 @@ class ListOffsetsPartition(Struct):
 
     timestamp: int = i64()
     """Selects the offset to return. A time, in milliseconds since the Unix epoch, selects the first
-    record with this timestamp or a later one. Negative values select other offsets: -1 the high
-    watermark or, with READ_COMMITTED, the last stable offset; -2 the log start offset; -3 the
+    record with this timestamp or a later timestamp. Negative values select other offsets: -1 the
+    high watermark or, with READ_COMMITTED, the last stable offset; -2 the log start offset; -3 the
     record with the largest timestamp (from version 7 on); -4 the first offset on local disk (from
     version 8 on); -5 the last offset in tiered storage (from version 9 on); -6 the first offset
     that is not in tiered storage yet (from version 11 on).

@@ -33,8 +33,8 @@ class MetadataRequestTopic(Struct):
 class MetadataRequest(Request["MetadataResponse"]):
     """Request of the Metadata API.
 
-    In version 0, an empty array of topics asks for all topics. From version 1 on, null asks for all
-    topics, and an empty array for none.
+    In version 0, an empty array of topics requests all topics. From version 1 on, null requests all
+    topics, and an empty array requests none.
 
     Versions 2 and 3 are the same as version 1.
 
@@ -198,7 +198,7 @@ class MetadataResponse(Response, request=MetadataRequest):
 
     controller_id: int = i32(since=1, default=-1, ignorable=True)
     """The id of a broker to which to send requests for the controller, or -1 if there is none. In a
-    KRaft cluster this is any live broker.
+    KRaft cluster, the id is that of some live broker.
     """
 
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)

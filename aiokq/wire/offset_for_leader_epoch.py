@@ -25,8 +25,9 @@ class OffsetForLeaderPartition(Struct):
     """The partition index."""
 
     current_leader_epoch: int = i32(since=2, default=-1, ignorable=True)
-    """The leader epoch in the client's metadata, or -1 for no check. A larger epoch than the
-    broker's gets the error UNKNOWN_LEADER_EPOCH, a smaller one FENCED_LEADER_EPOCH.
+    """The leader epoch in the client's metadata, or -1 for no check. An epoch above the broker's
+    epoch gets the error UNKNOWN_LEADER_EPOCH. An epoch below the broker's epoch gets the error
+    FENCED_LEADER_EPOCH.
     """
 
     leader_epoch: int = i32()

@@ -1,7 +1,7 @@
 """Functions that generated codecs call: varints, integer arrays, unknown tagged fields, errors.
 
 The source that `aiokq.wire.compile` generates handles the usual cases inline, and calls these
-functions for the others.
+functions for the other cases.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 MAX_STRING: Final = 0x7FFF
-"""Maximum length of a string in bytes; as in Kafka, also that of a compact string."""
+"""Maximum length in bytes of a string and of a compact string, as in Kafka."""
 
 COPY_BELOW: Final = 1024
-"""Record data in memory is copied if it has fewer bytes than this, else passed by reference."""
+"""Record data in memory with fewer bytes is copied. Other record data is passed by reference."""
 
 
 _BUFFERS: Final = frozenset((bytes, bytearray, memoryview))
@@ -64,11 +64,13 @@ DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 """
 
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
-"""Errors that generated encoders turn into a `ProtocolError`, as a value does not fit its field."""
+"""Errors that generated encoders turn into a `ProtocolError`.
+
+These errors mean that a value does not fit its field.
+"""
 
 
 def fail(detail: str) -> NoReturn:
-    """Raise `Malformed`."""
     raise Malformed(detail)
 
 
@@ -99,7 +101,7 @@ def uvarint_more(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned varint."""
+    """Read an unsigned varint; return its value and the position after it."""
     first = data[position]
     if first < 128:
         return first, position + 1

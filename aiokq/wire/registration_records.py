@@ -147,10 +147,10 @@ class BrokerRegistrationChangeRecord(Message):
     """The broker epoch that the controller assigned."""
 
     fenced: int = i8(tag=0)
-    """1 if the broker has been fenced, -1 if it has been unfenced, 0 if this did not change."""
+    """1 if the broker was fenced, -1 if the broker was unfenced, 0 if the state did not change."""
 
     in_controlled_shutdown: int = i8(since=1, tag=1)
-    """1 if the broker has begun a controlled shutdown, 0 if this did not change."""
+    """1 if the broker has begun a controlled shutdown, 0 if the state did not change."""
 
     log_dirs: list[uuid.UUID] = array(uuid_, since=2, tag=2)
     """The ids of the broker's log directories that are available; empty if they did not change."""

@@ -44,7 +44,7 @@ class _NoTags(dict[int, bytes]):
     __setitem__ = setdefault = update = __ior__ = _read_only
 
     def __reduce__(self) -> str:
-        """Copy and unpickle to the one shared instance."""
+        """Return the name of the shared instance, for copying and pickling."""
         return "NO_TAGS"
 
 

@@ -38,7 +38,7 @@ class _Need(NamedTuple):
 def newest_version(message: Message, oldest: int, newest: int) -> int:
     """Return the newest version from `oldest` to `newest` that has every field the message sets.
 
-    If there is no such version, return the newest one that lacks only ignorable fields.
+    If there is no such version, return the newest version that lacks only ignorable fields.
 
     Raises:
         FieldNotSupported: each version lacks a field that is set and not ignorable. The error names
