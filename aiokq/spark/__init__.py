@@ -2,8 +2,8 @@
 
     spark.read.format("aiokq").option("kafka.bootstrap.servers", ...).option("subscribe", "orders")
 
-Spark finds the format as soon as the package is installed. Options, schemas and error messages are
-those of Spark's own Kafka connector. The names of this package are imported on first use.
+Spark finds the format as soon as the package is installed. The format takes the options of Spark's
+own Kafka connector, and has the same columns. The names of this package are imported on first use.
 """
 
 from __future__ import annotations

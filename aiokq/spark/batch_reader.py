@@ -1,4 +1,4 @@
-"""Reader of batch queries: planning fixes the offset ranges, and the tasks read them."""
+"""KafkaBatchReader: the reader of batch queries."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ logger = logging.getLogger("aiokq.spark")
 
 
 class TaskRanges(InputPartition):
-    """The offset ranges that one task reads, one after the other."""
+    """The offset ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self.ranges = tuple(ranges)
 
 
 class KafkaBatchReader(DataSourceReader):
-    """Reader of a batch query, whose start and end offsets are fixed when it is planned.
+    """Reader of a batch query. The offsets to read are fixed when the query is planned.
 
     Args:
         options: the checked options of the query.
@@ -43,10 +43,7 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     _since_ms: int | None = None
-    """Least timestamp that the filters select, in milliseconds since 1970; None without a filter.
-
-    Reading starts at the first record of each partition with this timestamp or a later one.
-    """
+    """Lower bound of the timestamps to read, in milliseconds since 1970; None for no bound."""
 
     def __init__(self, options: ReadOptions, schema: StructType, max_tasks: int) -> None:
         self._options = options
@@ -72,11 +69,12 @@ class KafkaBatchReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
-        # If the list were empty, Spark would call `read` with an `InputPartition` without ranges.
+        # If the list were empty, Spark would call `read` with a plain `InputPartition`, which has
+        # no ranges.
         return [TaskRanges(task) for task in tasks] or [TaskRanges(())]
 
     def _narrowed(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the ranges that the filters select; this class has no filters, so all of them."""
+        """Return the parts of the ranges that the filters select. This class has no filters."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Threads for blocking calls to Spark; each call has a tag, by which its jobs can be cancelled.
 
-The public functions are in bridge.py. If the wait for a call is cancelled, the wait ends only after
-the call has ended, so no call and no job keeps running unnoticed.
+If the wait for a running call is cancelled, the wait ends when the call has ended. The public
+functions are in bridge.py.
 """
 
 from __future__ import annotations
@@ -57,36 +57,37 @@ async def call(
 ) -> T:
     """Run a blocking function that uses Spark, and return its result.
 
-    ``await call(spark, frame.write.parquet, "/data/orders")``. The function runs in a thread, so
-    the event loop is not blocked. Jobs that the function starts carry a tag of this call.
-    Cancelling the wait cancels these jobs, waits until the function has ended, and only then raises
-    `CancelledError`. Thread-local settings of Spark (scheduler pool, job description) have to be
-    set in the function; they apply to this call only.
+    Example: ``await call(spark, frame.write.parquet, "/data/orders")``. The function runs in a
+    thread, so the event loop is not blocked. If the wait is cancelled, the jobs of the function are
+    cancelled, and `CancelledError` is raised when the function has ended. Thread-local settings of
+    Spark (scheduler pool, job description) have to be set in the function; they apply to this call
+    only.
 
     Args:
         session: the session that the function uses; classic or Connect.
-        function: called in a copy of the current context.
+        function: called with a copy of the caller's `contextvars` context.
 
     Raises:
-        whatever the function raises.
+        Exception: the exception that the function raised.
     """
     return await call_with_tag(session, new_tag(), partial(function, *args, **kwargs))
 
 
 def new_tag() -> str:
-    """Return a tag that no other call has, in any process."""
     return f"aiokq-{uuid.uuid4()}"
 
 
 async def call_with_tag(session: SparkSession, tag: str, function: Callable[[], T]) -> T:
-    """Run `function` as `call` does, with a given tag, which several calls may share."""
+    """Run `function` like `call`, with the given tag. Several calls may share a tag."""
     return await in_thread(
         partial(_tagged, session, tag, function), partial(_interrupted, session, tag)
     )
 
 
 async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
-    """Run a function in one of the threads, and wait for its end even if the wait is cancelled.
+    """Run a function in one of the threads, and return its result.
+
+    If the wait for a running function is cancelled, the wait ends when the function has ended.
 
     Args:
         interrupt: function that is called repeatedly after the wait was cancelled, until `function`
@@ -109,7 +110,7 @@ async def in_thread(function: Callable[[], T], interrupt: Callable[[], None] | N
 
 
 def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """Run `work` in this thread with the tag set for the jobs of the session.
+    """Run `work` in this thread; the jobs that `work` starts have the tag.
 
     Threads are reused, so thread-local settings that `work` changes (tags, scheduler pool, job
     description) are restored for the next call. In Spark Connect, all tags of the thread are
@@ -143,19 +144,13 @@ def _tagged(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
 
 
 def _is_connect(session: SparkSession) -> bool:
-    """Whether the session is a Connect session.
-
-    A Connect session cancels jobs with `interruptTag`. In a classic session this method cancels
-    only jobs of the calling thread, whereas `SparkContext.cancelJobsWithTag` cancels those of all
-    threads.
-    """
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
 async def _end(
     threads: _Threads, interrupt: Callable[[], None] | None, ended: asyncio.Future[None]
 ) -> None:
-    """Interrupt a call until it has ended; ignore further cancellations."""
+    """Interrupt a call repeatedly until it has ended; ignore further cancellations."""
     interrupting: Future[None] | None = None
     while not ended.done():
         if interrupt is not None and (interrupting is None or interrupting.done()):

@@ -2,10 +2,9 @@
 
     rows = await bridge.collect(frame)
 
-A blocking call to Spark on an event loop stops all other work of the loop. Here each call runs in a
-thread (blocking_calls.py); cancelling the wait cancels the jobs. Nothing is bound to a loop, so all
-functions work in successive calls of `asyncio.run`. handlers.py has foreachBatch for coroutine
-functions, and record_frames.py makes frames from records.
+A blocking call would stop all other work of the event loop. Therefore each call runs in a thread
+(blocking_calls.py). handlers.py has foreachBatch for coroutine functions, and record_frames.py
+makes frames from records.
 """
 
 from __future__ import annotations
@@ -54,16 +53,18 @@ async def collect(frame: DataFrame) -> list[Row]:
     """Return all rows of a frame, like `DataFrame.collect`. Cancelling the wait cancels the jobs.
 
     Raises:
-        PySparkException: whatever Spark raises.
+        PySparkException: Spark could not compute the frame.
     """
     return await call(frame.sparkSession, frame.collect)
 
 
 async def to_arrow(frame: DataFrame) -> pa.Table:
-    """Return all rows as `DataFrame.toArrow` does; several times as fast as `collect`.
+    """Return all rows as an Arrow table, like `DataFrame.toArrow`.
+
+    This function is several times as fast as `collect`.
 
     Raises:
-        PySparkException: whatever Spark raises.
+        PySparkException: Spark could not compute the frame.
     """
     return await call(frame.sparkSession, frame.toArrow)
 
@@ -71,8 +72,8 @@ async def to_arrow(frame: DataFrame) -> pa.Table:
 async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]:
     """Yield the rows of a frame in lists; memory holds one partition of the frame at most.
 
-    ``async for chunk in bridge.chunks(frame)``. Spark computes a partition when its first row is
-    requested. The rate is about 100,000 rows/s; `to_arrow` is much faster if all rows fit in
+    Example: ``async for chunk in bridge.chunks(frame)``. Spark computes a partition when its first
+    row is requested. The rate is about 100,000 rows/s; `to_arrow` is much faster if all rows fit in
     memory.
 
     Args:
@@ -80,7 +81,7 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
 
     Raises:
         ConfigError: `rows` is below 1.
-        PySparkException: whatever Spark raises.
+        PySparkException: Spark could not compute the frame.
     """
     if rows < 1:
         raise ConfigError(f"rows={rows}: must be at least 1")
@@ -90,8 +91,8 @@ async def chunks(frame: DataFrame, rows: int = 1000) -> AsyncIterator[list[Row]]
         while chunk := await call_with_tag(session, tag, partial(_taken, iterator, rows)):
             yield chunk
     finally:
-        # If the iterator is closed early, PySpark first reads all rows that the JVM has already
-        # sent. This blocks, so it is done in a thread.
+        # Closing the iterator early blocks, because PySpark first reads all rows that the JVM has
+        # already sent.
         held = [iterator]
         del iterator
         await in_thread(partial(_close, held))
@@ -102,7 +103,6 @@ def _taken(iterator: Iterator[Row], rows: int) -> list[Row]:
 
 
 def _close(held: list[Iterator[Row]]) -> None:
-    """Close PySpark's iterator, a generator whose `close` stops the Spark job."""
     iterator = held.pop()
     if isinstance(iterator, Generator):
         iterator.close()

@@ -1,7 +1,6 @@
-"""Checksums of several records or rows, which do not depend on the order of the records or rows.
+"""Checksums of records and rows. The order of the records or rows does not matter.
 
-Equal checksums show that a repeated write has the same content as the first one. They are no
-protection against forgery.
+Equal checksums show that a repeated write has the same content as the first write.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ __all__ = ["batch_checksum", "checksum"]
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Return the checksum of one record; the checksum of several is the sum of their checksums."""
+    """Return the checksum of one record; the checksum of several records is the sum."""
     sizes = b"%d %d" % (-1 if key is None else len(key), -1 if value is None else len(value))
     return zlib.crc32(value or b"", zlib.crc32(key or b"", zlib.crc32(sizes)))
 
 
 def batch_checksum(batch: pa.RecordBatch, columns: WriteColumns) -> int:
-    """Return the sum of the checksums of all rows of a batch, over the columns in `columns`."""
+    """Return the sum of the checksums of a batch's rows. Only `columns` are included."""
     nothing = [None] * batch.num_rows
     keys = nothing if columns.key < 0 else _bytes(batch.column(columns.key))
     values = _bytes(batch.column(columns.value))

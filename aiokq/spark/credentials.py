@@ -96,12 +96,11 @@ def tls_settings(kafka: Mapping[str, str]) -> dict[str, object]:
     """Return the settings for ``ssl.truststore.*``, ``ssl.keystore.*`` and ``ssl.endpoint.*``.
 
     PEM files are passed on as paths. But if a certificate or key is given as text, all certificates
-    and keys, including those in files, are loaded into an SSL context.
+    and keys are loaded into an SSL context.
 
     Raises:
-        ConfigError: a store is not PEM (the error says how to convert it), a text is not PEM, a
-            file or key cannot be loaded into the SSL context, a store password is given (PEM
-            stores have none), a key is given without its certificates or the reverse, or
+        ConfigError: a store or a text is not PEM; a certificate or key cannot be loaded; a store
+            password is given; only one of key and certificate chain is given as text; or
             ``ssl.endpoint.identification.algorithm`` is neither ``https`` nor empty.
     """
     check_hostname = _checks_hostname(kafka)
@@ -190,7 +189,7 @@ def _load_chain(context: ssl.SSLContext, text: str, password: str) -> None:
 
 
 def _pem(text: str, option: str) -> str:
-    """Return PEM text with line breaks; options often hold it in one line, with spaces or `\\n`."""
+    """Return PEM text with line breaks; options often have spaces or ``\\n`` in their place."""
     blocks = _PEM.findall(text.replace("\\n", "\n"))
     if not blocks:
         raise ConfigError(f"option {option}: it is not PEM: no '-----BEGIN ...-----'")

@@ -40,7 +40,7 @@ class DataLoss(KafkaError):
 
 
 class Losses:
-    """Reporter of losses: each method raises `DataLoss` if `fail` is true, or else logs a warning.
+    """Reporter of losses: it raises an error if `fail` is true, and otherwise logs a warning.
 
     Args:
         fail: the option ``failOnDataLoss``.
@@ -97,7 +97,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report a first batch whose start is unknown, because the JVM connector planned it."""
+        """Report that the start of a first batch, planned by the JVM connector, is unknown."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "
@@ -107,10 +107,7 @@ class Losses:
         )
 
     def beyond_the_end(self, tp: TopicPartition, start: int, end: int) -> None:
-        """Refuse a starting offset beyond the end of the log, or log a warning.
-
-        No records are lost, but if the query started there, its first batch would report a loss,
-        and the checkpoint would keep the offset.
+        """Report a starting offset beyond the end of the log.
 
         Raises:
             ConfigError: ``failOnDataLoss`` is true; otherwise a warning is logged.

@@ -1,6 +1,6 @@
 """Writing and syncing of local files so that they survive a power failure.
 
-Object stores need none of this: a closed file is durable there.
+In an object store, a closed file is durable without these functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["sync_directory", "sync_file", "write_atomically"]
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically: after a power failure it is either complete or as it was before."""
+    """Write a file atomically: after a power failure it has either the old or the new text."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     with open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)

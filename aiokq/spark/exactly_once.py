@@ -2,16 +2,13 @@
 
 sink.py sends the rows; ledger.py reads the entries. A task is atomic; a batch is not (ADR 17).
 
-If Spark repeats a batch, no row that an earlier attempt committed may be written again. But Spark
-passes to a task neither the number of tasks nor whether the batch is repeated. Therefore:
+Spark may repeat a batch, but does not tell the tasks that the batch is repeated. Therefore a task
+first reads the ledger:
 
-- If the ledger has an entry of the task for the batch, the task writes nothing, and compares its
-  rows with the entry. If the driver has noted the whole batch, the task writes nothing either, and
-  `note_batch` compares the rows of all tasks.
-- If the ledger has neither, the task waits for all tasks whose rows of the batch were committed by
-  an earlier run, until each of them has compared its rows in this run. This proves that those tasks
-  have the same rows as before. So the rows of the waiting task are not committed yet, whatever the
-  number of tasks.
+- If the ledger has the task's entry for the batch, or the driver's note of the batch, the task
+  writes no rows. Its rows are compared with the entry or with the note.
+- Otherwise the task waits until all tasks that committed rows of the batch in an earlier run have
+  compared their rows in this run. Then the task writes its rows in a transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
 """Local properties of Spark's streaming jobs.
 
-Spark uses the id of a query's run as the id of its job group.
+The job group of a streaming query has the id of the query's run.
 
 Source: Spark, ``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``.
 """
@@ -202,8 +199,8 @@ class TaskTransaction:
         """Commit the rows and their ledger entry, or compare the rows with the existing entry.
 
         Raises:
-            ConfigError: the rows differ from those that an earlier attempt committed.
-            TransactionAborted: the rows were not committed; none of them is visible.
+            ConfigError: the rows differ from the rows that an earlier attempt committed.
+            TransactionAborted: the rows were not committed.
             CommitOutcomeUnknown: no response showed whether the rows were committed; the next
                 attempt reads the outcome from the ledger.
             ProducerFenced: another attempt of this task was started.
@@ -247,10 +244,10 @@ class TaskTransaction:
 def task_transaction(
     kafka: Mapping[str, str], ledger_topic: str, id_: TaskId
 ) -> Iterator[TaskTransaction]:
-    """Yield the transaction of one attempt of a task; it has begun if the rows must be written.
+    """Yield the transaction of one attempt of a task.
 
-    If the block raises, the transaction is aborted. Before the ledger is read, the start of the
-    producer fences earlier attempts of the task, and ends the transactions that they left open.
+    If the block raises, the transaction is aborted. The producer is started before the ledger is
+    read. Its start fences earlier attempts of the task, and ends their open transactions.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
@@ -273,7 +270,7 @@ def task_transaction(
             client.run(task.abort(), ABORT_TIMEOUT)
         except (KafkaError, TimeoutError) as failure:
             if isinstance(failure, ProducerFenced) and isinstance(error, KafkaError):
-                raise failure from error  # it explains, for example, INVALID_PRODUCER_EPOCH
+                raise failure from error  # the reason for, e.g., INVALID_PRODUCER_EPOCH
             error.add_note(f"the transaction could not be aborted: {failure!r}")
         raise
     finally:
@@ -294,13 +291,12 @@ def note_batch(
 ) -> None:
     """Check that a complete batch has as many tasks as the first batch of the query.
 
-    The first batch is noted in the ledger. A batch with another number of tasks is noted as well,
-    before the error is raised. So the batch is not written again when the query continues with the
-    right number of tasks.
+    The first batch is noted in the ledger. A batch with another number of tasks is also noted, so
+    that it is not written again when the query continues with the right number of tasks.
 
     Args:
         kafka: ``kafka.*`` options by Kafka's names.
-        tasks: the rows of each task, committed by this attempt or by an earlier one.
+        tasks: number and checksum of the committed rows of each task.
 
     Raises:
         ConfigError: the batch has another number of tasks than the first batch, or other rows than

@@ -18,8 +18,6 @@ __all__ = ["failing_stream_reader"]
 
 
 class _FailingStreamReader(DataSourceStreamReader):
-    """Reader whose methods all raise a ConfigError with the text `refusal`."""
-
     def __init__(self, refusal: str) -> None:
         self._refusal = refusal
 

@@ -1,8 +1,8 @@
 """GroupProgress: commits the offsets of a stream for a consumer group, so that tools can show lag.
 
 The query resumes from its checkpoint, not from the group's offsets. So a failed commit does not end
-the query: the newest positions are kept and committed later. Batches stop waiting for their commits
-when a commit fails or takes long, and wait again when a commit has succeeded.
+the query; the newest positions are committed later. Batches stop waiting for their commits when a
+commit fails or takes long, and wait again when a commit has succeeded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ logger = logging.getLogger("aiokq.spark")
 COMMIT_TIMEOUT: Final = 10.0
 """Timeout of one attempt to commit, in seconds."""
 PATIENCE: Final = 2.0
-"""Maximum number of seconds that a batch waits for its commit.
-
-After a commit that took longer or failed, batches do not wait. They wait again when a commit has
-succeeded.
-"""
+"""Maximum number of seconds that a batch waits for its commit."""
 AGAIN: Final = 5.0
 """Seconds from a timeout or retriable error to the next attempt to commit the newest positions."""
 END_TIMEOUT: Final = 2.0
@@ -110,7 +106,7 @@ class GroupProgress:
             raise
 
     def _left(self) -> PartitionOffsets | None:
-        """Return the positions to commit; if there are none, mark the committing as inactive."""
+        """Return the positions to commit; None if all positions are committed."""
         with self._lock:
             self._active = self._newest is not None
             return self._newest

@@ -1,4 +1,4 @@
-"""foreachBatch for coroutine functions, which all run on one persistent event loop."""
+"""foreachBatch for coroutine functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BatchHandler", "ClientBatchHandler", "foreach_batch", "foreach_batch
 BatchHandler: TypeAlias = "Callable[[DataFrame, int], Awaitable[None]]"
 """Coroutine function that is called with the rows and the number of each batch."""
 ClientBatchHandler: TypeAlias = "Callable[[DataFrame, int, Cluster], Awaitable[None]]"
-"""As `BatchHandler`, with a third argument: a cluster on the handler's loop."""
+"""Coroutine function that is called with the rows and the number of each batch, and a cluster."""
 
 
 def foreach_batch(
@@ -27,17 +27,16 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `DataStreamWriter.foreachBatch` that runs a coroutine function.
 
-    ``frame.writeStream.foreachBatch(foreach_batch(handler)).start()``. All batches are handled on
-    one event loop, so the handler can keep a session, a client or a connection for later batches.
+    Example: ``frame.writeStream.foreachBatch(foreach_batch(handler)).start()``. All batches are
+    handled on one event loop, so the handler can keep a client or a connection for later batches.
     The batch is done when the handler returns; an exception of the handler ends the query. After a
     restart, Spark repeats a batch that was not done. The handler uses Spark by awaiting
     ``bridge.collect(...)`` and other functions of `bridge`.
 
     Args:
-        loop: event loop of the handler; it must not be blocked while the query runs. It cannot be
-            given for Spark Connect, which pickles the handler and calls it in a process of the
-            server. Default: a loop in a thread of its own, in the process where the handler is
-            called.
+        loop: event loop of the handler, which must keep running until the query ends. Spark Connect
+            does not support this argument, because it calls the handler in a process of the server.
+            Default: a loop in a thread of its own, in the process that calls the handler.
     """
     return _OnLoop(handler, loop)
 
@@ -45,11 +44,11 @@ def foreach_batch(
 def foreach_batch_with_client(
     handler: ClientBatchHandler, settings: Mapping[str, str]
 ) -> Callable[[DataFrame, int], None]:
-    """Do the same as `foreach_batch`, for a handler that takes a `Cluster` as third argument.
+    """Return a function as `foreach_batch` does, for a handler with a `Cluster` as third argument.
 
-    The cluster is created once in the process that calls the handler; with Spark Connect this is a
-    process of the server. All batches and all callers of `worker_client` in that process share the
-    cluster, so the handler should not close it. If it does, the next batch gets a new cluster.
+    The cluster is created in the process that calls the handler; with Spark Connect this is a
+    process of the server. All batches share the cluster with callers of `worker_client` that pass
+    the same settings. The handler should not close the cluster.
 
     Args:
         settings: settings of the cluster by Kafka's names, such as ``{"bootstrap.servers":

@@ -1,8 +1,8 @@
 """Latest offsets of the partitions of a stream, cached briefly, with retries during outages.
 
-While no records arrive, Spark requests the latest offset 90 times a second; if the source raises,
-Spark ends the query. So results are reused for up to a tenth of a second, and requests that fail
-because the cluster does not respond are retried until a deadline.
+While no records arrive, Spark requests the latest offset 90 times a second, so results are reused
+for up to a tenth of a second. Spark ends the query if the source raises an error, so failed
+requests are retried until a deadline.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ IDLE_AFTER: Final = 5.0
 TOPICS_INTERVAL: Final = 1.0
 """Seconds for which partitions and topic ids are reused."""
 ASK_TIMEOUT: Final = 5.0
-"""Timeout of one lookup in seconds; stopping a query may have to wait for a lookup to end."""
+"""Timeout of each request in `LatestOffsets.latest`, in seconds."""
 
 
 @dataclass(frozen=True)
 class OffsetSnapshot:
-    """The partitions at one moment, and the start and end offsets of their logs.
+    """The partitions, and the start and end offsets of their logs.
 
     Attributes:
         starts: log start offset of each partition when the partition was first seen. A partition
@@ -58,7 +58,7 @@ class OffsetSnapshot:
 
 
 class LatestOffsets:
-    """Partitions of a streaming query and their latest offsets, in the process of the query.
+    """Lookup of the partitions of a streaming query and of their latest offsets.
 
     Args:
         options: options of the query.
@@ -97,13 +97,13 @@ class LatestOffsets:
         """Return the latest offsets, at most a tenth of a second old.
 
         Returns:
-            None if the lookup failed, but may succeed before the deadline.
+            None if the lookup failed and the deadline has not passed.
 
         Raises:
-            KafkaError: the cluster refused the request, or did not respond before the deadline:
-                ``fetchOffset.numRetries`` times the sum of ``fetchOffset.retryIntervalMs`` and
-                ``kafka.default.api.timeout.ms``. After retriable error responses the deadline is
-                ``fetchOffset.numRetries`` times ``fetchOffset.retryIntervalMs``.
+            KafkaError: the cluster refused the request, or the deadline has passed. The deadline
+                is ``fetchOffset.numRetries`` times ``fetchOffset.retryIntervalMs`` after the first
+                failure. If no broker responds, ``kafka.default.api.timeout.ms`` is added to the
+                interval.
         """
         now = self._now()
         idle = now - self._moved > IDLE_AFTER
@@ -152,7 +152,7 @@ class LatestOffsets:
         there = partitions.leaders.keys()
         try:
             # Starts are also looked up for the partitions of the first call, because the query has
-            # no position for partitions that were added while it was down.
+            # no position for partitions that were added while the query was down.
             starts = {tp: start for tp, start in self._starts.items() if tp in there}
             if added := there - starts.keys():
                 starts |= await offset_reader.log_starts(added)
@@ -164,11 +164,11 @@ class LatestOffsets:
         return OffsetSnapshot(partitions, ends, starts)
 
     def answer(self, question: Callable[[OffsetReader], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the lookup `question`; retry it until the deadline.
+        """Return the result of the lookup `question`; retry the lookup until the deadline.
 
         Raises:
-            KafkaError: the cluster refused the request, or did not respond before the deadline. See
-                `latest` for the deadline.
+            KafkaError: the cluster refused the request, or the deadline has passed. See `latest`
+                for the deadline.
         """
         while True:
             try:
@@ -182,7 +182,7 @@ class LatestOffsets:
                 return found
 
     def _tolerate(self, error: KafkaError) -> None:
-        """Return if `error` is temporary and the deadline has not passed; otherwise raise it."""
+        """Raise `error` if it is not temporary, or if the deadline has passed."""
         if not error.retriable and not isinstance(error, _AWAY):
             raise error
         now = self._now()

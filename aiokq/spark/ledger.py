@@ -31,13 +31,13 @@ NOTE: Final = "batch"
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """Ledger entry of a task: the rows of the last batch that the task has committed.
+    """Ledger entry of a task for the last batch that the task has committed.
 
     Attributes:
         batch: number of the batch.
         rows: number of rows.
         checksum: sum of the checksums of the rows.
-        run: id of the run of the query that wrote the rows, or of the last run that compared them.
+        run: id of the last run of the query that wrote or compared the rows.
     """
 
     batch: int
@@ -50,8 +50,8 @@ class TaskEntry:
 class BatchNote:
     """Ledger entry of the driver for a complete batch.
 
-    The driver writes it for the first batch of the query, and for each batch with another number of
-    tasks than the first.
+    The driver writes a note for the first batch of the query, and for each batch with another
+    number of tasks than the first batch.
 
     Attributes:
         batch: number of the batch.
@@ -151,7 +151,7 @@ _of_this_process = PerProcess(_Ledgers)
 
 
 def ledger_of(client: WorkerClient, topic: str, query: str) -> Ledger:
-    """Return the `Ledger` of a query; each process has one for each client, topic and query."""
+    """Return the process's `Ledger` for a client, a topic and a query."""
     process = _of_this_process()
     with process.lock:
         ledgers = process.ledgers.setdefault(client, {})

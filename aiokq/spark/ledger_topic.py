@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["LEDGER_TOPIC", "PARTITION", "LedgerTopic"]
 
 LEDGER_TOPIC: Final = "aiokq-spark-ledger"
-"""Name of the topic if no other one is given."""
+"""Default name of the topic."""
 
 PARTITION: Final = 0
-"""Number of the partition; all records are in one, because a reader needs all of them."""
+"""Number of the partition that has all records."""
 
 CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
@@ -57,7 +57,7 @@ class LedgerTopic:
     async def added(
         self, cluster: Cluster, timeout: float
     ) -> AsyncIterator[tuple[bytes | None, bytes | None]]:
-        """Yield keys and values that were committed since the last call.
+        """Yield key and value of each record that was committed since the last call.
 
         The first call creates the topic if it does not exist.
 
@@ -74,8 +74,8 @@ class LedgerTopic:
             await self._prepare(cluster)
             beginning = await cluster.offsets(place, "earliest")
             self._position = 0 if beginning is None else beginning.offset
-        # The end is the high watermark, not the last stable offset: committed records behind an
-        # open transaction of another task must be read, too.
+        # The end is the high watermark, not the last stable offset, because committed records
+        # behind an open transaction of another task must also be read.
         end = await cluster.offsets(place, "latest")
         assert end is not None
         if end.offset < self._position:

@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ByOffset:
-    """An offset for each partition, or one for all; -2 stands for earliest, -1 for latest."""
+    """Offsets by partition, or one value for all; -2 stands for earliest, -1 for latest."""
 
     offsets: PartitionOffsets | Literal[-2, -1]
 
@@ -49,7 +49,7 @@ class ByTime:
 
 @dataclass(frozen=True)
 class ByTimeEach:
-    """As `ByTime`, with a timestamp for each partition, in milliseconds since 1970."""
+    """The first record of each partition at or after the partition's timestamp, in milliseconds."""
 
     timestamps_ms: PartitionOffsets
 
@@ -62,7 +62,8 @@ def parse_limit(
 ) -> Limit:
     """Return the limit that the options give, or `default`.
 
-    A single timestamp wins over timestamps by partition, and these win over offsets, as in Spark.
+    As in Spark, a single timestamp takes precedence over timestamps by partition, and timestamps
+    take precedence over offsets.
 
     Args:
         given: options by lower-case names.
@@ -105,7 +106,7 @@ def parse_limit(
 
 
 def _not_negative(timestamp_ms: int, tp: TopicPartition | None = None) -> int:
-    """Return the timestamp; refuse negative ones, which have special meanings in ListOffsets."""
+    """Return the timestamp; refuse negative values, which are special in ListOffsets."""
     if timestamp_ms < 0:
         where = "" if tp is None else f" of {tp}"
         raise ConfigError(
@@ -162,7 +163,7 @@ def _check_order(first: PartitionOffsets, last: PartitionOffsets, kind: str) -> 
 
 
 def starts_at_an_end(starting: Limit) -> bool:
-    """Whether the limit is "latest" for any partition, so that repeated lookups may differ."""
+    """Whether the limit is "latest" for any partition."""
     if not isinstance(starting, ByOffset):
         return False
     if isinstance(starting.offsets, dict):

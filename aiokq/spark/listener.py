@@ -41,12 +41,12 @@ _PHASE: Final = ("query", "phase")
 
 
 ENDED_KEPT: Final = 100
-"""Maximum number of query names without a running query for which counters are kept."""
+"""Number of ended queries whose counters are kept."""
 
 
 @dataclass
 class _Counted:
-    """Counters of all runs of a query name; kept after a run, so that they can be scraped."""
+    """Counters of all runs of a query name."""
 
     rows: int = 0
     batches: int = 0
@@ -82,17 +82,15 @@ class AiokqProgressListener(StreamingQueryListener):
     - ``queries_active``: running queries;
     - ``queries_terminated_total`` (outcome): ended queries; the outcome is stopped or failed.
 
-    When a query ends, its two counters are kept (for the last 100 names that ended), so that a job
-    that ends by itself can be scraped afterwards; another run of the same name continues them. Its
-    other metrics are removed. The listener is one collector in the registry; ``close()``
-    unregisters it.
+    When a query ends, all of its metrics except the two counters are removed. The counters are kept
+    for the last 100 names that ended. Another query of the same name continues the counters. The
+    listener is one collector in the registry; ``close()`` unregisters the collector.
 
     Args:
-        registry: registry of the metrics; default: that of prometheus_client.
+        registry: registry of the metrics; default: prometheus_client's own registry.
 
     Raises:
-        ConfigError: the registry already has metrics of these names, usually those of another
-            listener.
+        ConfigError: the registry already has metrics of these names, usually from another listener.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -118,8 +116,6 @@ class AiokqProgressListener(StreamingQueryListener):
         except KeyError:
             logger.debug("the progress listener was closed before")
 
-    # -- called by Spark, in threads of its own
-
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Record the start of a query; called by Spark."""
         self.started(str(event.runId), event.name or str(event.id))
@@ -129,7 +125,7 @@ class AiokqProgressListener(StreamingQueryListener):
         self.progressed(event.progress.json)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Reset the rates, which would otherwise stay those of the last batch; called by Spark."""
+        """Set the rates to 0; called by Spark."""
         with self._lock:
             query = self._queries.get(str(event.runId))
             if query is not None:
@@ -138,8 +134,6 @@ class AiokqProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Record the end of a query; called by Spark."""
         self.terminated(str(event.runId), failed=event.exception is not None)
-
-    # -- the same events, with plain values
 
     def started(self, run: str, name: str) -> None:
         """Record the start of a query.
@@ -195,7 +189,7 @@ class AiokqProgressListener(StreamingQueryListener):
             self._terminated["failed" if failed else "stopped"] += 1
 
     def lag(self, query: str) -> PartitionOffsets:
-        """Return the number of records that a query has not read yet, by partition; {} if unknown.
+        """Return the lag of a query at its last batch, in records, by partition; {} if unknown.
 
         Args:
             query: name of the query, or its id if it has none.
@@ -271,7 +265,7 @@ class AiokqProgressListener(StreamingQueryListener):
 
 
 class _Collector(Collector):
-    """Collector of the listener's metrics; the listener itself derives from Spark's base class."""
+    """Collector of the listener's metrics."""
 
     def __init__(self, listener: AiokqProgressListener) -> None:
         self._listener = listener

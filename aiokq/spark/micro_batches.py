@@ -63,8 +63,6 @@ class MicroBatchPlanner:
         self._triggered: float | None = None
         self._behind: dict[object, float] = {}
 
-    # -- start of the query
-
     def initial(self) -> OffsetMap:
         """Return the start offset of a new query; only the first call looks it up.
 
@@ -73,8 +71,8 @@ class MicroBatchPlanner:
             KafkaError: a request to the cluster failed.
         """
         if self._initial is None:
-            # Spark calls this twice at the start of a query, and "latest" may resolve to another
-            # offset the second time.
+            # Spark calls this method twice at the start of a query, and "latest" may resolve to
+            # another offset the second time.
             client = self._latest_offsets.client
             self._initial = client.run(self._begin(OffsetReader(client.cluster, self._options)))
             logger.info("initial offsets %s", self._initial.positions)
@@ -89,8 +87,6 @@ class MicroBatchPlanner:
         positions = beginning(positions, ends, self._losses)
         return SourceOffset(positions, positions, partitions.topic_ids)
 
-    # -- end of a batch
-
     def freeze(self) -> None:
         """Set the current ends of the logs as the end of the query, for Trigger.AvailableNow.
 
@@ -104,11 +100,8 @@ class MicroBatchPlanner:
     ) -> OffsetMap:
         """Return the end offset of the next batch, or `start` if no batch is to run yet.
 
-        No batch runs while there are no new records, while there are fewer records than
-        ``minOffsetsPerTrigger``, or while the latest offsets cannot be looked up.
-
         Args:
-            start: start of the batch; None if Spark does not pass it and it is not known.
+            start: start of the batch; None if it is not known.
             wanted: limit that Spark passes.
 
         Raises:
@@ -133,19 +126,17 @@ class MicroBatchPlanner:
             if wanted.max_rows is not None:
                 ends = prorated(wanted.max_rows, starts, ends)
         self._triggered = self._now()
-        # The end of the first batch also contains the start of the query, because Spark logs this
-        # end before it runs the batch. Without it, Spark would start at a new result of initial()
-        # after a crash.
+        # Spark logs the end of the first batch before it runs the batch. The end also contains the
+        # start of the query, because after a crash initial() may return another offset.
         initial = begun.initial if begun.unread else None
         return SourceOffset(ends, initial, latest.partitions.topic_ids).to_map()
 
     def _not_before(self, begun: SourceOffset, latest: OffsetSnapshot) -> PartitionOffsets:
-        """Return the log end offsets; replace an end below the query's position by the position.
+        """Return the log end offsets; an end below the query's position becomes the position.
 
-        This is done for a limited time (``fetchOffset.numRetries`` retry intervals), because a new
-        leader may briefly report a lower end than the previous leader. The end of a recreated topic
-        is not replaced, because its log stays shorter. With Trigger.AvailableNow, no end is
-        replaced.
+        A new leader may briefly report a lower end than the previous leader. The following ends are
+        returned unchanged: ends that stay lower for ``fetchOffset.numRetries`` retry intervals,
+        ends of recreated topics, and all ends with Trigger.AvailableNow.
         """
         ends = dict(latest.ends)
         now = self._now()
@@ -163,18 +154,15 @@ class MicroBatchPlanner:
         return ends
 
     def _moves(self, begun: SourceOffset, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
-        """Whether a partition's end differs from its start, or a partition no longer exists.
-
-        An empty new partition does not count, because its start is its end.
-        """
+        """Whether a partition's end differs from its start, or a partition no longer exists."""
         gone = begun.positions.keys() - ends.keys()
         return bool(gone) or any(end != starts.get(tp) for tp, end in ends.items())
 
     def _too_few(self, starts: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether to wait for more records because of ``minOffsetsPerTrigger``.
 
-        False for the first batch of a run, if ``maxTriggerDelay`` has passed since the last batch
-        was planned, and with Trigger.AvailableNow, which expects no further records.
+        The first batch of a run and batches with Trigger.AvailableNow do not wait. The wait ends
+        when ``maxTriggerDelay`` has passed since the last batch was planned.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._triggered is None:
@@ -187,8 +175,6 @@ class MicroBatchPlanner:
         """Return the log end offsets of the last lookup, for the progress of the query."""
         return None if self._latest is None else SourceOffset(self._latest.ends).to_map()
 
-    # -- ranges of a batch
-
     def ranges(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[OffsetRange]:
@@ -196,13 +182,12 @@ class MicroBatchPlanner:
 
         Raises:
             DataLoss: some of the records are gone, and ``failOnDataLoss`` is true.
-            KafkaError: the cluster did not respond before the deadline.
+            KafkaError: the cluster refused a request, or did not respond before the deadline.
         """
         begun, until = SourceOffset.parse(start), SourceOffset.parse(end)
         if begun.unread:
             # Spark passes the result of initial() as the start of the first batch. After a restart,
-            # initial() is looked up again, and may differ from the start with which the batch was
-            # planned.
+            # initial() may return another offset than the start with which the batch was planned.
             if not until.positions:
                 # No topic matched at the start; the next batch reads the topics that match now.
                 return []
@@ -234,12 +219,12 @@ class MicroBatchPlanner:
             self._group.tell(SourceOffset.parse(end).positions)
 
     def close(self) -> None:
-        """Stop committing at the end of the query; not called if Spark kills the process first."""
+        """Stop committing offsets at the end of the query."""
         if self._group is not None:
             self._group.close()
 
 
 def _made_again(begun: SourceOffset, latest: OffsetSnapshot) -> bool:
-    """Whether a topic was deleted and created again; the offsets alone may not show this."""
+    """Whether a topic was deleted and created again."""
     ids = latest.partitions.topic_ids
     return any(ids.get(topic, id_) != id_ for topic, id_ in begun.topic_ids.items())

@@ -1,14 +1,13 @@
 """Offsets of a query: their JSON form, and the division of a limit among partitions; no I/O.
 
 The offset of a query is a map of topic to partition to offset. This is the form of the JVM
-connector, so checkpoints of that connector can be read. Two kinds of entries look like topics, and
-hold data that the JVM connector keeps elsewhere or not at all:
+connector, so checkpoints of that connector can be read. Two kinds of entries are not topics:
 
 - ``__aiokq_initial__.<topic>`` is part of the end of the first batch, and holds the start of the
   query. After a crash in this batch Spark requests the start again, and "latest" would then be
   another offset.
 - ``__aiokq_topic_id__.<topic>`` holds the topic's id, as two integers. The id shows that a topic
-  was deleted and created again, even if the offsets do not show it.
+  was deleted and created again.
 """
 
 from __future__ import annotations
@@ -50,12 +49,11 @@ TOPIC_ID: Final = "__aiokq_topic_id__."
 
 @dataclass(frozen=True)
 class SourceOffset:
-    """One offset of a query, parsed.
+    """A parsed offset of a query.
 
     Attributes:
         positions: offset of the next record to read, by partition.
-        initial: start of the query; None except in the first offset of the query, and in the end of
-            its first batch.
+        initial: start of the query; None in offsets after the end of the first batch.
         topic_ids: ids of the topics when the offset was determined; empty if the brokers have no
             topic ids.
     """
@@ -66,7 +64,7 @@ class SourceOffset:
 
     @property
     def unread(self) -> bool:
-        """Whether this offset is the start of the query, so that nothing has been read."""
+        """Whether this offset is the start of the query."""
         return self.positions == self.initial
 
     @classmethod
@@ -113,16 +111,12 @@ def _number(item: tuple[str, int]) -> int:
 
 
 def _signed(half: int) -> int:
-    """Return 64 bits as a signed integer, which JSON readers of the JVM can hold."""
+    """Return 64 bits as a signed integer, because the JVM has no unsigned integers."""
     return half - 2**64 if half >= 2**63 else half
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as text for messages."""
     return ", ".join(map(str, sorted(partitions)))
-
-
-# -- options
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
@@ -181,9 +175,6 @@ def _int(value: object) -> int:
     if not -MAX_OFFSET <= value <= MAX_OFFSET:
         raise ValueError(f"{value} has more than 64 bits")
     return value
-
-
-# -- limits
 
 
 def prorated(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:

@@ -17,11 +17,7 @@ __all__ = ["duration", "flag", "number", "of_option", "positive"]
 
 @contextmanager
 def of_option(name: str) -> Iterator[None]:
-    """Put the name of an option before the message of a ConfigError raised in the block.
-
-    Raises:
-        ConfigError: the block raised one; the message is prefixed with "option NAME: ".
-    """
+    """Put "option NAME: " before the message of a ConfigError that the block raises."""
     try:
         yield
     except ConfigError as error:

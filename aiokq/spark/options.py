@@ -1,7 +1,6 @@
 """Options of the source, with the names, defaults and error messages of Spark's Kafka connector.
 
-No I/O: planning.py and others apply the options to a cluster; security.py translates the
-``kafka.*`` options to settings of the client.
+No I/O. security.py translates the ``kafka.*`` options to settings of the client.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ DEFAULT_POLL_TIMEOUT_MS: Final = 120_000
 """Default of Spark's ``spark.network.timeout``, in milliseconds."""
 
 CONSUMER_OPTIONS: Final = frozenset({"group.id", "isolation.level", "max.partition.fetch.bytes"})
-"""Consumer options (``kafka.*``) for which `warn_of_unused` logs no warning.
-
-``group.id`` has a warning of its own; the others have an effect.
-"""
+"""Consumer options (``kafka.*``) for which `warn_of_unused` logs no warning."""
 
 AUTO_OFFSET_RESET: Final = """
 Kafka option 'auto.offset.reset' is not supported.
@@ -71,7 +67,7 @@ class ReadOptions:
         kafka: settings of the client, by Kafka's names.
         max_trigger_delay: the option ``maxTriggerDelay`` in seconds.
         max_tasks: maximum number of tasks; None for the default.
-        commit_group: group for which a stream's progress is committed, so that lag tools see it.
+        commit_group: consumer group for which a stream commits its offsets.
     """
 
     strategy: Strategy
@@ -106,7 +102,7 @@ class ReadOptions:
 
         Raises:
             ConfigError: an option is missing, unknown, malformed or refused, or contradicts
-                another.
+                another option.
         """
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
@@ -188,9 +184,6 @@ def frame_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if "columns" in given:
         return parse_columns(given["columns"])
     return default_columns(flag(given, "includeHeaders", False))
-
-
-# -- single options
 
 
 def _check_stream(given: Mapping[str, str]) -> None:

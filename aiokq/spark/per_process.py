@@ -1,4 +1,4 @@
-"""PerProcess: an object that each process makes for itself when it first needs it."""
+"""PerProcess: factory of objects that exist once per process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """Factory of an object that exists once per process; a forked child makes its own.
+    """Factory of an object that exists once per process; a forked child makes a new object.
 
-    The factory can be called in any thread. Create factories only at import, because a fork hook is
-    registered for each and is never removed.
+    The factory can be called in any thread. Create factories only at import, because each factory
+    registers a fork hook, which is never removed.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -25,15 +25,15 @@ class PerProcess(Generic[T]):
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        # The lock is replaced, because a thread that the child lacks may have held it at the fork.
+        # The lock is replaced, because another thread of the parent process may have held it at the
+        # fork.
         self._lock = threading.Lock()
         self._made: T | None = None
         self._pid = os.getpid()
 
     def __call__(self) -> T:
-        """Return the object of this process."""
         with self._lock:
-            # A fork by C code does not run Python's fork hooks, so the process id is compared, too.
+            # The process id is compared, because a fork by C code does not run Python's fork hooks.
             if self._made is None or self._pid != os.getpid():
                 self._made, self._pid = self._make(), os.getpid()
             return self._made

@@ -1,8 +1,7 @@
 """Distribution of offset ranges over tasks.
 
-The result depends only on the ranges and the options, so planning again gives the same tasks. Each
-task of a Python source costs Spark about 27 ms (a task of a JVM source costs a few ms), so small
-ranges share a task.
+The result depends only on the ranges and the options. Small ranges share a task, because each task
+of a Python source costs Spark about 27 ms.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from aiokq import TopicPartition
 __all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
 
 ROWS_PER_TASK: Final = 200_000
-"""Number of rows below which a second task is not worth its cost."""
+"""Number of rows for which the plan has one more task."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class OffsetRange:
         start: first offset.
         stop: offset after the last.
         topic_id: id of the topic for which the range was planned, if the brokers have ids.
-        leader: node id of the partition's leader when the range was planned, by which ranges are
-            grouped into tasks; -1 if there was none.
+        leader: node id of the partition's leader when the range was planned; -1 if there was none.
     """
 
     topic: str
@@ -44,7 +42,6 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -138,9 +135,9 @@ def _divided(part: OffsetRange, count: int) -> list[OffsetRange]:
 def pack(
     ranges: Sequence[OffsetRange], tasks: int, *, max_records: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Distribute ranges over tasks, largest first, each to the task with the fewest offsets.
+    """Assign each range, largest first, to the task with the fewest offsets.
 
-    Among tasks with equally many offsets, a task that already reads from the same leader is
+    Among tasks with equally many offsets, a task that already reads from the range's leader is
     preferred.
 
     Args:

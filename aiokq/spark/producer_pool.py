@@ -1,8 +1,7 @@
 """Producers of this process, each lent to one task at a time, and kept for later tasks.
 
 A new producer needs a producer id and metadata from the brokers. A worker runs tasks one after
-another, so one producer is usually enough. If a task fails, its producer is closed, because records
-that the producer still holds would fail in another task.
+another, so one producer is usually enough. If a task fails, its producer is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["lent_producer"]
 
 
 class _Idle:
-    """The idle producers of this process, by client; there is one client per set of options."""
+    """The idle producers of this process, by client."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Filter pushdown: filters on topic, partition, offset and timestamp limit the fetched records.
 
-It is opt-in, because Spark refuses readers that take filters unless
-``spark.sql.python.filterPushdown.enabled`` is set. Spark's own connector has no pushdown.
+Pushdown is opt-in, because Spark refuses readers that take filters if
+``spark.sql.python.filterPushdown.enabled`` is not set. Spark's own connector has no pushdown.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ class PushdownReader(KafkaBatchReader):
 
     Filters on ``topic`` and ``partition`` (``=`` and ``in``) exclude partitions, and comparisons of
     ``offset`` shorten ranges. Filters ``timestamp >=`` and ``timestamp >`` move the start to the
-    first record that is recent enough; because timestamps in a log may decrease, Spark applies
-    these filters again.
+    first record with such a timestamp. Spark applies the timestamp filters again, because
+    timestamps in a log may decrease.
     """
 
     _narrowing: tuple[Narrow, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use the filters that shorten the offset ranges; return those that Spark has to apply.
-
-        Filters on `timestamp` are both used and returned.
-        """
+        """Keep the filters that the reader can apply; return the filters that Spark must apply."""
         left: list[Filter] = []
         for item in filters:
             since = _since_ms(item)

@@ -1,8 +1,8 @@
 """Reader of offset ranges in a worker: fetches ahead on the event loop, and decodes in the task.
 
-Batches come in the order of the ranges, so that a repeated task returns the same rows in the same
-order. Up to WINDOW ranges are fetched at the same time, so that brokers work on the next ranges
-while the first one is decoded; the bytes that are fetched but not decoded are bounded.
+Batches come in the order of the ranges, so that a repeated task returns equal rows in equal order.
+Up to WINDOW ranges are fetched at the same time. The bytes that are fetched but not decoded are
+bounded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["read_ranges"]
 
 FETCH_BYTES: Final = 1024 * 1024
-"""Default of ``max.partition.fetch.bytes``; an Arrow batch often has the records of one fetch."""
+"""Default of ``max.partition.fetch.bytes``."""
 COLUMNS_BYTES: Final = 8 * FETCH_BYTES
-"""Decompressed bytes of records in an Arrow batch at which no further Kafka batch is added to it.
+"""Decompressed bytes of records at which an Arrow batch is complete.
 
 The limit is needed because fetched bytes may decompress to a thousand times their size.
 """
@@ -59,7 +59,7 @@ def read_ranges(
     Raises:
         DataLoss: records of a range are gone, and ``failOnDataLoss`` is true.
         CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
-        KafkaError: the cluster did not respond in time.
+        KafkaError: a request to the cluster failed.
     """
     if not ranges:
         return
@@ -108,8 +108,6 @@ class _Readahead:
         self._fetching = _Fetching(client.cluster, options)
         self._pumps = [client.submit(self._pump()) for _ in range(min(WINDOW, len(ranges)))]
 
-    # -- in the thread of the task
-
     def __iter__(self) -> Iterator[PartitionRecords]:
         for buffer in self._buffers:
             while (records := self._take(buffer)) is not None:
@@ -141,10 +139,8 @@ class _Readahead:
         for pump in self._pumps:
             pump.cancel()
 
-    # -- on the loop
-
     async def _pump(self) -> None:
-        """Fetch unfetched ranges, one after another, until none is left or a fetch fails."""
+        """Fetch unfetched ranges, one after another, until all are fetched or a fetch fails."""
         try:
             for buffer in self._next:
                 await self._may_fetch(buffer)
@@ -213,7 +209,7 @@ class _Fetching:
             except OffsetOutOfRange:
                 after = await self._after_loss(part, position)
                 if after == position:
-                    # By now the log has the offset; it did not when the leader responded.
+                    # The log has the offset now, although the leader reported it as out of range.
                     if now() - moved > self._timeout:
                         self._losses.unreadable(part.topic_partition, position, part.stop)
                         return
@@ -234,13 +230,7 @@ class _Fetching:
                 return
 
     def _replaced(self, part: OffsetRange) -> bool:
-        """Whether the topic was deleted and created again since the range was planned.
-
-        A stream reads the new topic in a later batch.
-
-        Raises:
-            DataLoss: the topic was replaced, and ``failOnDataLoss`` is true.
-        """
+        """Report and return whether the topic was recreated since the range was planned."""
         if part.topic_id is None:
             return False
         topic = self._cluster.metadata.topic(part.topic)
@@ -252,8 +242,8 @@ class _Fetching:
     async def _after_loss(self, part: OffsetRange, position: int) -> int:
         """Return the next offset to fetch after OFFSET_OUT_OF_RANGE.
 
-        The result is `position` if the log has this offset by now: a new leader may briefly report
-        a lower end than the previous leader.
+        The result is `position` if the log has this offset now. A new leader may briefly report a
+        lower end than the previous leader.
         """
         tp = part.topic_partition
         first = await self._cluster.offsets(tp, "earliest", timeout=self._timeout)

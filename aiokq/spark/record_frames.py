@@ -31,8 +31,8 @@ class RecordsFrame:
     Attributes:
         frame: frame with the columns of Spark's Kafka source.
         rows: number of rows.
-        offsets: next offset to consume of each partition, as `Consumer.commit` takes them; commit
-            them when the frame has been processed.
+        offsets: offset of the next record of each partition; pass the offsets to `Consumer.commit`
+            when the frame has been processed.
     """
 
     frame: DataFrame
@@ -46,15 +46,15 @@ async def frame_of(
     *,
     columns: Iterable[str] | None = None,
 ) -> DataFrame:
-    """Return a frame with the records of batches such as those of ``consumer.batches()``.
+    """Return a frame with the records of batches, for example of ``consumer.batches()``.
 
     Args:
-        columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
+        columns: columns of Spark's Kafka source, in order; default: all columns except headers.
 
     Raises:
         ConfigError: `batches` is empty, so the frame would have no schema.
         CorruptRecord: a checksum is wrong, or a batch cannot be decoded.
-        ValueError: there is no such column.
+        ValueError: a column in `columns` does not exist.
     """
     held = list(batches)
     if not held:
@@ -72,25 +72,23 @@ async def frames(
 ) -> AsyncIterator[RecordsFrame]:
     """Yield the batches of a source as frames, which are never empty.
 
-    ``async for part in frames(spark, consumer.batches())``. A frame is complete when it has
-    ``max_rows`` rows, or ``max_wait`` after its first batch. Nothing is read ahead while a frame is
-    processed, so memory holds one frame at most. The iteration ends with the source. In a consumer
-    group, set ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`. Automatic commits
-    would lose records: they count a batch as processed when the next batch is requested, before the
-    frame is processed.
+    Example: ``async for part in frames(spark, consumer.batches())``. Nothing is read ahead while a
+    frame is processed, so memory holds one frame at most. The iteration ends with the source. In a
+    consumer group, set ``enable_auto_commit=False`` and commit `RecordsFrame.offsets`. Automatic
+    commits could lose records, because they may commit a batch before its frame is processed.
 
     Args:
         source: iterator of batches. Cancelling the wait for its next batch must not lose a batch;
             this is true of ``consumer.batches()``, but not of async generators.
-        max_rows: number of rows at which a frame is complete; batches are not divided, so a frame
+        max_rows: number of rows at which a frame is complete. Batches are not divided, so a frame
             may have more rows.
         max_wait: maximum seconds from the first batch of a frame until the frame is complete.
-        columns: columns of Spark's Kafka source, in the wanted order; default: all but headers.
+        columns: columns of Spark's Kafka source, in order; default: all columns except headers.
 
     Raises:
         ConfigError: a limit is not positive.
         CorruptRecord: a batch of the log cannot be decoded; the partition pauses until `seek()`.
-        whatever the source raises. Batches that came before an error are yielded first.
+        Exception: the source raised an error. Batches before the error are yielded first.
     """
     if max_rows < 1 or max_wait <= 0:
         raise ConfigError(f"max_rows={max_rows}, max_wait={max_wait}: must be positive")
@@ -143,8 +141,8 @@ async def _gather(
         except Exception as error:  # noqa: BLE001  raised after the batches before it
             found.failure = error
             break
-        # The batch is decoded before the next one is requested, because that request counts this
-        # batch as processed. If only a part of the batch can be decoded, only that part may count.
+        # The batch is decoded before the next batch is requested, because that request marks this
+        # batch as processed.
         try:
             part = await in_thread(partial(batch.to_arrow, columns))
         except CorruptRecord as error:

@@ -1,8 +1,7 @@
 """Columns of Kafka records, as Spark and Arrow types, and the selection of columns to read.
 
-Python sources cannot learn from Spark which columns a query uses, so the user selects columns by a
-schema or by the option ``columns``. The JVM connector has one fixed schema, which equals the full
-schema here. write_options.py has the schema of rows to write.
+Spark does not tell Python sources which columns a query uses, so the user selects columns by a
+schema or by the option ``columns``. write_options.py has the schema of rows to write.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
     """Parse the option ``columns``: names, comma separated.
 
     Raises:
-        ConfigError: there is no such column, a column is named twice, or none is named.
+        ConfigError: a column does not exist, a column is named twice, or the list is empty.
     """
     names: list[str] = []
     for name in (part.strip() for part in text.split(",") if part.strip()):
@@ -131,7 +130,7 @@ class Projection:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema, which Spark compares exactly with that of the first batch."""
+        """The Arrow schema of the batches; Spark requires exactly this schema."""
         if self._schema is None:
             import pyarrow as pa
 
@@ -174,7 +173,7 @@ def _headers_type() -> pa.DataType:
 
 
 def _as_spark_has_it(headers: pa.Array) -> pa.Array:
-    """Return headers with keys declared nullable, as in Spark's schema; the keys are never null."""
+    """Return headers with keys declared nullable, as in Spark's schema."""
     import pyarrow as pa
 
     kind = _headers_type()

@@ -1,4 +1,4 @@
-"""Translation of the ``kafka.*`` options to settings of a client; no option is silently ignored.
+"""Translation of the ``kafka.*`` options to settings of a client.
 
 credentials.py translates Java's forms of credentials. options.py refuses options for readers, and
 write_options.py for writers, both with Spark's messages.
@@ -104,14 +104,13 @@ _SETTINGS_OF: Final[Mapping[str, str]] = {
 
 
 def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
-    """Return the settings of a Cluster, without those of consumers and producers.
+    """Return the settings of a Cluster, without the settings of consumers and producers.
 
     Args:
         kafka: options by Kafka's names, such as ``bootstrap.servers``.
 
     Raises:
-        ConfigError: an option is unknown, out of range, contradicts another, or needs Java; the
-            error names it.
+        ConfigError: an option is unknown, out of range, contradicts another option, or needs Java.
     """
     _check(kafka)
     values: dict[str, object] = dict(_named(kafka, ClusterSettings))
@@ -123,7 +122,7 @@ def cluster_settings(kafka: Mapping[str, str]) -> ClusterSettings:
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a producer, without those of its Cluster.
+    """Return the settings of a producer, without the settings of its Cluster.
 
     Args:
         kafka: options by Kafka's names, such as ``linger.ms``.
@@ -132,8 +131,7 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
         values as given, by the names of `aiokq.ProducerSettings`.
 
     Raises:
-        ConfigError: an option is unknown, out of range, contradicts another, or needs Java; the
-            error names it.
+        ConfigError: an option is unknown, out of range, contradicts another option, or needs Java.
     """
     _check(kafka)
     of_cluster = ClusterSettings.model_fields
@@ -178,8 +176,8 @@ def _check(kafka: Mapping[str, str]) -> None:
 def warn_of_unused(kafka: Mapping[str, str], used: frozenset[str]) -> None:
     """Log a warning, once in this process, for each consumer setting that has no effect.
 
-    Settings of producers are not logged: an application that also writes has one set of options for
-    both.
+    Settings of producers are not logged, because an application that also writes may use one set of
+    options for reading and writing.
 
     Args:
         used: names of the settings that have an effect.
@@ -222,7 +220,7 @@ def named_as_options(kafka: Mapping[str, str]) -> Iterator[None]:
         kafka: the options from which the client was created, by Kafka's names.
 
     Raises:
-        KafkaError: the same object with a changed message.
+        KafkaError: the error of the block, with a changed message.
     """
     try:
         yield
@@ -240,7 +238,7 @@ def in_kafkas_words(text: str, kafka: Mapping[str, str]) -> str:
         return "kafka." + (origin if origin in kafka else setting.replace("_", "."))
 
     # Settings of one word are matched only at the start of a message, because they may be plain
-    # words elsewhere. A name in quotes or with a partition number is that of a topic.
+    # words elsewhere. A name in quotes or with a partition number is the name of a topic.
     inside = [rf"(?<!')\b{n}\b(?!'|-[0-9])" for n in sorted(_known()) if "_" in n]
     first = [rf"^{n}(?=: )" for n in sorted(_known()) if "_" not in n]
     return re.sub("|".join(inside + first), name, text)

@@ -63,7 +63,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Target:
-    """The destination and the columns of the rows; pickled with the writer for its tasks."""
+    """The destination and the columns of the rows."""
 
     options: WriteOptions
     columns: WriteColumns
@@ -126,8 +126,7 @@ class Target:
         try:
             for batch in batches:
                 made = chunks(batch, self.columns, self.options.topic)
-                # Spark has computed this batch while the previous one was waiting for buffer memory
-                # or being sent.
+                # The producer takes a batch while Spark computes the next batch.
                 if accepting is not None:
                     accepting.result()
                 accepting = client.submit(feed.accept(made))
@@ -158,8 +157,8 @@ class _Counted:
 class _Feed:
     """Feeder of rows to a producer; runs on the event loop.
 
-    Memory: the producer holds at most `buffer_memory` bytes, and one more Arrow batch waits until
-    that memory is free.
+    The producer holds at most `buffer_memory` bytes. One more Arrow batch waits until memory is
+    free.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -277,9 +276,6 @@ def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> KafkaBatchWriter:
     """Return the writer of a batch.
-
-    For Python sources, Spark supports only the modes "append" and "overwrite". It refuses all other
-    modes, including its default mode.
 
     Raises:
         ConfigError: an option, a column or the save mode is refused.

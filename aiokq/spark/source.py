@@ -27,7 +27,7 @@ __all__ = ["AiokqDataSource", "register"]
 
 
 class AiokqDataSource(DataSource):
-    """Data source for Kafka topics, batch and streaming; options as in Spark's own connector.
+    """Data source for Kafka topics, with the options of Spark's own connector.
 
     Spark finds ``format("aiokq")`` by itself through `pyspark_aiokq`; call `register` to set the
     number of tasks or pushdown for a session.
@@ -40,8 +40,8 @@ class AiokqDataSource(DataSource):
         ConfigError: an option is unknown.
     """
 
-    # These defaults are taken from the session. They are attributes of the class, because Spark
-    # creates instances in processes without a session.
+    # The defaults are attributes of the class, because Spark creates instances in processes without
+    # a session.
     tasks: ClassVar[int | None] = None
     pushdown: ClassVar[bool] = False
 

@@ -52,7 +52,7 @@ def parse_strategy(given: Mapping[str, str]) -> Strategy:
         given: options by lower-case names.
 
     Raises:
-        ConfigError: none of the three options is given, more than one is, or the value is wrong.
+        ConfigError: not exactly one of the three options is given, or its value is malformed.
     """
     chosen = [name for name in STRATEGIES if name.lower() in given]
     if len(chosen) != 1:

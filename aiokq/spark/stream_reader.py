@@ -52,7 +52,7 @@ def stream_reader(
     """Return the reader for this version of Spark.
 
     Raises:
-        ConfigError: an option needs a newer version.
+        ConfigError: an option needs a newer version of PySpark.
     """
     if HAS_LIMITS:
         return LimitedStreamReader(options, schema, max_tasks)
@@ -84,7 +84,7 @@ class _StreamReader(DataSourceStreamReader):
         return self.__dict__ | {"_planner": None}
 
     def initialOffset(self) -> OffsetMap:
-        """Return the start of a new query; the same at each call."""
+        """Return the start offset of a new query."""
         return self._planner.initial()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -112,7 +112,7 @@ class _StreamReader(DataSourceStreamReader):
         self._planner.commit(end)
 
     def stop(self) -> None:
-        """Stop committing; Spark calls this only if the query has failed or its driver has died."""
+        """Stop committing offsets."""
         self._planner.close()
 
     def reportLatestOffset(self) -> OffsetMap | None:
@@ -126,10 +126,9 @@ if HAS_LIMITS:
         """Reader for PySpark 4.2 and newer."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``, else no limit.
+            """Return the limit of ``maxOffsetsPerTrigger`` or ``minOffsetsPerTrigger``, if any.
 
-            If both options are set, both apply: the planner takes ``minOffsetsPerTrigger`` from the
-            options.
+            If both options are set, the planner also applies ``minOffsetsPerTrigger``.
             """
             options = self._options
             if options.max_offsets_per_trigger is not None:
@@ -149,7 +148,7 @@ if HAS_LIMITS:
             )
 
         def prepareForTriggerAvailableNow(self) -> None:
-            """Read up to the current ends of the logs, and no further."""
+            """Set the current ends of the logs as the end of the query."""
             self._planner.freeze()
 
 
@@ -160,7 +159,7 @@ class UnlimitedStreamReader(_StreamReader):
     _begun: OffsetMap | None = None
 
     def initialOffset(self) -> OffsetMap:
-        """Return the start of a new query; the same at each call."""
+        """Return the start offset of a new query."""
         self._begun = super().initialOffset()
         self._last = self._last or self._begun
         return self._begun
@@ -188,12 +187,10 @@ class UnlimitedStreamReader(_StreamReader):
         return self._last
 
     def _beginning(self) -> OffsetMap | None:
-        """Return the start of a new query, which the planner adds to the end of the first batch.
+        """Return the start offset of a new query; None if the start is not known.
 
-        Spark requests the end of the first batch before the start of the query. It requests the
-        start after it has logged that end, and by then "latest" may be another offset. Spark uses
-        the same order for a resumed query; if no records have arrived, one batch without rows
-        follows.
+        Spark requests the end of the first batch before the start of the query. The start is looked
+        up now, because "latest" may be another offset later.
         """
         try:
             return self.initialOffset()

@@ -1,8 +1,8 @@
 """One event loop, and one client per cluster, in each process; created on first use.
 
-Spark forks its workers from a daemon, and reuses them: they run tasks of many queries one after
-another in their main thread, while the event loop lives in a thread of its own. Everything is
-created after the fork and is bound to the process id; objects of a parent process are not used.
+Spark forks its workers from a daemon, and a worker runs tasks of many queries. The tasks run in the
+main thread of the worker; the event loop runs in another thread. Loop and clients are created after
+the fork, because a child process cannot use the loop and clients of its parent.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LoopThread:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop: of uvloop if uvloop is installed, else of asyncio."""
+    """Return a new event loop of uvloop, or of asyncio if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
@@ -215,7 +215,8 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
         return client
     with process.lock:
         making = process.making[key]
-    # One lock per cluster, so that an unreachable cluster does not delay clients of others.
+    # Each cluster has its own lock, so that an unreachable cluster does not delay clients of other
+    # clusters.
     with making:
         client = process.clients.get(key)
         if client is None or client.cluster.closed:

@@ -31,8 +31,7 @@ class Chunk(NamedTuple):
 def chunks(batch: pa.RecordBatch, columns: WriteColumns, topic: str | None) -> list[Chunk]:
     """Return the rows of a batch, topic by topic.
 
-    Rows of one partition stay in order. They also stay in order in the log if the chunks are sent
-    one after another.
+    Rows of one topic stay in order.
 
     Args:
         topic: topic of all rows; None if each row has its own.

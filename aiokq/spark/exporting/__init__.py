@@ -1,6 +1,6 @@
 """Export of Parquet files to a topic, at least once and resumable: `aiokq.spark.export`.
 
-Neither Java nor Spark is needed: pyarrow reads the files in a thread, a piece at a time (`files`),
-rows become records (`records`), and one idempotent producer sends them. The `journal` notes each
-acknowledged piece; at the end, `verify` compares the log with the journal.
+An export needs neither Java nor Spark. pyarrow reads the files in pieces (`files`), rows become
+records (`records`), and a producer sends the records (`sending`). The `journal` notes acknowledged
+pieces, and `verify` compares the log with the journal.
 """

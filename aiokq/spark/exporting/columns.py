@@ -18,7 +18,7 @@ __all__ = ["KAFKA_COLUMNS", "ExportColumns"]
 KAFKA_COLUMNS: Final = frozenset(
     ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 )
-"""Columns of Spark's Kafka source, which are also those of files that `aiokq spark load` writes."""
+"""Columns of Spark's Kafka source."""
 
 PARTITION_DATE: Final = "date"
 """Column in the directory names of a load that is partitioned by date.
@@ -33,8 +33,8 @@ _COLUMNS: Final = "Columns"
 class ExportColumns:
     """The columns that become key, value, headers, timestamp and partition of a record.
 
-    Bytes and text are sent unchanged (text as UTF-8), other types as JSON. `of` chooses the columns
-    of those parts for which no column is given.
+    Bytes and text are sent unchanged (text as UTF-8), other types as JSON. If no column is given
+    for a part of the record, `of` chooses the column.
     """
 
     key: str | None = field(
@@ -70,9 +70,7 @@ class ExportColumns:
             typed=str,
         ),
     )
-    """An empty tuple stands for all columns. None also stands for all columns, unless the rows are
-    sent as the original records; see `of`.
-    """
+    """An empty tuple stands for all columns. `of` describes the meaning of None."""
     headers: str | None = field(
         default=None,
         metadata=option(
@@ -125,11 +123,10 @@ class ExportColumns:
     def of(self, names: Sequence[str], constants: Collection[str] = ()) -> ExportColumns:
         """Return these columns, completed for files with the columns `names`.
 
-        If a value column or a list of fields is given, nothing is added. Otherwise there are two
-        cases. If `fields` is None, and the files have a column ``value`` and no columns other than
-        `KAFKA_COLUMNS` and the partition column ``date`` of a load, each row becomes the original
-        record with its key, value, headers and timestamp. In all other cases, the value is the JSON
-        of all columns.
+        If neither `value` nor `fields` is given, and the files have the columns of Kafka records
+        including ``value``, each row becomes the original record with key, value, headers and
+        timestamp. The partition column ``date`` of a load is ignored. For other files without a
+        given value, the value is the JSON of all columns.
 
         Args:
             constants: columns in the path of the files; a subset of `names`.

@@ -30,7 +30,7 @@ NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Value that stands for null in names of directories; other values are percent-encoded."""
 
 LOADED_BATCH: Final = "batch_id"
-"""Name in directories ``batch_id=N``, which `aiokq spark load` writes; it is not a column."""
+"""Name in the directories ``batch_id=N`` of `aiokq spark load`; the name is not a column."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class ParquetFile:
     Attributes:
         rows: number of rows, from the footer.
         size: size of the file in bytes.
-        content: uncompressed size of its columns in bytes.
+        content: uncompressed size of the file's columns in bytes.
         constants: columns whose value is in the path (``date=2026-01-31/part-0.parquet``).
-        names: columns of the file, followed by those of the path.
+        names: columns of the file, followed by the columns of the path.
     """
 
     path: Path
@@ -182,11 +182,7 @@ def _with_constants(batch: pa.RecordBatch, constants: Constants) -> pa.RecordBat
 
 
 def _paths(source: str | Path) -> Iterator[tuple[Path, Constants]]:
-    """Yield the files of one source, each with the columns in its path below the source.
-
-    Raises:
-        ConfigError: the source has no files.
-    """
+    """Yield the files of one source, each with the columns in its path below the source."""
     path = Path(source)
     if path.is_dir():
         paths = [each for each in path.rglob("*.parquet") if _is_visible(each.relative_to(path))]

@@ -1,10 +1,8 @@
 """Journal of an export: the acknowledged rows and their offsets, optionally kept in a file.
 
-The file has one JSON document per line: first the source and destination of the export, then a line
-per piece, in the order of the rows, and a line per run with the id of its producer. With
-transactions, there is a line per committed transaction instead of a line per piece; the transaction
-also writes this line to the ledger topic (transactions.py). If a kill has cut off the last line,
-that line is ignored, and its rows count as not acknowledged.
+Each line of the file is a JSON document. The first line has the source and the destination of the
+export. Each further line is an acknowledged piece, a committed transaction, or the producer id of a
+run. An incomplete last line is ignored.
 """
 
 from __future__ import annotations
@@ -53,9 +51,9 @@ class Acknowledged:
 
     Attributes:
         rows: number of rows.
-        checksum: sum of their checksums.
-        offsets: ranges without gaps, by partition, each as first and last offset. The order is that
-            of the noted pieces; it differs from the order of the log if a batch was retried.
+        checksum: sum of the checksums of the rows.
+        offsets: contiguous ranges by partition, each as first and last offset, in the order in
+            which the rows were noted.
     """
 
     rows: int = 0
@@ -72,7 +70,6 @@ class Acknowledged:
         return found
 
     def add(self, other: Acknowledged) -> None:
-        """Add further rows."""
         self.rows += other.rows
         self.checksum += other.checksum
         for partition, ranges in other.offsets.items():
@@ -93,11 +90,11 @@ class Journal:
 
     Attributes:
         done: all acknowledged rows, of this run and of earlier runs.
-        before: number of these rows that earlier runs have sent.
+        before: number of the acknowledged rows that earlier runs have sent.
         position: where to continue: number of the file, and number of the row in the file.
-        destination: the destination as the first run found it.
-        producer_id: producer id of the last earlier run that recorded one; -1 if none did.
-        export_id: id of a transactional export, the same in each run; None for other exports.
+        destination: the destination, with the log end offsets when the first run began.
+        producer_id: last producer id that an earlier run noted; -1 if no id was noted.
+        export_id: id of a transactional export, equal in all runs; None for other exports.
         transactions: number of committed transactions that are noted.
     """
 
@@ -120,14 +117,14 @@ class Journal:
         *,
         transactional: bool = False,
     ) -> Journal:
-        """Start a journal, or continue the one in a file.
+        """Start a journal, or continue the journal in a file.
 
         Args:
             path: path of the file; None to keep the journal in memory only.
             transactional: whether the rows are written in transactions.
 
         Raises:
-            ConfigError: the file is that of another export, is in use, is not a journal, or cannot
+            ConfigError: the file belongs to another export, is in use, is not a journal, or cannot
                 be opened.
             OSError: the file cannot be written.
         """
@@ -157,7 +154,7 @@ class Journal:
         self._write({"file": file, "until": until, **asdict(acknowledged)})
 
     def line(self, file: int, until: int, acknowledged: Acknowledged) -> dict[str, object]:
-        """Return the line for the next transaction; `add_line` notes it.
+        """Return the journal line of the next transaction, for `add_line`.
 
         Args:
             file: number of the file with the last row of the transaction.
@@ -170,7 +167,7 @@ class Journal:
         """Note a committed transaction; do nothing if it is the last noted transaction.
 
         Raises:
-            ConfigError: the journal lacks an earlier transaction, or has a later one.
+            ConfigError: the journal lacks an earlier transaction, or has a later transaction.
             OSError: the file cannot be written.
         """
         number = line["transaction"]
@@ -191,7 +188,7 @@ class Journal:
         return self._file is not None
 
     def note_producer(self, producer_id: int) -> None:
-        """Note the producer id; after a kill, the next run finds the records of this run by it.
+        """Note the producer id, by which the next run finds the records of this run after a kill.
 
         Raises:
             OSError: the file cannot be written.
@@ -201,7 +198,7 @@ class Journal:
     def ends(self) -> dict[int, int]:
         """Return the offset after the noted rows, by partition.
 
-        For a partition without noted rows, this is its start offset of the export.
+        For a partition without noted rows, return its log end offset when the export began.
         """
         behind = {p: ranges[-1][1] + 1 for p, ranges in self.done.offsets.items()}
         return {**self.destination.starts, **behind}

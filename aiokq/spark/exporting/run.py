@@ -58,7 +58,7 @@ class Exported:
 
     @property
     def verified(self) -> bool | None:
-        """Whether the log has all rows unchanged; None if it was not read back."""
+        """Whether the log has all rows unchanged; None if the verification was not requested."""
         found = self.checked
         return None if found is None else found.rows == self.rows and found.intact is True
 
@@ -78,34 +78,32 @@ async def export(
 ) -> Exported:
     """Write the rows of Parquet files to a topic.
 
-    With `transactions`, rows become visible to ``read_committed`` consumers transaction by
-    transaction. Each transaction also commits the position after its rows, so that with `resume` no
-    row is lost and none is visible twice, whenever a run was killed.
+    With `transactions`, each transaction also commits the position after its rows. With `resume`
+    and `transactions`, no row is lost, and ``read_committed`` consumers see no row twice.
 
-    Without `transactions`, rows are written at least once, in their order, by an idempotent
-    producer. If a run is killed and `resume` is not given, the next run writes all rows again. With
-    `resume`, the next run continues after the last piece (up to 10,000 rows or 4 MiB) that was
-    noted as acknowledged. Up to eight later pieces may have been in flight; of these, the next run
-    sends only the rows that are not in the log. So no row is in the log twice, with these
-    exceptions:
+    Without `transactions`, rows are written at least once. Without `resume`, the next run writes
+    all rows again. With `resume`, the next run continues after the last piece (up to 10,000 rows or
+    4 MiB) that was noted as acknowledged. It does not send rows of later pieces that are already in
+    the log. So no row is in the log twice, with these exceptions:
 
     - rows of the first piece of a run that was killed before that piece was acknowledged;
     - rows that the broker had received when the run was killed, but appends only after the next run
       has searched the log for them;
     - rows of up to eight pieces, if the producer is not idempotent (``acks=1``), if the producer of
-      the killed run had taken a new id after an error, or if the resumed run is killed as well
-      before it has written eight pieces.
+      the killed run had taken a new id after an error, or if the resumed run is also killed before
+      it has written eight pieces.
 
     A run that ends on its own, even by an error or a cancellation, notes all acknowledged rows.
 
     Args:
         cluster: a started cluster.
         sources: files, directories, and patterns with ``*`` and ``**``.
-        columns: which column becomes which part of a record; `ExportColumns.of` chooses the columns
-            of those parts for which no column is given.
+        columns: the columns that become the parts of a record. If no column is given for a part,
+            `ExportColumns.of` chooses the column.
         producer: settings of the producer by name (``{"compression_type": "zstd"}``); settings of
             the Cluster are refused.
-        create: how to create the topic if it does not exist; the name in `create` is ignored.
+        create: partitions, replicas and configuration with which to create the topic if it does not
+            exist; the name in `create` is ignored.
         resume: file of the journal, with which a later run can continue the export.
         verify: whether to read the topic back and compare it with the rows.
         transactions: limits of the transactions; None to write without transactions.

@@ -40,8 +40,7 @@ class ExportProgress:
 
     Attributes:
         total: number of rows of all files.
-        done: number of acknowledged rows (with transactions, of committed rows), including those of
-            earlier runs.
+        done: number of acknowledged or committed rows, including the rows of earlier runs.
         columns: description of the columns that become the parts of a record, as text.
     """
 
@@ -56,7 +55,7 @@ class _Sent:
 
     Attributes:
         rows: rows that this run sends, with their numbers in the piece.
-        found: partition and offset of each other row of the piece; an earlier run sent those rows.
+        found: partition and offset of the rows that an earlier run sent.
         checksum: sum of the checksums of all rows.
     """
 
@@ -103,7 +102,7 @@ class Sending:
         """Write in transactions, with the limits `given`."""
         self._transaction = transaction
         self._piece = given.piece
-        # Rows of a killed run are found by its transactions, not by its producer id.
+        # The next run reads the position of a killed run from the ledger, without the producer id.
         self._unknown = False
 
     async def run(self, producer: Producer, reader: ThreadPoolExecutor) -> None:
@@ -124,7 +123,7 @@ class Sending:
         following = loop.run_in_executor(reader, next, pieces, None)
         try:
             while (made := await following) is not None:
-                # The next piece is read while this one waits for buffer memory or is sent.
+                # The next piece is read while this piece waits for buffer memory or is sent.
                 following = loop.run_in_executor(reader, next, pieces, None)
                 await self._make_room(made[1])
                 await self._accept(producer, *made)
@@ -151,9 +150,9 @@ class Sending:
             self._report_progress()
 
     async def _make_room(self, rows_: Sequence[Row]) -> None:
-        """Count the next rows in the open transaction; begin a transaction if none is open.
+        """Begin a new transaction for the next rows if they do not fit in the open transaction.
 
-        If the rows do not fit in the open transaction, it is committed, and another one begins.
+        Does nothing if the export has no transactions.
         """
         if self._transaction is None:
             return
@@ -204,7 +203,7 @@ class Sending:
         self._sent.append(_Sent(piece, rows_, found, deliveries, total))
 
     async def _settle(self) -> None:
-        """Wait for the oldest piece to be acknowledged, and note it."""
+        """Wait until the oldest piece is acknowledged, and note the piece."""
         sent = self._sent[0]
         delivered: list[RecordMetadata] = []
         for deliveries in sent.deliveries:
@@ -236,7 +235,7 @@ class Sending:
             await self._note_producer(Place(delivered[0].partition, delivered[0].offset))
 
     async def _note_producer(self, place: Place) -> None:
-        """Note the producer id of this run, once."""
+        """Note the producer id of this run."""
         self._unknown = False
         id_ = await producer_of(self._cluster, self._topic, place)
         if id_ >= 0:

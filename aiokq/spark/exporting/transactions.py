@@ -1,8 +1,7 @@
 """Transactions of an export: their limits, and the journal line that each of them commits.
 
-A transaction also writes its line of the journal to the ledger (ledger_topic.py); the key contains
-the id of the export. So after a kill the next run finds the last committed transaction, even if the
-journal lacks its line.
+If the journal is in a file, each transaction also writes its journal line to the ledger topic
+(ledger_topic.py). After a kill, the next run reads the last committed transaction from the ledger.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ __all__ = ["ExportTransactions", "OpenTransaction", "catch_up", "timeout_of"]
 MAXIMUM: Final = "transaction.max.timeout.ms"
 ROWS_PER_SECOND: Final = 5_000
 BYTES_PER_SECOND: Final = 5_000_000
-"""Rates for a cautious estimate of the duration of an export in one transaction (`atomic`).
-
-Measured on two cores that nine processes shared: 10,800 small rows, or 19 MB of large rows, a
-second.
-"""
+"""Rates for a cautious estimate of the duration of an export in one transaction (`atomic`)."""
 
 MARGIN: Final = 30.0
 """Maximum seconds from the timeout of a transaction until its coordinator aborts it."""
@@ -47,8 +42,8 @@ class ExportTransactions:
         size: maximum bytes of keys and values; a single row may exceed it.
         seconds: seconds from the beginning of a transaction after which no more rows are added.
         atomic: whether to write all rows in one transaction, without limits.
-        ledger_topic: the compacted topic to which each transaction writes the position of the
-            journal; created if it does not exist.
+        ledger_topic: the compacted topic to which each transaction of a resumable export writes its
+            position; created if it does not exist.
 
     Raises:
         ConfigError: a limit is not a number, or out of range.
@@ -120,7 +115,7 @@ def seconds_for(files: ParquetFiles) -> float:
 async def _maximum(cluster: Cluster) -> int | None:
     """Return the longest transaction timeout that all brokers allow, in milliseconds.
 
-    None if the brokers do not report it, or refuse the request.
+    The result is None if the brokers do not report the maximum, or refuse the request.
     """
     async with cluster.admin() as admin:
         brokers = (await admin.describe_cluster()).brokers
@@ -181,7 +176,7 @@ class OpenTransaction:
         self._acknowledged = Acknowledged()
 
     def has_room(self, rows: int, size: int) -> bool:
-        """Return whether more rows fit in the open transaction; True if none is open."""
+        """Whether more rows fit in the open transaction; True if no transaction is open."""
         if self._began is None or self._given.atomic:
             return True
         return (
@@ -191,7 +186,7 @@ class OpenTransaction:
         )
 
     async def begin(self, rows: int, size: int) -> None:
-        """Count rows that are about to be sent; begin a transaction if none is open."""
+        """Count rows that are about to be sent; begin a transaction if no transaction is open."""
         if self._began is None:
             await self._producer.begin_transaction()
             self._began = self._clock()
@@ -204,7 +199,7 @@ class OpenTransaction:
         self._acknowledged.add(acknowledged)
 
     async def commit(self) -> None:
-        """Commit the rows with the position after them, then note them in the journal.
+        """Commit the rows and the position after the rows, then note both in the journal.
 
         All rows must be acknowledged. Does nothing if no transaction is open.
 

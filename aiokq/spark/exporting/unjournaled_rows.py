@@ -22,10 +22,7 @@ CREATE_TIME: Final = 0
 """Timestamp type of records whose timestamp was set by the producer, not by the broker."""
 
 ASKED_FOR: Final = 5.0
-"""Timeout in seconds for the fetch of a record in `producer_of`.
-
-Errors of this fetch are ignored: if the broker is down, later sends fail as well.
-"""
+"""Timeout in seconds for the fetch of a record in `producer_of`."""
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
 
@@ -119,7 +116,7 @@ class UnjournaledRows:
         self._left += 1
 
     def take(self, row: Row) -> Place | None:
-        """Remove one record that equals a row, and return its position; None if there is none."""
+        """Remove a record equal to the row, and return its place; None if there is no record."""
         if not self._left:
             return None
         key, value, headers, time = row.record

@@ -18,10 +18,10 @@ class Checked:
 
     Attributes:
         rows: number of records at acknowledged offsets.
-        intact: whether these records have the keys and values of the rows; None if some are
+        intact: whether these records have the keys and values of the rows; None if a record is
             missing.
-        others: number of records that were appended since the export began and that are not in its
-            journal: records of other producers, or of a killed run that could not note them.
+        others: number of records that were appended since the export began and that are not in the
+            journal, such as records of other producers.
     """
 
     rows: int
@@ -72,5 +72,5 @@ async def check(
 
 
 def _merged(ranges: list[list[int]]) -> list[tuple[int, int]]:
-    """Return the ranges in log order, which differs from row order if a batch was retried."""
+    """Return the ranges in the order of the log."""
     return [(first, last) for first, last in sorted(ranges)]

@@ -124,7 +124,6 @@ class _Types:
         if kind not in _NAMED:
             return logical or self._unnamed(schema, kind, namespace, where), False
         if schema.get("size") == 0 or (kind in ("record", "error") and not schema["fields"]):
-            # This refuses nothing that could be stored: Parquet has no columns of zero-byte types.
             raise ValueError(
                 f"{where}: a {kind} of zero bytes cannot be loaded, because an array could claim "
                 "any number of such values"

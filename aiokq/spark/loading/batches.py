@@ -1,13 +1,14 @@
 """Batches of a load, each made visible as a whole, even if a process dies in between.
 
 1. Tasks write all files of the batch to a temporary directory.
-2. The manifest is written as prepared: from now on the batch is completed in any case.
+2. The manifest is written as prepared. From now on the batch is completed in any case.
 3. The dead letters become visible by a rename. Then the rows become visible, by a rename or by the
    table's own transaction.
 4. The manifest is published.
 
-If the load is killed before step 2, Spark runs the batch again with the same offsets. If it is
-killed after step 2, the next load completes the batch, and skips it when Spark runs it again.
+If the load is killed before step 2, Spark runs the batch again with the same offsets. If the load
+is killed after step 2, the next load completes the batch, and skips the batch when Spark runs it
+again.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ Run: TypeAlias = "Callable[[DataFrame, TaskSpec], TaskReport]"
 
 
 def batch_directory(batch: int) -> str:
-    """Return the name of a batch's directory."""
     return f"{BATCH}{batch}"
 
 
@@ -123,8 +123,8 @@ class Batches:
             for kind, directory in directories.items():
                 _keep_only(directory, [file.path for file in report.files if file.kind == kind])
             self._target.sync_temporary()
-            # Sync Spark's offset log before the manifest: otherwise Spark could plan other offsets
-            # for this batch number after a power failure.
+            # Spark's offset log is synced before the manifest is written, because Spark could
+            # otherwise plan other offsets for this batch number after a power failure.
             self._target.checkpoint.sync(batch)
             manifest = _manifest(batch, query, offsets, report, name)
             self._target.manifests.prepare(manifest)

@@ -1,7 +1,7 @@
 """Checkpoint of a streaming query: the files that a load reads and relies on.
 
 Spark does not sync the files. `sync` syncs the files that a batch relies on, and `mend` deletes
-files that a power failure has left empty. This module writes no file.
+files that a power failure has left empty.
 """
 
 from __future__ import annotations
@@ -100,11 +100,8 @@ class Checkpoint:
     def mend(self) -> None:
         """Delete files of the last batches that a power failure has left empty.
 
-        Spark does not start a query with such files. If only the commit of a batch is deleted,
-        Spark runs the batch again, and the load skips it, because its manifest exists. If the
-        offsets of a batch are deleted, Spark plans the batch again. Such a batch was not loaded,
-        because the load syncs the offsets before it prepares the manifest. Commits are never
-        synced: after a power failure, the commits of the last half minute may be empty.
+        Spark does not start a query with empty files. Spark repeats a batch whose file is deleted;
+        the load skips a repeated batch that has a manifest.
         """
         for kind in ("commits", "offsets"):
             for last in sorted(self._numbered(kind), key=lambda path: int(path.name), reverse=True):

@@ -1,9 +1,9 @@
 """DeltaFiles: the data files of one batch of a Delta table, written and synced before the commit.
 
-`deltalake` writes and commits files in one call, without syncing them: after a power failure the
-log could name empty files. So `deltalake` writes the files to a separate table in the temporary
-directory, with partitions and statistics, and the files are moved from there. delta_table.py makes
-the commit.
+`deltalake` writes and commits files in one call, without syncing the files. After a power failure
+the log could name empty files. Therefore `deltalake` writes the files to a staged table in the
+temporary directory, and this module syncs the files and moves them to the table. delta_table.py
+makes the commit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeltaFiles:
     def write(
         self, rows: pa.RecordBatchReader, partition_by: Sequence[str], compression: Codec
     ) -> deltalake.DeltaTable:
-        """Write the files as a staged table, and return it.
+        """Write the files as a staged table, and return the table.
 
         Raises:
             DeltaError: a Delta table cannot have these rows.
@@ -79,8 +79,8 @@ class DeltaFiles:
 
         Args:
             root: directory of the table.
-            name: suffix of the file names. It must be the same in each attempt at a batch, so that
-                the files of a process that was killed before its commit are replaced.
+            name: suffix of the file names, equal in all attempts at a batch, so that the files of a
+                process that was killed before its commit are replaced.
         """
         from deltalake.transaction import AddAction
 

@@ -162,11 +162,7 @@ class DeltaTable:
         return pa.RecordBatchReader.from_batches(schema, map(with_date, batches))
 
     def _check(self, table: deltalake.DeltaTable, written: deltalake.DeltaTable) -> None:
-        """Check that the files fit the table, which other writers may have changed.
-
-        Raises:
-            LoadFailed: the files do not fit.
-        """
+        """Check that the files fit the table, which other writers may have changed."""
         theirs = {field.name: field for field in table.schema().fields}
         configuration = table.metadata().configuration
         wrong = [name for name in configuration if name.startswith("delta.constraints.")]
@@ -192,7 +188,7 @@ class DeltaTable:
             )
 
     def _sync_log(self, first: int, last: int) -> None:
-        """Sync the commits from version `first` to `last`, including those of other writers."""
+        """Sync the commits from version `first` to `last`, by any writer."""
         log = self._root / LOG
         names = ["_last_checkpoint"]
         for version in range(first, last + 1):

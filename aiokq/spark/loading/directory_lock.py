@@ -1,4 +1,4 @@
-"""DirectoryLock: a lock with which only one load at a time uses a directory."""
+"""DirectoryLock: a lock that prevents two loads from using the same directory."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class DirectoryLock:
     The lock excludes other loads on the same machine, whatever path they use for the directory. It
     excludes loads on other machines only if the file system shares ``flock`` between its clients:
     NFS (not mounted with ``nolock`` or ``local_lock``), CephFS, Lustre with ``-o flock``, GPFS.
-    Other shared file systems lock on each machine separately. Targets and checkpoints in object
-    stores are refused before a lock is taken.
+    Other shared file systems lock on each machine separately.
 
     Args:
         directory: created if missing, and synced.
@@ -53,7 +52,8 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         _make(directory)
-        # The JVM does not inherit the descriptor, so it cannot keep the lock after this process.
+        # The JVM does not inherit the descriptor, so the JVM cannot keep the lock after this
+        # process.
         self._file: IO[str] = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  close()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +78,7 @@ class DirectoryLock:
 
     def _holder(self) -> str:
         self._file.seek(0)
-        # The file is empty if the holder has locked it, and has not written its name yet.
+        # The file is empty if the holder has not written its name yet.
         return self._file.read(200).strip() or "another process"
 
 

@@ -14,7 +14,7 @@ __all__ = ["LoadFailed", "one_line_of", "unwritable"]
 
 
 class LoadFailed(KafkaError):
-    """A load ended before it was done; the same call continues the load."""
+    """A load ended before it was done; a repeated call continues the load."""
 
 
 def unwritable(place: str | Path, error: OSError) -> LoadFailed:
@@ -49,7 +49,7 @@ def one_line_of(error: BaseException) -> str:
             "executors (PYSPARK_PYTHON)"
         )
     found: list[str] = []
-    # The original error comes first. Later errors, raised while it was handled, are ignored.
+    # The original error comes first. Errors that were raised while it was handled are ignored.
     lines = text.partition("During handling of the above exception")[0].splitlines()
     for number, line in enumerate(lines):
         matched = _PYTHON.match(line.strip())

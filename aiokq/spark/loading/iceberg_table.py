@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable", "catalog_identity"]
 
 CATALOG: Final = "aiokq"
-"""Name of the catalog, unless the property ``name`` gives another."""
+"""Default name of the catalog."""
 
 OF_IDENTITY: Final = ("name", "type", "py-catalog-impl", "uri", "warehouse", "prefix", "glue.id")
 """Properties that identify a catalog.
@@ -98,7 +98,7 @@ class IcebergTable:
         self._properties = dict(properties) or {
             "type": "sql",
             "uri": f"sqlite:///{root / 'catalog.db'}",
-            # The path is not percent-encoded: pyiceberg does not decode it.
+            # The path is not percent-encoded, because pyiceberg does not decode it.
             "warehouse": f"file://{root}",
         }
         if _is_local(self._properties.get("warehouse", "")):
@@ -157,7 +157,7 @@ class IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            # `name` is the name of the catalog, and not one of pyiceberg's properties.
+            # `name` is the name of the catalog, not a property of pyiceberg.
             others = {key: value for key, value in self._properties.items() if key != "name"}
             catalog = load_catalog(self._properties.get("name", CATALOG), **others)
             try:

@@ -1,4 +1,4 @@
-"""JSON Schema and Spark schemas as Arrow types; constraints other than types are ignored."""
+"""Conversion of JSON Schema and of Spark schemas to Arrow types."""
 
 from __future__ import annotations
 
@@ -79,9 +79,8 @@ def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
     """Return the Arrow type of values that match a JSON Schema.
 
     Objects become structs of their ``properties`` or, without these, maps of
-    ``additionalProperties``; ``required`` members are not null. Strings become timestamps with the
-    format date-time, dates with the format date, and binary values with ``"contentEncoding":
-    "base64"``.
+    ``additionalProperties``. Strings with the format date-time become timestamps, strings with the
+    format date become dates, and strings with ``"contentEncoding": "base64"`` become binary values.
 
     Raises:
         ValueError: the schema is malformed, has no type, allows several types, or is recursive.

@@ -1,6 +1,6 @@
-"""JSON values, checked strictly against Arrow types, with one converter per type.
+"""Conversion of JSON values to Arrow types, with one converter per type.
 
-Types are not converted: a number instead of a string is an error, and so is 1.5 instead of an
+A value that does not match its type is an error: for example a number for a string, or 1.5 for an
 integer. Members that the schema does not have are left out. Missing members become null if the
 schema allows null.
 """
@@ -172,8 +172,8 @@ def _decimal(precision: int, scale: int) -> Convert:
         if not isinstance(exponent, int):
             raise ValueError(f"{where} is not a decimal number")
         if exponent < -scale:
-            # The context has enough precision for all digits: the default context silently rounds
-            # to 28 digits.
+            # The context has enough precision for all digits, because the default context silently
+            # rounds to 28 digits.
             number = number.normalize(Context(prec=len(digits)))
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)

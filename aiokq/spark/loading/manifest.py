@@ -171,7 +171,7 @@ def _read_file(document: Mapping[str, str | int]) -> LoadedFile:
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of a target, read from disk each time, because a load may run for years.
+    """The manifests of a target, read from disk at each call.
 
     Args:
         directory: directory of the manifests, created by `prepare`.

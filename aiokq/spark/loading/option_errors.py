@@ -31,7 +31,7 @@ _TOLERATED: Final = "fail_on_data_loss=False"
 
 
 def refusal_of_load(error: ConfigError) -> ConfigError:
-    """Return the error with the load's option in place of the source's option, if there is one."""
+    """Return the error in terms of the load's option; unchanged if the load has no such option."""
     found = _REFUSED.fullmatch(str(error))
     option = None if found is None else OPTIONS.get(found[1])
     if found is None or option is None:

@@ -243,7 +243,7 @@ class LoadOptions:
             maximum=limits.INT64_MAX,
         ),
     )
-    """A batch may exceed this number: it has at least one record of each partition that has any."""
+    """A batch has at least one record of each partition with new records, so it may have more."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(

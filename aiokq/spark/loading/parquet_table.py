@@ -38,7 +38,7 @@ class ParquetTable:
         move(rows, self._root / batch_directory(manifest.batch))
 
     def find(self, manifests: Sequence[Manifest]) -> Iterator[Found]:
-        """See `Table.find`; yields one `Found` per batch, and one for unknown directories."""
+        """See `Table.find`; yields a `Found` for each batch and for unknown directories."""
         yield from find_files(self._root, {m.batch: (m, m.files) for m in manifests})
 
 
@@ -85,9 +85,9 @@ def find_files(
 
 
 def _positions(path: Path, directory: Path) -> pa.Table:
-    """Return the positions of the records in a file; the topic may be in the path only.
+    """Return topic, partition and offset of the records in a file.
 
-    The whole file is read, one row group at a time: the page checksums show damage in any column.
+    All columns are read, so that the page checksums show any damage.
     """
     import pyarrow as pa
     from pyarrow import parquet

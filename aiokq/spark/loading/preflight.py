@@ -81,6 +81,6 @@ async def _look(
 async def _begun(
     options: LoadOptions, read: ReadOptions, offset_reader: OffsetReader, ends: Ends
 ) -> PartitionOffsets:
-    """Return the start positions of a new load, which its query will determine in the same way."""
+    """Return the start positions of a new load."""
     found = await offset_reader.resolve(read.starting, ends.ends, ends, "starting")
     return beginning(found, ends, Losses(options.fail_on_data_loss))

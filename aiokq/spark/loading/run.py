@@ -73,12 +73,13 @@ def load(
 ) -> LoadSummary:
     """Load topics to a directory of files, each record exactly once.
 
-    The call blocks. After any end of a load, even a kill of the process, the same call continues
-    the load. Without ``available_now`` the load runs until `stop` is set.
+    The call blocks. A repeated call continues the load, even after a kill of the process. Without
+    ``available_now`` the load runs until `stop` is set.
 
     Args:
-        spark: the session; default: the active or default session, or else a new one.
-        progress: called after each batch, in another thread.
+        spark: the session; default: the active or default session, or a new session.
+        progress: function that is called with the progress at the start and after each batch; not
+            always in the caller's thread.
         stop: an event that ends the load after the current batch.
         master: Spark master of a new session.
         conf: Spark settings of a new session.
@@ -86,7 +87,7 @@ def load(
 
     Raises:
         BootstrapFailed: the cluster cannot be reached.
-        ConfigError: an option is refused; `OptionError` names it.
+        ConfigError: an option is refused; an `OptionError` names the option.
         KafkaError: a topic does not exist, or may not be read.
         LoadFailed: the load ended before it was done, for example because of a full disk.
     """
@@ -119,10 +120,7 @@ def _session(
 
 
 def _running_session() -> SparkSession | None:
-    """Return the active or default session, if any. The load does not stop it at the end.
-
-    `spark_session` would also get an existing session from `getOrCreate`, but would stop it.
-    """
+    """Return the active or default session, if any; the load must not stop this session."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -284,8 +282,6 @@ class _Load:
         if self._failure is not None:
             raise self._explained(self._failure)
 
-    # -- in a thread of Spark
-
     def _store(self, frame: DataFrame, batch: int) -> None:
         with self._at_work:
             if self._stopping:
@@ -305,8 +301,6 @@ class _Load:
         if self._on_progress is not None:
             loaded = self._loaded
             self._on_progress(LoadProgress(batch, loaded.offsets, self._total, loaded.rows))
-
-    # -- in the caller's thread
 
     def _wait(self, query: StreamingQuery) -> None:
         # awaitTermination takes fractions of a second, though its annotation says int.
@@ -336,7 +330,7 @@ class _Load:
         query.stop()
 
     def _explained(self, error: BaseException) -> BaseException:
-        """Return the cause of a failed query: the error of its batch, or Spark's in one line."""
+        """Return the error of the failed batch, or else Spark's error in one line."""
         from py4j.protocol import Py4JNetworkError
 
         failure = self._failure
@@ -359,7 +353,7 @@ def _is_active(query: StreamingQuery) -> bool:
 
     try:
         return query.isActive
-    except (Py4JError, OSError):  # the JVM has ended, and with it the query
+    except (Py4JError, OSError):  # the JVM and the query have ended
         return False
 
 

@@ -85,7 +85,7 @@ def _start(
     for key, value in {**defaults, **conf}.items():
         builder = builder.config(key, value)
     if quiet:
-        # If the JVM ends, the failing calls report this; py4j would also log long tracebacks.
+        # py4j would log long tracebacks if the JVM ends.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
@@ -110,11 +110,10 @@ def _start(
 
 
 def _start_jvm(conf: Mapping[str, str]) -> None:
-    """Start the JVM as the builder would, but in a process session of its own.
+    """Start the JVM in a process session of its own.
 
     A terminal (Ctrl-C) or a supervisor sends a signal to all processes of a group. Only the driver
-    may act on it, because the driver ends the work in order; JVM and workers would abort the work.
-    JVM and workers end when the driver's pipe to them closes, even if the driver is killed.
+    may receive the signal, because the JVM and the workers would abort the work.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

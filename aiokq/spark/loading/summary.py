@@ -44,7 +44,8 @@ class LoadSummary:
     Attributes:
         to: target directory.
         query: id of the streaming query; None if it never ran.
-        batches: number of loaded batches, including those completed from an earlier run.
+        batches: number of loaded batches, including batches of an earlier run that this run
+            completed.
         rows: number of rows in the files of these batches.
         dead_letters: number of records whose value could not be decoded.
         files: number of files with rows.

@@ -46,7 +46,7 @@ class Found:
 def found_in(
     manifests: Sequence[Manifest], read: Callable[[], pa.Table], name: str | Path
 ) -> Found:
-    """Return the rows of a table; if it cannot be read, no rows and the reason."""
+    """Return the rows of a table, or the reason why the table cannot be read."""
     import pyarrow as pa
 
     try:
@@ -80,7 +80,7 @@ class Table(Protocol):
         """Make all rows of a batch visible in one step, unless they are visible already.
 
         Args:
-            rows: directory of the manifest's files; does not exist if it was moved before.
+            rows: directory of the manifest's files; missing if the directory was moved before.
 
         Raises:
             LoadFailed: the table does not accept the rows.

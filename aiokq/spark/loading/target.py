@@ -45,7 +45,7 @@ class Target:
     Args:
         root: absolute path; created by `opened`.
         dead_letters: directory for records that cannot be decoded; None if values are not decoded.
-        checkpoint: checkpoint of the query; None for one within `root`.
+        checkpoint: checkpoint of the query; None for a checkpoint within `root`.
     """
 
     def __init__(
@@ -83,8 +83,6 @@ class Target:
     def opened(self, identity: Identity) -> Iterator[None]:
         """Lock target, checkpoint and dead letters, and delete leftovers of killed loads.
 
-        See `DirectoryLock` for the loads that a lock excludes.
-
         Raises:
             OptionError: a directory cannot be written, is in use, has other files, or belongs to
                 another load.
@@ -112,7 +110,7 @@ class Target:
     def temporary_dead_letters(self, name: str) -> Path | None:
         """Return the directory for the dead letters of an unfinished batch.
 
-        It is on the file system of the final directory, so that a rename can move it there.
+        The directory is on the file system of the final directory, so that files can be renamed.
         """
         return None if self.dead_letters is None else self.dead_letters / TEMPORARY / name
 
@@ -125,7 +123,7 @@ class Target:
 
     def _claim(self, identity: Identity) -> None:
         before = self.identity()
-        # For the comparison with the file, tuples are converted to lists, as JSON has them.
+        # Tuples become lists, as in the file.
         now: Identity = json.loads(json.dumps(identity))
         if before == now:
             return
@@ -158,7 +156,7 @@ class Target:
                 )
 
     def _claim_dead_letters(self) -> None:
-        """Mark the directory of dead letters as this load's; refuse the directory of another load.
+        """Mark the directory of dead letters for this load; refuse the directory of another load.
 
         Two loads cannot share the directory, because their batches have the same numbers.
         """
@@ -185,7 +183,8 @@ class Target:
     def _check_checkpoint(self) -> None:
         """Refuse the checkpoint of another query, whose batch numbers stand for other records."""
         query = self.checkpoint.query_id()
-        # Of the published manifests only the latest is read: years of loading leave millions.
+        # Only the latest published manifest is read, because a target may have millions of
+        # manifests.
         prepared = self.manifests.prepared()
         known = prepared or list(itertools.islice(self.manifests.latest(), 1))
         if known and known[-1].query != query:
@@ -223,11 +222,7 @@ class Target:
 
 
 def _locked(directory: Path, option: str) -> DirectoryLock:
-    """Lock a directory and return the lock.
-
-    Raises:
-        OptionError: another load holds the lock, or the directory cannot be written.
-    """
+    """Lock a directory and return the lock."""
     try:
         return DirectoryLock(directory)
     except Held as held:

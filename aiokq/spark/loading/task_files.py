@@ -1,8 +1,7 @@
 """Task of a load: writes the rows of Arrow batches to Parquet files in a temporary directory.
 
-In one pass values are decoded, undecodable records become dead letters, and rows are counted by
-partition and divided among files. Readers ignore the temporary names; the driver makes all files of
-a batch visible in one step.
+The task decodes values, counts rows by partition, and writes undecodable records as dead letters.
+Readers ignore the temporary names; the driver makes all files of a batch visible in one step.
 """
 
 from __future__ import annotations
@@ -51,10 +50,13 @@ ROW_GROUP: Final = 131_072
 """Maximum number of rows in a row group."""
 
 MEMORY: Final = 64 * 2**20
-"""Bytes of buffered rows at which a task writes them; large buffers give large row groups."""
+"""Bytes of buffered rows at which a task writes the rows."""
 
 OPEN_FILES: Final = 32
-"""Maximum number of open files of a task; to open another, the least recently used is finished."""
+"""Maximum number of open files of a task.
+
+The least recently used file is finished before another file is opened.
+"""
 
 
 @dataclass(frozen=True)
@@ -304,8 +306,8 @@ class _File:
         self._root = root
         self._place = root / (path + UNFINISHED)
         with self._writing():
-            # Only the driver creates the root directory: a worker that outlives its load must not
-            # recreate the directory.
+            # Only the driver creates the root directory, because a worker that outlives its load
+            # must not recreate the directory.
             for parent in reversed(self._place.relative_to(root).parents):
                 if parent != Path("."):
                     (root / parent).mkdir(exist_ok=True)
@@ -381,7 +383,7 @@ def _placed(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, pa.T
     parts = len(columns)
     for place in pc.unique(places).to_pylist():
         if place.count("/") >= parts:
-            # The name of the topic has a slash, which Kafka brokers refuse. Without this check, the
+            # The name of the topic has a slash. Brokers refuse such names. Without this check, the
             # file could be outside of the target.
             raise ValueError(f"a topic whose name is a path cannot be a directory: {place!r}")
         if f"topic={NO_VALUE}" in place.split("/"):

@@ -1,7 +1,7 @@
 """Data source with which a load runs its tasks: format("aiokq_load_files"), internal to `load`.
 
-Its writer receives Arrow batches, so pandas is not needed. The reports of the tasks are passed to
-the driver in a file in the temporary directory.
+The writer receives Arrow batches, so pandas is not needed. The driver writes the reports of the
+tasks to a file in the temporary directory.
 """
 
 from __future__ import annotations

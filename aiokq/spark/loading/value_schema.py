@@ -44,7 +44,7 @@ class ValueSchema:
             self._kind = _checked(self._of_json)
 
     def identity(self) -> object:
-        """Return the schema without its formatting; it must be the same in each run of a load."""
+        """Return the schema without formatting; all runs of a load need the same schema."""
         if self._document is not None or self._text is None:
             return self._document
         return " ".join(self._text.split())
@@ -111,7 +111,7 @@ def _text(given: str | Path) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # text that is not a path, for example too long for one
+    except (OSError, ValueError):  # text that is not a path, for example because of its length
         return False
 
 

@@ -41,12 +41,11 @@ class Verification:
         rows: number of rows in the files.
         dead_letters: number of rows in the files of dead letters.
         offsets: number of offsets of all batches.
-        gaps: number of these offsets without a row, such as those of control records, of aborted
-            transactions, and of records that compaction has removed. If the log has a record at
-            such an offset that should have been loaded, this is one of the `problems`.
+        gaps: number of offsets without a row, such as offsets of control records, of records in
+            aborted transactions, and of records that compaction has removed.
         problems: errors, one line each.
-        notes: findings that are no problems, one line each, such as offsets that cannot be compared
-            with the log, because retention has deleted the records.
+        notes: findings that are no errors, one line each, such as offsets that cannot be compared
+            with the log because retention has deleted the records.
     """
 
     batches: int
@@ -80,7 +79,7 @@ def verify_load(
         dead_letter: directory of dead letters; default: as for the load.
         checkpoint: checkpoint of the load; default: within the target. If it does not exist, the
             loss of the newest batch together with its manifest is not noticed.
-        kafka: settings of the client, by Kafka's names, to read the log where offsets have no rows.
+        kafka: settings of the client by Kafka's names. The log is read where offsets have no rows.
 
     Raises:
         ConfigError: nothing was ever loaded to `to`, a manifest is damaged, or an extra is missing.
@@ -120,11 +119,7 @@ def verify_load(
 
 
 def _check_catalog(options: LoadOptions, identity: Identity) -> None:
-    """Check that the catalog is that of the load, so that no other table is verified.
-
-    Raises:
-        OptionError: the catalog is not that of the load.
-    """
+    """Check that the catalog is the catalog of the load."""
     given, loaded = catalog_identity(options.catalog), identity.get("catalog")
     if given != loaded:
         of = json.dumps(loaded) if loaded else "the catalog within the target"
@@ -190,7 +185,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
     """Return the problems of the sequence of batches.
 
     It is a problem if a manifest is missing, or if a batch of a partition does not start at the end
-    of the partition's previous batch. A start at offset 0 is no problem: the topic was recreated.
+    of the partition's previous batch. A start at offset 0 is no problem.
     """
     problems: list[str] = []
     ends: dict[TopicPartition, int] = {}
@@ -209,7 +204,7 @@ def _chain(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _made_again(manifests: Sequence[Manifest]) -> dict[TopicPartition, int]:
-    """Return the partitions of recreated topics; for each, the last batch that starts at 0."""
+    """Return, by partition of recreated topics, the last batch that starts at offset 0."""
     known: set[TopicPartition] = set()
     found: dict[TopicPartition, int] = {}
     for manifest in manifests:
@@ -275,8 +270,7 @@ def _gaps(
 ) -> list[tuple[TopicPartition, LoadedPartition]]:
     """Return the ranges with fewer records than offsets; dead letters count as records.
 
-    Ranges that were loaded before a topic was recreated are left out, because the log does not have
-    them any more.
+    Ranges that were loaded before a topic was recreated are left out.
 
     Args:
         again: for each partition of a recreated topic, the first batch after the recreation.
