@@ -60,7 +60,7 @@ class BrokerListings(Mapping[str, L], Generic[L]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Return self if no broker failed; else raise the first error, with the others as notes.
+        """Return self if no broker failed; else raise the first error, with other errors as notes.
 
         Raises:
             KafkaError: the error of the first broker that failed.

@@ -63,7 +63,7 @@ async def by_node(
     If one of several nodes fails, only the resources of this node have an error.
 
     Raises:
-        KafkaError: there is only one node to ask, and it failed.
+        KafkaError: all resources belong to one node, and its request failed.
     """
     groups: dict[int | Target, list[ConfigResource]] = defaultdict(list)
     for resource in resources:

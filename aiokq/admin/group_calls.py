@@ -120,7 +120,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, MemberRemoved]:
-        """Remove members from a group, so that it rebalances before their sessions expire.
+        """Remove members from a group, which then rebalances before their sessions expire.
 
         The call is meant for members that are gone but whose session has not expired, mainly static
         members. A live member rejoins by itself.
@@ -255,7 +255,7 @@ class GroupCalls(ABC):
             Results by partition, with the previous and the new offset.
 
         Raises:
-            GroupNotEmpty: the group has members, unless both `dry_run` and `live` are set.
+            GroupNotEmpty: the group has members; not raised if `dry_run` and `live` are set.
             UnknownTopicOrPartition: a topic given by name does not exist.
         """
         results = await group_reset.reset_group_offsets(

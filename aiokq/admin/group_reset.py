@@ -232,7 +232,7 @@ async def planned_resets(
 def offsets_of(
     resets: Mapping[TopicPartition, GroupOffsetReset],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets to commit, without those of partitions that failed."""
+    """Return the offset to commit for each partition that did not fail."""
     return {
         tp: OffsetAndMetadata(reset.offset)
         for tp, reset in resets.items()

@@ -87,7 +87,7 @@ class Reassignment:
     """A reassignment in progress.
 
     Attributes:
-        replicas: current replicas, including those being added and removed.
+        replicas: current replicas, including replicas that are being added or removed.
     """
 
     replicas: tuple[int, ...]

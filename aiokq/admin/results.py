@@ -60,7 +60,7 @@ class Results(Mapping[K, R], Generic[K, R]):
         return not self.errors
 
     def raise_for_errors(self) -> Self:
-        """Return self if no item failed; else raise the first error, with the others as notes.
+        """Return self if no item failed; else raise the first error, with other errors as notes.
 
         Raises:
             KafkaError: the error of the first item that failed.

@@ -113,10 +113,10 @@ class FencedProducer:
     """The result of fencing one producer.
 
     Attributes:
-        producer_id: the current producer id of the transactional id; usually that of the fenced
-            producer.
-        producer_epoch: the current epoch of `producer_id`; newer than that of the fenced producer
-            if the producer id is the same.
+        producer_id: the current producer id of the transactional id; usually also the id of the
+            fenced producer.
+        producer_epoch: the current epoch of `producer_id`; newer than the epoch of the fenced
+            producer if both have the same producer id.
     """
 
     transactional_id: str

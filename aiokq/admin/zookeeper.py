@@ -1,7 +1,7 @@
 """Offsets that Kafka's old consumers stored in ZooKeeper, read from a dump or a running ensemble.
 
 A text dump has one node per line: path, tab or colon, value. Empty lines and lines that begin with
-``#`` are skipped. ``kafka.tools.ExportZkOffsets`` wrote the same format::
+``#`` are skipped. ``kafka.tools.ExportZkOffsets`` wrote this format::
 
     /consumers/billing/offsets/orders/0:286894308
 
@@ -41,7 +41,7 @@ class ZooKeeperOffsets:
     Attributes:
         groups: next offset to consume, by group and partition.
         problems: a message for each node that should hold an offset but does not.
-        others: number of nodes whose path is not that of an offset.
+        others: number of nodes whose path is not the path of an offset.
     """
 
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)

@@ -93,7 +93,7 @@ def alter(
     deletions: Deletions = None,
     dry_run: ValidateOnly = False,
 ) -> None:
-    """Set or delete dynamic settings of a broker, or of all brokers, while they run."""
+    """Set or delete dynamic settings of a broker, or of all brokers, without a restart."""
     changes = required_changes(assignments, deletions)
     name = ALL if broker is None else f"broker {broker}"
 

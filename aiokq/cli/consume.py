@@ -115,7 +115,7 @@ def _check_member(wanted: ReadOptions) -> None:
 def _settings(
     bootstrap_servers: str | None, config: Path | None, group: str | None, *, committed: bool
 ) -> tuple[ClusterSettings, ConsumerSettings]:
-    """Return the cluster settings, and the consumer settings without those of the cluster."""
+    """Return the cluster settings, and the consumer settings that are not cluster settings."""
     from aiokq.cli.settings import client_settings, own_settings
     from aiokq.cluster.settings import ClusterSettings
     from aiokq.consumer.settings import ConsumerSettings

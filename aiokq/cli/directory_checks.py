@@ -79,7 +79,7 @@ def _shutdown(files: Files, paths: Sequence[str]) -> Check:
 
 
 def _metadata(files: Files, home: str, paths: Sequence[str]) -> Iterator[Check]:
-    """Check the metadata log, and whether the directories have the partitions that it contains."""
+    """Check the metadata log, and whether its partitions exist in the log directories."""
     name = "metadata log"
     readers = {
         path: MetadataReader(files, f"{path}/{file_names.CLUSTER_METADATA}", crc32c)

@@ -1,4 +1,4 @@
-"""Errors as one line of text, with advice where the error itself has none."""
+"""Errors as one line of text, and advice for errors that contain no advice."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reason(error: KafkaError) -> str:
 def _advice(error: KafkaError) -> str | None:
     """Return the advice for the error, or for the first of its causes that has advice.
 
-    Returns None if there is no advice, or if the text of the error contains it.
+    Returns None if there is no advice, or if the text of the error contains advice.
     """
     cause: BaseException | None = error
     while isinstance(cause, KafkaError):

@@ -112,7 +112,7 @@ def _move(call: AdminCall, options: ResetOptions, *, live: bool) -> None:
 
 
 async def _consumers(out: Output, admin: Admin) -> list[str]:
-    """Return the ids of consumer groups, without those of Connect, Streams and share groups."""
+    """Return the ids of consumer groups; Connect, Streams and share groups are left out."""
     found = await admin.list_groups()
     for node, error in found.errors.items():
         out.problem(f"broker {node}", error)

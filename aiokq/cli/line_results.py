@@ -45,8 +45,8 @@ class LineResults:
         delivered: number of acknowledged records.
         failed: number of lines that were not delivered.
         interrupted: false if all input was read and every record has an outcome.
-        seconds: duration of the sending; None if it did not begin, for example because the topic
-            does not exist.
+        seconds: duration of the sending; None if the sending did not begin, for example because
+            the topic does not exist.
     """
 
     def __init__(self, topic: str, out: Output, *, show_offsets: bool) -> None:

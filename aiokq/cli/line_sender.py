@@ -44,7 +44,7 @@ class LineSender:
 
     Args:
         cluster: a cluster that is not started; the call starts and closes it.
-        settings: settings of the producer, without those of the cluster.
+        settings: settings of the producer, without settings of the cluster.
     """
 
     def __init__(

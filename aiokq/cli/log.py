@@ -1,6 +1,6 @@
 """`aiokq log`: the command group, `dump` and `verify`.
 
-These two commands print and check the files of log directories, also those of Apache Kafka. The
+These two commands print and check the files of log directories of aiokq and of Apache Kafka. The
 directories may be in use; nothing is written to them.
 """
 

@@ -85,7 +85,7 @@ class Node:
     """A node: its settings, id and log directories.
 
     Attributes:
-        node_id: id of the node; None if neither an option nor a setting gives it.
+        node_id: id of the node; None if neither an option nor a setting gives an id.
         directories: paths of the log directories.
         metadata_directory: `metadata.log.dir`; None if it is not set.
     """

@@ -37,7 +37,7 @@ class RecordReader:
 
     Args:
         cluster: a cluster that is not started; the call starts and closes it.
-        settings: settings of the consumer, without those of the cluster.
+        settings: settings of the consumer, without settings of the cluster.
         line: function that returns the bytes to print for a record, with a line feed.
     """
 
@@ -95,7 +95,7 @@ class RecordReader:
     async def _partitions(self) -> list[TopicPartition]:
         """Return all partitions to read.
 
-        Admin looks them up, because a consumer would wait for missing topics.
+        The admin client looks up the partitions, because a consumer would wait for missing topics.
         """
         from aiokq.core.errors import UnknownTopicOrPartition
         from aiokq.core.types import TopicPartition

@@ -33,7 +33,8 @@ class Session:
     Commands get the session as `ctx.obj`.
 
     Attributes:
-        environment: network and clock of the clients; None for the real ones. Tests simulate them.
+        environment: network and clock of the clients, set by tests; None for the real network and
+            clock.
     """
 
     environment: Environment | None = None

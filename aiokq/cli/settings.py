@@ -55,7 +55,7 @@ def client_settings(
 
 
 def own_settings(settings: S) -> S:
-    """Return a client's settings without those that it shares with its cluster.
+    """Return the settings of a client that are not settings of its cluster.
 
     The returned settings are not validated, because a setting may depend on a setting of the
     cluster, such as ``request_timeout_ms``. The cluster validates the settings when it creates the

@@ -57,10 +57,10 @@ def load(
 ) -> None:
     """Load topics to a directory of Parquet files (or a Delta or Iceberg table), exactly once.
 
-    The load runs until Ctrl-C, which ends it after the current batch. With --available-now, it runs
-    until the records that existed at the start are loaded. The same command continues a load,
-    however it ended. Every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the files
-    once.
+    The load runs until Ctrl-C, which ends it after the current batch. With --available-now, the
+    load runs until the records that existed at the start are loaded. The same command continues a
+    load, however it ended. Every reader (pyarrow, pandas, Spark, DuckDB) finds each record in the
+    files once.
 
     Each batch of Parquet files is a directory DIR/batch_id=N, which appears when the batch is
     complete. Each batch has a manifest of its offsets, counts and files in DIR/_aiokq_manifest.

@@ -189,7 +189,7 @@ class _Line:
         """Count an event and log it, unless a line was logged within the last minute.
 
         Args:
-            detail: details of this event; a line shows those of the latest event.
+            detail: details of this event; a line shows the details of the latest event.
         """
         self._counts.update(counts)
         self._detail = detail

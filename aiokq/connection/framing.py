@@ -355,7 +355,7 @@ class FrameReader:
 
 
 def foreign_protocol(start: bytes) -> str | None:
-    """Return advice if the first 4 bytes suggest another protocol; `None` if they may be Kafka.
+    """Return advice if the first 4 bytes suggest another protocol than Kafka's, else None.
 
     Interpreted as the size of a frame, the bytes that suggest another protocol mean at least 320
     MiB. No first frame is that large.

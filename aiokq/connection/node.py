@@ -413,7 +413,7 @@ class Node:
                 if not error.retriable:
                     failure = error
                 if isinstance(error, AuthenticationFailed):
-                    break  # every address has the same accounts: retries may lock them
+                    break  # all addresses share the accounts, and retries may lock an account
         if failure is not None:
             raise failure
         where = f"{host}:{port}"

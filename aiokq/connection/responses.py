@@ -6,9 +6,9 @@ memory and writing it took 0.56 s under asyncio, and 0.60 s under uvloop. These 
 interleaved rounds on a busy machine; single rounds scatter widely (benchmarks/micro/connection.py).
 
 `os.sendfile` is called on the transport's own descriptor while the transport has no unsent output.
-The loop's `sendfile` is not used: uvloop does not implement it, and asyncio's detaches the
-transport from the loop while it sends. Without a plain TCP socket (TLS, the simulation), ranges are
-read and written in chunks.
+The loop's `sendfile` is not used: uvloop does not implement `sendfile`, and asyncio's `sendfile`
+detaches the transport from the loop while it sends. Without a plain TCP socket (TLS, the
+simulation), ranges are read and written in chunks.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class ResponseWriter:
                 # The descriptor is valid until the transport is closing; later its number may
                 # belong to another connection.
                 self._check_open()
-                # The file is checked, too: it is closed if its partition is deleted meanwhile.
+                # The file is closed if its partition was deleted during the response.
                 source = fragment.file.fileno()
                 if source is None or source < 0:
                     self._shrunk(fragment)
@@ -268,7 +268,7 @@ class ResponseWriter:
                     loop.remove_writer(duplicate)
                     self._writable = None
         finally:
-            # An open duplicate would keep the connection open after the transport has closed it.
+            # An open duplicate would keep the connection open after the socket was closed.
             os.close(duplicate)
 
     def _check_open(self) -> None:

@@ -81,7 +81,7 @@ class FrameBudget:
     def may_take(self, owner: object, nbytes: int, resume: Callable[[], None]) -> bool:
         """Return whether `owner` may allocate `nbytes` more bytes.
 
-        If the result is False, `resume` is called once, when `owner` may allocate them.
+        If the result is False, `resume` is called once, when `owner` may allocate the bytes.
         """
         if self.used + nbytes <= self.limit or self._overdrawn is owner:
             return True
@@ -102,7 +102,7 @@ class FrameBudget:
             self._wake()
 
     def settle(self, owner: object) -> None:
-        """If `owner` was allowed to exceed the limit, let another connection exceed it."""
+        """If `owner` was allowed to exceed the limit, let another connection exceed the limit."""
         if self._overdrawn is owner:
             self._overdrawn = None
             self._wake()

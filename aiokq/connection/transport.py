@@ -1,6 +1,6 @@
 """FrameTransport: the asyncio protocol of a connection, for client and server, with backpressure.
 
-It handles frames without decoding them, on any transport that takes a `BufferedProtocol`:
+FrameTransport does not decode frames. It works on any transport that takes a `BufferedProtocol`:
 asyncio's, uvloop's, TLS on either, and the simulation's.
 """
 
@@ -331,7 +331,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def close(self, error: KafkaError | None = None) -> None:
-        """Close after all output is sent; `error` is the cause to report, unless a cause is set."""
+        """Close after all output is sent; `error` becomes the cause if no cause is set yet."""
         self._ended = True
         if self._error is None:
             self._error = error
@@ -340,7 +340,7 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._transport.close()
 
     def fail(self, error: KafkaError) -> None:
-        """Close immediately and drop unsent output; `error` is the cause, unless a cause is set."""
+        """Close immediately and drop unsent output; `error` becomes the cause if there is none."""
         self._ended = True
         if self._error is None:
             self._error = error

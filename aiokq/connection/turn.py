@@ -2,7 +2,7 @@
 
 asyncio does not preempt. A client that pipelines requests, a request of many batches, a peer that
 reads as fast as the server sends, or a thousand clients that send one request each would occupy the
-loop. The code that serves them therefore asks the node's ``Turn`` when to let other tasks run.
+loop. The code that serves clients therefore asks the node's ``Turn`` when to let other tasks run.
 
 Tests: ``tests/unit/connection/test_turn.py``; starvation: ``tests/unit/broker/test_dispatch.py``,
 ``tests/unit/connection/test_server.py``, ``tests/unit/broker/handlers/test_produce.py``.

@@ -110,7 +110,7 @@ class Gauge:
     def add_source(self, source: Callable[[], int]) -> Callable[[], None]:
         """Add `source()` to the gauge at every export; return a function that removes the source.
 
-        Context: the source is called in the exporter's thread, so it must only read.
+        Context: the source is called in the exporter's thread, so the source must only read.
         """
         key = object()
         self._sources[key] = source

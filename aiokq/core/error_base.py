@@ -130,7 +130,7 @@ def copy_error(error: E) -> E:
     """Return a copy of `error` for another waiter, with the same cause but without a traceback.
 
     A failed batch stores one error, which many tasks raise. If all tasks raised the same object,
-    its traceback would grow without end and show each task the frames of the others. If the class
+    its traceback would grow without end and show each task the frames of other tasks. If the class
     is not aiokq's and cannot be called with the exception's `args`, `error` itself is returned.
     """
     try:

@@ -277,7 +277,7 @@ class Closed(KafkaError):
 
 
 class InternalError(KafkaError):
-    """A bug in aiokq or in a function that was passed to it; `__cause__` is the original exception.
+    """A bug in aiokq or in a function passed to aiokq; `__cause__` is the original exception.
 
     Only the affected records fail with this error. The traceback is logged once.
     """

@@ -1,4 +1,4 @@
-"""Exclusive locks on lock files, against this process and others, including Apache Kafka.
+"""Exclusive locks on lock files, against this process and other processes, such as Kafka's.
 
 Kafka locks `.lock` with Java's FileChannel.tryLock, which takes a POSIX record lock. This module
 takes the same kind of lock. A POSIX record lock does not exclude its own process, and is released

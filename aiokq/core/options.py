@@ -33,9 +33,9 @@ class Option(NamedTuple):
     """Largest magnitude of a number; the help does not show it."""
     show_default: bool
     typed: Any
-    """Type on the command line, if the command converts the value; None for the field's type."""
+    """Type on the command line, from which the command converts; None for the field's type."""
     default: Any
-    """Default on the command line, if its form differs there; None for the field's default."""
+    """Default on the command line; None for the field's default."""
     before: str | None
     """Field before which the help lists the option; None to list it in the order of the fields."""
 

@@ -136,7 +136,7 @@ class Outages:
             what: the operation that failed; the lines begin with this text.
             key: the place of the failure, as passed to `ended`.
             where: names and values that show the place in the log lines. All lines of a lasting
-                failure show those of its first failure.
+                failure show the names and values of its first failure.
             member: the partition or similar item that failed, as passed to `recovered`; None if
                 the operation does not concern one item.
         """

@@ -22,7 +22,7 @@ _REFUSED: Final = frozenset({errno.ENXIO, errno.ENODEV, getattr(errno, "EOPNOTSU
 
 
 class NotRegularFile(OSError):
-    """The path of a regular file leads to a FIFO, a socket or a device."""
+    """The path names a FIFO, a socket or a device instead of a regular file."""
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> tuple[int, os.stat_result]:

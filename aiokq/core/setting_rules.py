@@ -17,7 +17,7 @@ class Rules:
 
         @property
         def explicit(self) -> frozenset[str]:
-            """The names of the settings that were given; the others have their defaults."""
+            """The names of the settings that were given; all other settings have their defaults."""
 
         @property
         def of_cluster(self) -> frozenset[str]:

@@ -86,7 +86,7 @@ OF_OTHER_CLIENTS: Final[Mapping[str, str]] = {
 }
 """Settings that all of Kafka's clients have but only some of aiokq's clients.
 
-If a client without the setting finds it in a property file, the client ignores it with a warning.
+If a client finds a setting that it lacks in a property file, it ignores the setting with a warning.
 The warning ends with the text here, which describes how the client behaves instead.
 """
 
@@ -136,7 +136,7 @@ class Settings(Rules, BaseModel):
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The names of the settings that were given; the others have their defaults."""
+        """The names of the settings that were given; all other settings have their defaults."""
         return frozenset(self.model_fields_set)
 
     @property

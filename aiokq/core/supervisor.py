@@ -38,7 +38,7 @@ class State(Enum):
     OPEN = auto()
     """start() was called: tasks are accepted."""
     FAILED = auto()
-    """A child raised: the other children are being cancelled, and new ones are refused."""
+    """A child raised. The other children are being cancelled, and new children are refused."""
     CLOSED = auto()
     """close() was called, or the root task was cancelled when the loop was shut down."""
 
@@ -79,7 +79,7 @@ class Supervisor:
 
     @property
     def failed(self) -> BaseException | None:
-        """The first exception of a child, with later ones chained to it; None before a failure."""
+        """The first exception of a child, with later exceptions chained; None before a failure."""
         return self._failed
 
     @property
@@ -193,7 +193,7 @@ class Supervisor:
         except asyncio.CancelledError:
             pass  # by close(), or because the loop was shut down; all children are done
         except BaseExceptionGroup as failures:
-            # _guard has reported the first failure; the later ones are chained to it.
+            # _guard has reported the first failure. Later failures are chained to it.
             self._failed = unwrap(failures, first=self._failed)
         finally:
             self._group = None
@@ -271,8 +271,8 @@ async def handed_over(
     Cancelling the wait cancels the call without waiting for its end.
 
     Args:
-        gone: returns the error to raise if the loop is not running, if it stops before the call has
-            ended, or if the call is cancelled on that loop. If the loop stops, the call is
+        gone: returns the error to raise if the loop is not running, if the loop stops before the
+            call has ended, or if the call is cancelled on the loop. If the loop stops, the call is
             cancelled when the loop runs again.
     """
     outcome: Future[T] = Future()
@@ -331,8 +331,8 @@ async def shielded(
 ) -> T:
     """Finish `coro` even if the caller is cancelled; the cancellation is raised afterwards.
 
-    For cleanup that must not be interrupted. `coro` should have a timeout of its own. If it fails
-    after the cancellation, the error is logged and becomes the cause of the CancelledError.
+    For cleanup that must not be interrupted. `coro` should have a timeout of its own. If `coro`
+    fails after the cancellation, the error is logged and becomes the cause of the CancelledError.
 
     Args:
         expected: classes of errors that are not logged after a cancellation, because they concern
@@ -360,7 +360,7 @@ async def shielded(
 def unwrap(
     group: BaseExceptionGroup[BaseException], *, first: BaseException | None = None
 ) -> BaseException:
-    """Return one exception of a group; the others are chained to its `__context__`.
+    """Return one exception of a group, with the other exceptions chained to its `__context__`.
 
     Used because the public API raises no ExceptionGroup.
 

@@ -24,7 +24,7 @@ from aiokq.core import forks
 logger = logging.getLogger("aiokq.core")
 
 STACK_LIMIT: Final = 40
-"""Maximum number of frames recorded; the innermost ones are kept."""
+"""Maximum number of frames recorded; the innermost frames are kept."""
 
 
 class Watchdog:
