@@ -330,7 +330,7 @@ class AcceptedConnection:
             counters.requests[api] += 1
             counters.request_seconds[api].observe(self._clock() - arrived)
             self._received -= given_back
-            self._held -= given_back  # before the call: it may grant the memory to this connection
+            self._held -= given_back  # before the call, which may grant memory to this connection
             budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
@@ -379,7 +379,7 @@ class AcceptedConnection:
         held = under_way + self._granted + self._received
         more = held - self._held
         if more:
-            self._held = held  # before the call: it may grant memory to this connection
+            self._held = held  # before the call, which may grant memory to this connection
             self._budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:

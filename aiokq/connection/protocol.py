@@ -142,7 +142,7 @@ class ClientProtocol:
         return self.pending.popleft()
 
     def decode(self, sent: PendingRequest[R], frame: memoryview) -> R:
-        """Return the response in a frame that `match` found to answer `sent`.
+        """Return the response in a frame for which `match` returned `sent`.
 
         Raises:
             ProtocolError: the frame cannot be decoded.

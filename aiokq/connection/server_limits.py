@@ -23,7 +23,7 @@ class ServerLimits:
         max_connections: largest number of connections on all listeners (`max.connections`).
         max_connections_per_ip: largest number of connections of one client address on all listeners
             (`max.connections.per.ip`).
-        max_connections_of_host: exceptions from `max_connections_per_ip` by client address, IPv6 in
+        max_connections_of_host: overrides of `max_connections_per_ip` by client address, IPv6 in
             brackets (`max.connections.per.ip.overrides`).
         max_connections_of_listener: largest number of connections by listener name in capitals
             (`listener.name.<name>.max.connections`).
