@@ -144,8 +144,6 @@ class BatchProgress:
                 return cursor
         return None
 
-    # -- called by the reader
-
     def start(self) -> int:
         """Return the first offset of a new iteration.
 
@@ -206,8 +204,6 @@ class BatchProgress:
             self._all = True
         else:
             self._iterations.append(cursor)  # `cursor` has delivered all records before `stop`
-
-    # -- called by the record source
 
     def close(self) -> UnreadRest | None:
         """End the batch at its position, and return the part that was not delivered, if any."""

@@ -123,8 +123,6 @@ class BrokerFetcher:
         self._backoff = owner.new_backoff()
         self._connection: DedicatedConnection | None = None
 
-    # -- called by the owner
-
     def add(self, state: PartitionState) -> None:
         self.states[state.tp] = state
         self.touch(state.tp)

@@ -173,8 +173,6 @@ class Fetcher:
                 state.validate()
         self.update(state)
 
-    # -- called by the fetch loops (FetchOwner)
-
     # hot: per partition and fetch, benchmarks/micro/consumer.py
     def want(self, state: PartitionState, node_id: int, now: float) -> Want:
         """Decide whether to fetch the partition from this broker now."""

@@ -208,8 +208,6 @@ class Member:
         """Whether the consumer is a member of the group, as far as the client can tell."""
         return self.driver.group_metadata.generation != OUTSIDE
 
-    # -- called by the driver (Owner)
-
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
         pipeline = self._pipeline
         for tp in sorted(partitions):

@@ -197,10 +197,8 @@ class PartitionState:
         position = self.settled_position
         return max(0, end - position) if end >= 0 and position >= 0 else None
 
-    # -- changes of the position; the caller discards chunks that become invalid
-
     def jump(self, offset: int, epoch: int = -1) -> None:
-        """Set the position."""
+        """Set the position; the partition must have no chunks."""
         self.generation += 1
         self.fetch_offset = offset
         self.fetch_epoch = epoch
@@ -209,7 +207,7 @@ class PartitionState:
         self._settled()
 
     def reset(self, start: Start) -> None:
-        """Discard the position; a new position must be looked up."""
+        """Discard the position; the partition must have no chunks."""
         self.generation += 1
         self.fetch_offset = -1
         self.fetch_epoch = -1

@@ -97,8 +97,6 @@ class RecordSource:
         self._since_turn = 0
         self._busy = False
 
-    # -- called by the stream
-
     def next_cursor(self) -> Cursor | None:
         """Return the next partition's cursor; None if there is none or the event loop needs a turn.
 

@@ -131,8 +131,6 @@ class GroupMember(ABC):
     def wake_at(self) -> float | None:
         """Return the time at which `poll` is due without an input; None to wait for an input."""
 
-    # -- implemented by the protocols
-
     @abstractmethod
     def _ask_next(self, now: float) -> None:
         """Add the `Ask` that is due, if any; called only when no request is in flight."""

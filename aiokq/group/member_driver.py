@@ -1,7 +1,7 @@
 """MemberDriver: passes time and responses to a group member, and carries out its actions.
 
-The member decides which requests to send to the coordinator. The owner takes, revokes and loses the
-partitions. Heartbeats do not depend on user code: they continue while a rebalance handler runs.
+The member decides which requests to send to the coordinator. The owner adds and removes the
+partitions. Heartbeats continue while a rebalance handler runs.
 """
 
 from __future__ import annotations
@@ -127,8 +127,6 @@ class MemberDriver:
         self._wake = asyncio.Event()
         self._out = asyncio.Event()
         self._out.set()
-
-    # -- called by the consumer
 
     @property
     def state(self) -> MemberState:

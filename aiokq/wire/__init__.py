@@ -41,7 +41,6 @@ from aiokq.wire.struct import NO_TAGS, Message, Request, Response, Struct
 _MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}
 
 __all__ = [
-    # functions
     "api",
     "decode",
     "decode_prefixed",
@@ -54,7 +53,6 @@ __all__ = [
     "encode_request",
     "encode_response",
     "peek_correlation_id",
-    # base classes, types and constants
     "API_NAMES",
     "NO_TAGS",
     "ZERO_UUID",
@@ -67,7 +65,6 @@ __all__ = [
     "RequestHeader",
     "Response",
     "Struct",
-    # messages and their structs
     *sorted(_MODULE_OF),
 ]
 
