@@ -2,6 +2,5 @@
 
 Clients use the assignors of the classic protocol, and the broker uses those of KIP-848. The package
 also encodes and decodes the data that members exchange about assignments. It uses neither the
-network nor the clock. Its only state is the last assignment of a member, which the sticky assignors
-remember.
+network nor the clock.
 """

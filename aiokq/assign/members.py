@@ -13,8 +13,7 @@ __all__ = ["all_topics", "in_order", "racks_matter"]
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids in Java's order.
 
-    Static members come first, sorted by instance id; the others are sorted by member id. A restart
-    does not change the instance id, so a restarted static member gets the same partitions.
+    Static members come first, sorted by instance id; the others are sorted by member id.
 
     Source: Kafka's `AbstractPartitionAssignor.MemberInfo.compareTo`.
     """

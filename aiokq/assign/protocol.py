@@ -63,8 +63,8 @@ def encode_subscription(subscription: Subscription) -> bytes:
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
     """Return a member's subscription, decoded from bytes of any version.
 
-    Versions that are newer than the latest known version are read as that version. Trailing bytes
-    are skipped, as in Java: some members write more fields than their version has.
+    A newer version is read as the latest known version. Trailing bytes are skipped, as in Java:
+    some members write more fields than their version has.
 
     Raises:
         ProtocolError: the bytes are not a valid subscription.

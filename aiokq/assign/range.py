@@ -2,7 +2,7 @@
 
 If the partitions divide evenly, member i takes the partitions from i*N to (i+1)*N - 1, where N is
 the number of partitions per member. If r partitions remain, each of the first r members gets one
-more. If racks matter, members first get partitions with a replica in their own rack.
+more partition. If racks matter, members first get partitions with a replica in their own rack.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["RangeAssignor"]
 
 
 class RangeAssignor:
-    """Kafka's "range", with the same assignments as Java's, including rack-aware ones (KIP-881).
+    """Kafka's "range", with the same assignments as Java's, also if racks matter (KIP-881).
 
     Topics with the same number of partitions and the same subscribers are assigned alike, so that
     a member gets the same partition numbers of each of these topics (co-partitioning). This does

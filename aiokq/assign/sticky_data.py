@@ -73,7 +73,7 @@ def _decode_previous(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
         position += 4 * count
         partitions += (TopicPartition(topic, number) for number in numbers)
     generation = NO_GENERATION
-    if len(data) >= position + 4:  # version 1
+    if len(data) >= position + 4:  # version 1 ends with the generation
         (generation,) = _I32.unpack_from(data, position)
     return tuple(partitions), generation
 

@@ -159,7 +159,7 @@ class BatchProgress:
     def iteration_started(self, iteration: Cursor) -> None:
         """Register the cursor of a new iteration."""
         if any(cursor.exhausted for cursor in self._iterations) and self.stop is None:
-            self._all = True  # final: later errors do not change it
+            self._all = True  # final, even if a later iteration raises an error
             self._iterations = []
         elif len(self._iterations) >= _MANY:
             self._iterations = self._relevant_iterations()
@@ -188,7 +188,7 @@ class BatchProgress:
             self._stopped = iteration.position
 
     def whole_read_raised(self, cursor: Cursor, record: Record) -> None:
-        """Handle an error of `RecordBatch.records` for `record`; no record was delivered."""
+        """Handle an error that `RecordBatch.records` raised for `record`."""
         self._raised.append(record.offset)
         self._behind_error = cursor.fork()
         self._stopped = self._reached()

@@ -57,7 +57,7 @@ If the request is lost, the broker evicts the session later.
 
 
 class Want(NamedTuple):
-    """The decision whether to fetch a partition now; if `ask` is None, it is not fetched."""
+    """The decision whether to fetch a partition now; if `ask` is None, the partition is not fetched."""
 
     ask: Ask | None = None
     full: bool = False
@@ -177,7 +177,7 @@ class BrokerFetcher:
         connection = dedicated.current
         if connection is not None and connection.in_flight:
             # The broker may be delaying the response to a fetch on this connection. Any connection
-            # can end a session, so use the shared one.
+            # can end a session, so use the shared connection.
             connection = dedicated.node.connected(Purpose.CONTROL)
         if plan is not None and connection is not None:
             try:

@@ -1,4 +1,4 @@
-"""CommitQueue: a FIFO queue of commits, so that no commit overtakes an earlier one."""
+"""CommitQueue: a FIFO queue of commits, so that no commit overtakes an earlier commit."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _Claim(NamedTuple):
 
 
 class Commits:
-    """The commits of one consumer, sent one after the other, so that none overtakes an earlier one.
+    """The commits of one consumer, sent one at a time, in order.
 
     Args:
         stored: the group's offsets.

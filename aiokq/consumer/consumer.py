@@ -66,8 +66,7 @@ class Consumer:
     `streams(n)`. If a second task reads while the first task waits for a record, the second task
     gets a RuntimeError. If a second task begins an `async for` loop while the first task processes
     a record of its own loop, the first task gets the error after its current chunk of fetched
-    records.
-    `async for` ends when `close()` is called.
+    records. `async for` ends when `close()` is called.
 
     An error of one partition is raised once; reading then continues with the other partitions. If
     the next batch of a partition cannot be read, for example because it is corrupt, the partition
@@ -168,8 +167,8 @@ class Consumer:
         No effect in a forked child.
 
         Args:
-            timeout: the maximum seconds for these steps, even if the coordinator is unreachable.
-                Tasks and sockets may need a few more seconds to end.
+            timeout: the maximum seconds to wait for records, commit and leave the group. Tasks and
+                sockets may need a few more seconds to end.
 
         Raises:
             WrongLoop: the consumer was started on another loop.
@@ -387,7 +386,7 @@ class Consumer:
             self._pipeline.discovery.follow()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions, including paused ones."""
+        """Return the assigned partitions, including paused partitions."""
         return self._positions.partitions
 
     def pause(self, *partitions: Partition) -> None:

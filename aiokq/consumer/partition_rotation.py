@@ -34,7 +34,7 @@ class PartitionRotation:
     def next(self) -> PartitionState | None:
         """Remove and return the first readable partition; None if there is none.
 
-        The partitions before it, which are not readable, are removed, too.
+        Unreadable partitions before that partition are removed, too.
         """
         while self._states:
             state = self._states.popleft()

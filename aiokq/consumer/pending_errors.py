@@ -52,7 +52,7 @@ class PendingErrors:
         return errors
 
     def append(self, about: Subject, error: BaseException) -> None:
-        """Add an error after all others, without replacing any."""
+        """Add an error after all others; no error is replaced."""
         self._errors.append((about, error))
 
     def raise_next(self) -> None:

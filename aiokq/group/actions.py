@@ -84,7 +84,7 @@ class Lose:
 class NeedTopics:
     """Call `topology` with the partitions of these topics once they are known and at each change.
 
-    Only the leader of a group requests this.
+    Only the leader of a group requests this action.
     """
 
     topics: frozenset[str]

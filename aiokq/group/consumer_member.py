@@ -296,8 +296,8 @@ class ConsumerMember(GroupMember):
     def _stay(self, now: float) -> None:
         if self.state is MemberState.PREPARING:
             self.state = MemberState.JOINING
-            # Assignments were ignored while leaving; a full heartbeat requests the assignment
-            # again.
+            # Assignments were ignored while leaving; a heartbeat with all fields requests the
+            # assignment again.
             self._said_topics = None
             self._next_heartbeat = now
         else:
@@ -322,7 +322,7 @@ class ConsumerMember(GroupMember):
         self._say_all_anew()
 
     def _say_all_anew(self) -> None:
-        """Reset what was reported to the coordinator, so that the next heartbeat is a full one."""
+        """Reset the epoch and the reported state: the next heartbeat contains all fields."""
         self._epoch = JOIN_EPOCH
         self._assigned = {}
         self._acknowledged = True
@@ -331,7 +331,7 @@ class ConsumerMember(GroupMember):
         self._said_topics = None
 
     def _unanswered(self, error: KafkaError, now: float) -> None:
-        # It is unknown whether the last heartbeat arrived, so the next heartbeat is a full one.
+        # It is unknown whether the last heartbeat arrived, so the next heartbeat contains all fields.
         self._said_topics = None
         self._next_heartbeat = now
         self._pause(now, error)

@@ -287,7 +287,7 @@ class MemberDriver:
         self._topics_changed(topology)
 
     def _failed(self, error: KafkaError) -> None:
-        """Handle the end of a membership, or try the other protocol if the error allows that."""
+        """Switch to the other protocol if the error permits a switch, else report the error."""
         if self._may_change and self._speaks_the_other(error):
             if not self._wanted:
                 return  # leaving has begun; a new subscription tries both protocols again
