@@ -57,7 +57,7 @@ If the request is lost, the broker evicts the session later.
 
 
 class Want(NamedTuple):
-    """The decision whether to fetch a partition now; if `ask` is None, the partition is not fetched."""
+    """The fetch of a partition that is due now; `ask` is None if the partition is not fetched."""
 
     ask: Ask | None = None
     full: bool = False

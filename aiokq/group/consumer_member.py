@@ -331,7 +331,7 @@ class ConsumerMember(GroupMember):
         self._said_topics = None
 
     def _unanswered(self, error: KafkaError, now: float) -> None:
-        # It is unknown whether the last heartbeat arrived, so the next heartbeat contains all fields.
+        # The last heartbeat may have been lost, so the next heartbeat contains all fields.
         self._said_topics = None
         self._next_heartbeat = now
         self._pause(now, error)
