@@ -57,7 +57,7 @@ If the request is lost, the broker evicts the session later.
 
 
 class Want(NamedTuple):
-    """The fetch of a partition that is due now; `ask` is None if the partition is not fetched."""
+    """The decision whether to fetch a partition now; `ask` is None to fetch nothing."""
 
     ask: Ask | None = None
     full: bool = False
