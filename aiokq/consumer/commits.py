@@ -209,7 +209,7 @@ class Commits:
             turn.end()
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> asyncio.Future[None]:
-        """Commit in the background. A failure is logged, and raised when the result is awaited."""
+        """Commit in the background; see `Consumer.commit_nowait`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # The commit takes its place in the queue here and not in the task: a commit that is awaited
         # next must not overtake this one.
@@ -382,7 +382,7 @@ def _behind(state: PartitionState, offset: int) -> OffsetAndMetadata:
 
 def _fail(done: asyncio.Future[None], error: KafkaError) -> None:
     done.set_exception(error)
-    done.exception()  # the error was logged: asyncio must not report it as never retrieved
+    done.exception()  # asyncio must not report the error as never retrieved
 
 
 def _overdue(waited: float) -> RequestTimeout:

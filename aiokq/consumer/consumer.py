@@ -490,8 +490,8 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit offsets in the background.
 
-        A failure is logged, and raised when the returned future is awaited. Commits are sent in the
-        order of the calls.
+        An error is raised when the returned future is awaited; a failed request is also logged.
+        Commits are sent in the order of the calls.
 
         Raises:
             ConfigError: there is no `group_id`; an offset is out of range.

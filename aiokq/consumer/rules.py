@@ -172,7 +172,7 @@ class ConsumerRules(ClusterRules):
 
     @property
     def auto_commit(self) -> bool:
-        """Whether offsets are committed automatically: needs a group and ``enable_auto_commit``."""
+        """Whether offsets are committed automatically, in a group with ``enable_auto_commit``."""
         return self.group_id is not None and self.enable_auto_commit
 
     @property

@@ -36,8 +36,8 @@ class TopicSearch:
     """Waits until topics exist, and until assigned partitions of topics exist.
 
     A subscriber waits as long as necessary. For a missing partition that was assigned, manually or
-    by the group, the reader gets an error every `default_api_timeout_ms`. The metadata requests
-    never create a deleted topic again, even if `allow_auto_create_topics` is set.
+    by the group, the reader gets an error every `default_api_timeout_ms`. For a deleted topic,
+    the metadata requests do not allow auto-creation, even if `allow_auto_create_topics` is set.
 
     Args:
         wanted: returns whether a topic is still subscribed to or assigned.
