@@ -165,7 +165,7 @@ def read_zookeeper(
     def children(path: str) -> list[str]:
         try:
             return sorted(client.get_children(path))
-        except NoNodeError:  # removed since its parent was listed, or never existed
+        except NoNodeError:  # the node was removed after the listing, or never existed
             return []
 
     def nodes() -> Iterator[_Node]:

@@ -136,7 +136,7 @@ class LineSender:
             self._results.complain()
             self._results.out.flush()
         except OutputClosed as error:
-            self._broken = error  # raised after the next portion, by the task that reads the lines
+            self._broken = error  # the task that reads the lines raises the error
 
     async def _finish(self, producer: Producer) -> None:
         """Wait until every record has an outcome, and count the records."""

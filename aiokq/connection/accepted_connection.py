@@ -92,12 +92,12 @@ class AcceptedConnection:
         self._server = server
         self._budget = server.budget
         self._idle = server.idle
-        self._clock = server.clock.monotonic  # for latencies: the loop's time is coarser
+        self._clock = server.clock.monotonic  # for latencies; the loop's time is coarser
         self._loop = asyncio.get_running_loop()
         # (frame, bytes counted in `_waiting`, bytes to free after the response, time of receipt).
         self._frames: deque[tuple[memoryview, int, int, float]] = deque()
         self._wake: asyncio.Future[None] | None = None
-        self._paused = 0  # reasons of `_Pause`
+        self._paused = 0  # the sum of the current `_Pause` reasons
         self._waiting = 0  # bytes of queued requests, and unused bytes of their shared memory
         self._received = 0  # bytes of queued requests, and of earlier requests whose memory is held
         self._held = 0  # bytes charged to the server's budget
@@ -124,7 +124,7 @@ class AcceptedConnection:
         self._writer = ResponseWriter(self.transport, limits.write_stall, server.turn)
         self._share = server.turn.share(RECEIVED_BYTES_PER_TURN)
 
-    # -- called by the transport
+    # The transport calls the following public methods.
 
     def connected(self) -> None:
         """Start to serve the client."""
@@ -145,7 +145,7 @@ class AcceptedConnection:
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """Queue the requests, and stop reading if the queue is full."""
-        # hot: benchmarks/micro/produce.py
+        # Hot path, measured by benchmarks/micro/produce.py.
         reader, queue = self.transport.reader, self._frames
         self.last_active = now = self._loop.time()
         arrived = self._clock()
@@ -210,7 +210,7 @@ class AcceptedConnection:
         self._server.forget(self)
         self.context.disconnected()
 
-    # -- called by the server
+    # The server calls the following public methods.
 
     def check(self, now: float) -> None:
         """Close the connection of an idle or stalled client.
@@ -289,7 +289,7 @@ class AcceptedConnection:
         Requests stay queued after a request that muted the client, and when the connection is being
         stopped.
         """
-        # hot: benchmarks/micro/produce.py
+        # Hot path, measured by benchmarks/micro/produce.py.
         server, budget, writer = self._server, self._budget, self._writer
         handle = server.handler.handle
         counters, queue = server.counters, self._frames
@@ -306,7 +306,7 @@ class AcceptedConnection:
             response = None  # do not keep the previous response during this request
             try:
                 response = await handle(context, frame)
-                # If the handler did not keep the frame, this frees the frame's memory.
+                # Free the frame's memory, unless the handler keeps the frame.
                 del frame
                 if response is not None and self._error is None:
                     sent = writer.write_small(response)
@@ -330,7 +330,7 @@ class AcceptedConnection:
             counters.requests[api] += 1
             counters.request_seconds[api].observe(self._clock() - arrived)
             self._received -= given_back
-            self._held -= given_back  # before the call, which may grant memory to this connection
+            self._held -= given_back  # set before the call, which may grant memory to `self`
             budget.answered(self, given_back)
             if self._stopping or (context.mute_until and context.mute_until > self._loop.time()):
                 break
@@ -379,7 +379,7 @@ class AcceptedConnection:
         held = under_way + self._granted + self._received
         more = held - self._held
         if more:
-            self._held = held  # before the call, which may grant memory to this connection
+            self._held = held  # set before the call, which may grant memory to this connection
             self._budget.charge(more)
 
     def _grant(self, nbytes: int) -> None:

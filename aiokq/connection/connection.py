@@ -170,7 +170,7 @@ class Connection:
         else:
             callback(self)
 
-    # hot: once per request, benchmarks/micro/connection.py
+    # Hot path, once per request; measured by benchmarks/micro/connection.py.
     def send(
         self, message: Request[R], *, timeout: float | None = None, version: int | None = None
     ) -> asyncio.Future[R]:
@@ -295,7 +295,7 @@ class Connection:
         if self._options.max_idle and self.error is None:
             self._idle.arm(self._loop.time() + self._options.max_idle)
 
-    # -- called by the transport
+    # The transport calls the following public methods.
 
     def connected(self) -> None:
         """Do nothing: the handshake continues when the transport exists."""
@@ -303,7 +303,7 @@ class Connection:
     def bytes_received(self) -> None:
         """Do nothing: only complete frames are handled."""
 
-    # hot: once per read, benchmarks/micro/connection.py
+    # Hot path, once per read; measured by benchmarks/micro/connection.py.
     def frames_received(self, frames: list[memoryview]) -> None:
         """Resolve the future of each response."""
         self.last_used = self._loop.time()
@@ -351,7 +351,7 @@ class Connection:
             if not self.proven and self._ready:
                 self.proven = True
                 if self.on_proven is not None:
-                    self.on_proven()  # last, because it may log, and a log handler may raise
+                    self.on_proven()  # called last, because a log handler may raise
         if self._retiring and not protocol.pending:
             self.shut("replaced, because the login expires")
 

@@ -67,7 +67,7 @@ class FramePool:
         step = 1 << max(0, size.bit_length() - 4)
         capacity = -(-size // step) * step
         buffer = bytearray(capacity + 1)
-        buffer.pop()  # keeps capacity, so that `_unseen` appends a byte without a reallocation
+        buffer.pop()  # keeps the allocation, so that `_unseen` can append a byte without growing it
         if capacity <= self.max_bytes:
             buffers.append(buffer)
             self._held += capacity

@@ -243,7 +243,7 @@ class FrameReader:
                 raise self.error
         return frames
 
-    # hot: one pass per read of large frames, benchmarks/raw_load.py
+    # Hot path, one pass per read of large frames; measured by benchmarks/raw_load.py.
     def _take_expected(self, nbytes: int) -> list[memoryview]:
         """Return the frames received into the prepared memory, usually the expected frames."""
         received = self._pool.ready(self._expected)
@@ -284,7 +284,7 @@ class FrameReader:
                 self.error = error.with_traceback(None)  # the traceback would hold the frames
         return frames
 
-    # hot: one pass per read, benchmarks/micro/connection.py
+    # Hot path, one pass per read; measured by benchmarks/micro/connection.py.
     def _cut(self, data: memoryview) -> list[memoryview]:
         nbytes = len(data)
         if self._partial:

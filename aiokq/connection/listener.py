@@ -154,7 +154,7 @@ class TcpListener:
         """Accept queued connections, a limited number per iteration of the loop."""
         for _ in range(_PER_TURN):
             if self._closed:
-                return  # closed by the acceptor
+                return  # the acceptor has closed the listener
             if not self._spare.take():
                 self._pause("no free file descriptor")
                 return

@@ -269,11 +269,11 @@ class Node:
 
     async def close(self) -> None:
         """Close all connections and cancel attempts; waiters get `Closed`. May be called twice."""
-        self.shut()  # starts to close all connections before waiting for each
+        self.shut()  # starts to close all connections at the same time
         for slot in (*self._shared.values(), *self._dedicated):
             await slot.close()
 
-    # -- called by its connections
+    # The connections call the following public methods.
 
     def release(self, dedicated: DedicatedConnection) -> None:
         """Remove a dedicated connection that was closed."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 try:
     import fcntl
     import termios
-except ImportError:  # on Windows
+except ImportError:  # not available on Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SERVER_WRITE_HIGH_WATER_BYTES", "ResponseWriter"]
@@ -81,7 +81,8 @@ class ResponseWriter:
         because the transport is not ready or has failed. The caller then passes the response to
         `write`.
         """
-        # hot: benchmarks/micro/produce.py; a coroutine per response costs more than everything else
+        # Hot path, measured by benchmarks/micro/produce.py. A coroutine per response would cost more
+        # than everything else.
         size = 0
         for fragment in fragments:
             if type(fragment) is FileRange:

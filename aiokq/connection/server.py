@@ -161,7 +161,7 @@ class Server:
             sockets=self._sockets,
             start_serving=False,
         )
-        if self._closing:  # closed during the await, when there was no listener to close
+        if self._closing:  # the server was closed before it had a listener
             listener.close()
             await listener.wait_closed()
             raise Closed("the server was closed while it started")
@@ -218,7 +218,7 @@ class Server:
             if self._listener is not None:
                 await self._listener.wait_closed()
 
-    # -- called by its listener
+    # The listener calls the following public methods.
 
     def accept(
         self, peer: Address, *, make_room: Callable[[], bool] | None
@@ -263,7 +263,7 @@ class Server:
         """
         return self._quotas.make_room()
 
-    # -- called by its connections
+    # The connections call the following public methods.
 
     def forget(self, connection: AcceptedConnection) -> None:
         """Remove a connection that has ended."""

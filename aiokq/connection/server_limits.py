@@ -93,7 +93,7 @@ class FrameBudget:
 
     def answered(self, owner: object, nbytes: int) -> None:
         """Free the memory of an answered request of `owner`, as `settle` and `charge` do."""
-        # hot: once per request, mostly without waiters
+        # Hot path, once per request; there are usually no waiters.
         if self._overdrawn is owner:
             self.settle(owner)
         self.used -= nbytes

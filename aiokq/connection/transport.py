@@ -111,7 +111,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._paused = False
         self._waiters: list[asyncio.Future[None]] = []
 
-    # -- called by asyncio
+    # asyncio calls the following public methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport, and enable TCP_NODELAY and keepalive on the transport's socket."""
@@ -128,7 +128,7 @@ class FrameTransport(asyncio.BufferedProtocol):
                 self._descriptor = forks.Descriptor(sock.fileno())
             except OSError as error:  # the connection was reset; connection_lost will be called
                 self.fail(ConnectionLost(f"connection to {self.peer} lost: {error}"))
-        if self._ended:  # perhaps closed during the TLS handshake
+        if self._ended:  # the connection was closed, for example during the TLS handshake
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self.write_high_water)
@@ -196,7 +196,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._wake()
         self._receiver.lost(error)
 
-    # -- called by the owner
+    # The owner calls the following public methods.
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -232,7 +232,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Whether unsent output is above the high-water mark."""
         return self._paused
 
-    # hot: once per response, benchmarks/micro/connection.py
+    # Hot path, once per response; measured by benchmarks/micro/connection.py.
     def hold(self, fragments: Sequence[Buffer], size: int) -> bool:
         """Hold small output until the end of this iteration of the loop, if possible.
 
@@ -251,7 +251,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self.bytes_out += size
         return True
 
-    # hot: once per request, benchmarks/micro/connection.py
+    # Hot path, once per request; measured by benchmarks/micro/connection.py.
     def write(self, fragments: Sequence[Buffer], size: int) -> None:
         """Send buffers of `size` bytes in total; never blocks, and copies only small output.
 

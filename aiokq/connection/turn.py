@@ -68,7 +68,7 @@ class Turn:
             Whether the limit is exceeded, so that the caller must await ``next`` before it begins
             a request or continues.
         """
-        # hot: benchmarks/micro/produce.py
+        # Hot path, measured by benchmarks/micro/produce.py.
         if self._left == REQUESTS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._begin)
         left = self._left = self._left - requests
@@ -94,7 +94,7 @@ class Turn:
 
     def _begin(self) -> None:
         """Begin an iteration with the granted requests, and grant requests of the next one."""
-        if self._reserved:  # runs before the tasks that continue in the next iteration
+        if self._reserved:  # `_begin` runs before the tasks of the next iteration
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved
         self._reserved = 0
@@ -127,7 +127,7 @@ class Share:
             requests: number of requests that the work counts as in the node's turn.
             nbytes: bytes that the activity has handled.
         """
-        # hot: benchmarks/micro/produce.py
+        # Hot path, measured by benchmarks/micro/produce.py.
         left = self._left = self._left - nbytes
         if requests and self._turn.spend(requests):
             return True

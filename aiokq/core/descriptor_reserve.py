@@ -81,7 +81,7 @@ class DescriptorReserve:
 
     def forget(self) -> None:
         """Remove all holders and caches."""
-        # Reentrant: a holder may be garbage-collected in the thread that holds the lock.
+        # Reentrant, because a holder may be garbage-collected in the thread that has the lock.
         self._guard = threading.RLock()
         # These tuples are replaced and never modified, because any thread reads them.
         self._caches: tuple[weakref.ref[DescriptorCache], ...] = ()
@@ -167,7 +167,7 @@ class DescriptorReserve:
         self._count(member, 1)
         try:
             loop.call_soon_threadsafe(self._asked, member, tried | {member})
-        except RuntimeError:  # the loop was closed, although its listener was not
+        except RuntimeError:  # the loop was closed before its listener
             self.remove(holder)
             return False
         return True

@@ -157,7 +157,7 @@ def _complete(cls: Any) -> None:
     pattern = _pattern(cls)
     for name in ("__match_args__", "__dataclass_params__", "__repr__", "__eq__", "__hash__"):
         setattr(cls, name, pattern.__dict__[name])
-    # Set last: other threads consider the class complete when they find this attribute.
+    # Set this attribute last, because other threads then consider the class complete.
     cls.__dataclass_fields__ = pattern.__dict__["__dataclass_fields__"]
 
 

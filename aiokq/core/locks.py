@@ -22,7 +22,7 @@ class _Held:
     """The files that this process has locked, as (device, inode) pairs."""
 
     def __init__(self) -> None:
-        # Reentrant: a FileLock may be garbage-collected in the thread that holds this lock.
+        # Reentrant, because a FileLock may be garbage-collected in the thread that has the lock.
         self.guard = threading.RLock()
         self.files: set[tuple[int, int]] = set()
         forks.watch(self)

@@ -129,7 +129,7 @@ class Supervisor:
         self._children.add(task)
         task.add_done_callback(self._children.discard)
         # A task that is cancelled before its first step never awaits `coro`. Close `coro`, so that
-        # Python does not warn about it.
+        # Python does not warn that it was never awaited.
         task.add_done_callback(lambda _: coro.close())
         return task
 
@@ -180,18 +180,18 @@ class Supervisor:
                 self._group = group
                 self._root_entered()
                 try:
-                    await asyncio.get_running_loop().create_future()  # until cancelled
+                    await asyncio.get_running_loop().create_future()  # wait until cancelled
                 except asyncio.CancelledError:
                     if self._state is State.OPEN:
-                        # Cancelled neither by close() nor by a failure. New children are refused
-                        # from now on: the group would cancel them before their first step, or raise
-                        # RuntimeError.
+                        # Neither close() nor a failure cancelled this task. New children are
+                        # refused from now on, because the group would cancel them before their
+                        # first step, or raise RuntimeError.
                         self._state = State.CLOSED
                         if self._on_cancelled is not None:
                             self._on_cancelled()
                     raise
         except asyncio.CancelledError:
-            pass  # by close(), or because the loop was shut down; all children are done
+            pass  # close() or the shutdown of the loop cancelled this task; all children are done
         except BaseExceptionGroup as failures:
             # _guard has reported the first failure. Later failures are chained to it.
             self._failed = unwrap(failures, first=self._failed)
@@ -209,7 +209,7 @@ class Supervisor:
                 raise
             # Nobody cancelled the child: an awaitable or a callback raised CancelledError.
             failure = RuntimeError("cancelled by an awaitable or a callback, not by its owner")
-            failure.__cause__ = error  # set before _fail() logs it
+            failure.__cause__ = error  # set before _fail() logs the failure
             self._fail(failure)
             raise failure from error
         except GeneratorExit as error:
@@ -395,7 +395,7 @@ def warn_unclosed(owner: object) -> None:
     warnings.warn(
         f"{owner!r} was not closed: use `async with`, or await close()",
         ResourceWarning,
-        stacklevel=3,  # where the last reference was dropped
+        stacklevel=3,  # shows the code that dropped the last reference
         source=owner,
     )
 

@@ -51,5 +51,5 @@ def plain(username: str, password: str) -> Callable[[str], Plain]:
     Raises:
         ConfigError: a credential is empty or contains a NUL.
     """
-    made = Plain(username, password)  # stateless, so that all connections can share it
+    made = Plain(username, password)  # has no state, so all connections share the object
     return lambda host: made
