@@ -377,7 +377,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
     ) -> list[ConfigResource]:
         """Return the resources that have configs (Kafka 4.1; older brokers: client metrics only).
 
-        All topics and brokers are listed; groups only if they have configs of their own.
+        All topics and brokers are listed. Groups are listed only if they have own configs.
 
         Args:
             types: resource types to list; empty for all.

@@ -75,7 +75,8 @@ class ControllerCalls(ABC):
     async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
         """Remove the registration of a broker that was stopped for good (KRaft, Kafka 2.8).
 
-        Partitions keep the broker among their replicas: move the partitions to other brokers first.
+        Partitions keep the broker among their replicas. Move these partitions to other brokers
+        first.
 
         Raises:
             BrokerIdNotRegistered: no broker with this id is registered.

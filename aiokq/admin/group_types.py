@@ -90,8 +90,8 @@ class MemberDescription:
         subscription: subscribed topics.
         subscription_regex: subscribed pattern; consumer protocol only.
         member_epoch: epoch of the member; None with the classic protocol.
-        speaks: the member's protocol, which during a migration may differ from the group's. None if
-            the broker does not return it.
+        speaks: the member's protocol, which may differ from the group's protocol during a
+            migration; None if the broker does not return it.
         metadata: raw metadata with which the member joined; empty with the consumer protocol.
         assignment_data: raw assignment of the member; empty with the consumer protocol.
     """

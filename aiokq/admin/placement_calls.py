@@ -73,7 +73,7 @@ class PlacementCalls(ABC):
     ) -> Results[TopicPartition, PartitionReassigned]:
         """Move partitions to other brokers (Kafka 2.4).
 
-        Records are copied after the call returns: `list_partition_reassignments` shows the
+        Records are copied after the call returns. `list_partition_reassignments` shows the
         reassignments in progress.
 
         Args:

@@ -44,7 +44,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
     MetadataRequest,
     InitProducerIdRequest,
 )
-"""Requests of usual clients; the check of a broker shows the newest common version of each."""
+"""Requests whose newest common version the check of a broker shows."""
 
 
 class ClusterChecks:

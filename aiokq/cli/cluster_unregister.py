@@ -34,8 +34,8 @@ def unregister(
 ) -> None:
     """Remove the registration of a broker that was stopped for good (KRaft).
 
-    Partitions keep the broker among their replicas: first move them to other brokers with
-    `aiokq partitions reassign`. If the broker starts again, it registers itself again.
+    Partitions keep the broker among their replicas. First move these partitions to other brokers
+    with `aiokq partitions reassign`. If the broker starts again, it registers itself again.
     """
     do_it = executing(dry_run=dry_run, execute=execute)
 

@@ -81,7 +81,7 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
         while data := stream.read(CHUNK):
             yield data
         return
-    # Bypass Python's buffer: data in it would not make the descriptor readable.
+    # Bypass Python's buffer, because buffered data would not make the descriptor readable.
     waits = _may_block(descriptor)
     while True:
         if waits:

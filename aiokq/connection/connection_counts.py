@@ -24,7 +24,7 @@ class ConnectionCounts:
     Args:
         limits: the largest permitted counts.
         protected: name of the inter-broker listener if the node has other listeners too, else None.
-            `max.connections` does not apply to this listener: to make room for its connections, the
+            `max.connections` does not apply to this listener. To make room for its connections, the
             longest idle connection of the other listeners is closed.
     """
 

@@ -29,7 +29,7 @@ class FramePool:
 
     def __init__(self, max_bytes: int = POOL_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._buffers: list[bytearray] = []  # least recently taken first
+        self._buffers: list[bytearray] = []  # the least recently taken buffer is first
         self._held = 0
         self._ready: memoryview | None = None
 
@@ -41,9 +41,9 @@ class FramePool:
     def ready(self, size: int) -> memoryview:
         """Return memory of `size` bytes to receive into.
 
-        Until `claim`, calls with the same size return the same memory: readers share it while they
-        wait for large frames. A reader that keeps received bytes must therefore call `claim` before
-        it returns to the loop.
+        Until `claim`, calls with the same size return the same memory. Readers share the memory
+        while they wait for large frames. A reader that keeps received bytes must therefore call
+        `claim` before it returns to the loop.
         """
         view = self._ready
         if view is None or len(view) != size:

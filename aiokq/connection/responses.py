@@ -81,8 +81,8 @@ class ResponseWriter:
         because the transport is not ready or has failed. The caller then passes the response to
         `write`.
         """
-        # Hot path, measured by benchmarks/micro/produce.py. A coroutine per response would cost more
-        # than everything else.
+        # Hot path, measured by benchmarks/micro/produce.py. A coroutine per response would cost
+        # more than everything else.
         size = 0
         for fragment in fragments:
             if type(fragment) is FileRange:

@@ -214,7 +214,7 @@ class _Counters(metaclass=_CountersType):
             elif isinstance(value, GaugeBy):
                 yield metric, [Sample(labels, v) for labels, v in value.read().items()]
             elif isinstance(value, dict):
-                # list() copies in one step: the event loop may add a label in another thread.
+                # The loop may add a label in another thread. list() copies in one step.
                 yield metric, [Sample((label,), v) for label, v in list(value.items())]
             else:
                 yield metric, [Sample((), value)]

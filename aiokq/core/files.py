@@ -267,7 +267,7 @@ class OsFile:
         return got
 
     def pread_cached(self, length: int, position: int) -> bytes | bytearray:
-        # Hot path, measured by benchmarks/raw_load.py: one system call, as in `pread`.
+        # Hot path, measured by benchmarks/raw_load.py, with one system call as in `pread`.
         if not self._tells:
             return self.pread(length, position)
         buffer = bytearray(length)
@@ -285,8 +285,8 @@ class OsFile:
         return buffer
 
     def cached(self, length: int, position: int) -> bool:
-        # Hot path, measured by benchmarks/raw_load.py: a preadv of 1 byte takes 0.6 µs, and one of
-        # 16 KiB takes 1.1 µs.
+        # Hot path, measured by benchmarks/raw_load.py. A preadv of 1 byte takes 0.6 µs, and a
+        # preadv of 16 KiB takes 1.1 µs.
         if not length or not self._tells:
             return True
         fd, buffer = self._fd, (bytearray(1),)
@@ -416,7 +416,7 @@ class OsFiles:
     def read_bytes(self, path: Path) -> bytes:
         descriptor, status = open_regular(path, os.O_RDONLY)
         try:
-            size = status.st_size + 1  # one byte more, to notice that the file grows
+            size = status.st_size + 1  # one extra byte, to detect that the file has grown
             data = os.read(descriptor, size)
             if len(data) < size - 1 or len(data) == size:  # a short read, or the file grows
                 parts = [data]

@@ -36,7 +36,7 @@ class State(Enum):
     NEW = auto()
     """Created, not bound to a loop."""
     OPEN = auto()
-    """start() was called: tasks are accepted."""
+    """start() was called, and tasks are accepted."""
     FAILED = auto()
     """A child raised. The other children are being cancelled, and new children are refused."""
     CLOSED = auto()
