@@ -321,7 +321,7 @@ class BrokerFetcher:
 
     async def _failed(self, error: KafkaError) -> None:
         if isinstance(error, Closed):
-            self._connection = None  # another Node object has replaced the closed one
+            self._connection = None  # another Node object has replaced the closed Node
         self.session.lost()
         self.last_error = error
         pause = self._backoff.next()

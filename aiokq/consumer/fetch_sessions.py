@@ -106,7 +106,7 @@ class FetchSession:
             self._epoch = INITIAL_EPOCH
             self.sent = dict(wanted)
             epoch = INITIAL_EPOCH if sessions else FINAL_EPOCH
-            # The id of the earlier session lets the broker replace that session with the new one.
+            # The id of the earlier session lets the broker replace that session.
             return Plan(self.session_id if sessions else 0, epoch, True, list(wanted.items()), [])
         asks: list[tuple[TopicPartition, Ask]] = []
         forgotten: list[tuple[TopicPartition, UUID]] = []

@@ -34,7 +34,7 @@ class CreatePartitionsTopic(Struct):
     """The topic name."""
 
     count: int = i32()
-    """The new number of partitions, including the existing ones."""
+    """The new number of partitions, including the existing partitions."""
 
     assignments: list[CreatePartitionsAssignment] | None = array(
         CreatePartitionsAssignment, nullable_since=0
