@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from aiokq.broker.config.roles import DEFAULT_CONTROLLER
 from aiokq.broker.endpoint import BrokerEndpoint
 from aiokq.broker.metadata.image.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_LEVELS
 from aiokq.broker.metadata.quorum_description import (
@@ -186,15 +187,13 @@ class NodeQuorum:
 
         storage, controllers = self._storage, self._controllers()
         directories = storage.directories
-        voters = None
-        if controllers:
-            addresses = [
-                VotersRecordEndpoint(name=one.name, host=one.host, port=one.port)
-                for one in controllers
-            ]
-            voters = only_voter(
-                storage.metadata.node_id, directories.metadata.directory_id, addresses
-            )
+        addresses = [
+            VotersRecordEndpoint(name=one.name, host=one.host, port=one.port) for one in controllers
+        ]
+        default = VotersRecordEndpoint(**DEFAULT_CONTROLLER._asdict())
+        voters = only_voter(
+            storage.metadata.node_id, directories.metadata.directory_id, addresses or [default]
+        )
         await storage.changes.update_features(
             updates,
             voters=voters,

@@ -86,7 +86,7 @@ cluster.command(
     epilog=examples(
         "aiokq cluster features",
         "aiokq cluster features --release-version 4.2",
-        "aiokq cluster features --upgrade share.version=1 --execute",
+        "aiokq cluster features --upgrade metadata.version=4.2-IV1 --execute",
         "aiokq cluster features --downgrade metadata.version=4.1-IV1 --execute",
     )
 )(features)

@@ -13,7 +13,7 @@ from aiokq.core import limits
 from aiokq.core.numbers import parse_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiokq.admin.client import Admin
     from aiokq.admin.features import FeatureUpdate, FeatureUpdated, UpgradeType
@@ -43,7 +43,8 @@ def features(
         typer.Option(
             "--release-version",
             metavar="VERSION",
-            help="Raise all features to the levels of a release of Kafka, such as 4.2 or 4.0-IV3.",
+            help="Raise all features that the cluster supports to the levels of a release of "
+            "Kafka, such as 4.2 or 4.0-IV3.",
         ),
     ] = None,
     unsafe: Annotated[
@@ -56,11 +57,14 @@ def features(
     """Describe the features of the cluster, or change their levels.
 
     Without --execute the cluster only validates a change; the validation needs Kafka 3.3 or later.
-    The level of metadata.version may be given by its name, such as 4.0-IV3.
+    The level of metadata.version may be given by its name, such as 4.0-IV3. kraft.version cannot be
+    lowered again.
     """
     do_it = executing(dry_run=dry_run, execute=execute)
     updates = _updates(upgrades, downgrades, release_version, unsafe=unsafe)
-    if updates:
+    if release_version is not None:
+        call.run(lambda admin: _update_to_release(admin, call.out, updates, do_it=do_it))
+    elif updates:
         call.run(lambda admin: _update(admin, call.out, updates, do_it=do_it))
     elif dry_run or execute:
         raise typer.BadParameter(
@@ -144,8 +148,29 @@ def _of_release(text: str) -> dict[str, FeatureUpdate]:
     return {name: FeatureUpdate(level) for name, level in levels.items() if level}
 
 
-async def _update(
+async def _update_to_release(
     admin: Admin, out: Output, updates: Mapping[str, FeatureUpdate], *, do_it: bool
+) -> None:
+    """Update metadata.version, and those other features of a release that the cluster supports.
+
+    A feature that the cluster does not support is left out, because otherwise the cluster would
+    refuse the whole request.
+    """
+    from aiokq.broker.metadata.image.features import METADATA_VERSION
+
+    names = {METADATA_VERSION, *(await admin.describe_features()).supported_features}
+    supported = {name: update for name, update in updates.items() if name in names}
+    left_out = [name for name in updates if name not in names]
+    await _update(admin, out, supported, do_it=do_it, left_out=left_out)
+
+
+async def _update(
+    admin: Admin,
+    out: Output,
+    updates: Mapping[str, FeatureUpdate],
+    *,
+    do_it: bool,
+    left_out: Sequence[str] = (),
 ) -> None:
     done = await admin.update_features(updates, validate_only=not do_it)
     _complain(out, done)
@@ -161,6 +186,7 @@ async def _update(
                     }
                     for name, result in done.items()
                 ],
+                "left_out": list(left_out),
                 "executed": do_it,
             }
         )
@@ -169,6 +195,8 @@ async def _update(
         if result.error is None:
             what = "is now at level" if do_it else "can be changed to level"
             out.line(f"{name}: {what} {_text(name, updates[name].max_version_level)}")
+    for name in left_out:
+        out.line(f"{name}: left out, because the cluster does not support it")
     if not do_it and not out.exit_code:
         out.line(NOT_DONE)
 

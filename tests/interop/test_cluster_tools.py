@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.peers.apache_kafka import run_tool, why_absent
+from tests.peers.apache_kafka import ApacheKafka, run_tool, why_absent
 from tests.peers.broker_process import BrokerProcess, broker_process
 
 REASON = why_absent()
@@ -67,7 +70,7 @@ def test_the_quorum_tool_describes_the_node(broker: BrokerProcess) -> None:
 
 
 def test_the_feature_tool_describes_and_changes_levels(broker: BrokerProcess) -> None:
-    """Upgrades and downgrades, by level and by release, and Kafka's refusals."""
+    """Upgrades and downgrades, also by names of metadata.version, and Kafka's refusals."""
     assert features(broker) == {
         "eligible.leader.replicas.version": "1",
         "group.version": "1",
@@ -90,6 +93,74 @@ def test_the_feature_tool_describes_and_changes_levels(broker: BrokerProcess) ->
     assert "Local controller 0 does not support this feature" in refused
     refused = tool(broker, "FeatureCommand", "downgrade", "--metadata", "3.9-IV0", code=1)
     assert "might delete metadata information" in refused
+
+
+def test_the_feature_tool_changes_all_features_to_those_of_a_release(tmp_path: Path) -> None:
+    """On a broker without a listener for controllers, which can have kraft.version 1, too."""
+    with broker_process(tmp_path, "--profile", "dev") as running:
+
+        def to_release(operation: str, *arguments: str, code: int = 0) -> str:
+            release = (operation, "--release-version", *arguments)
+            return tool(running, "FeatureCommand", *release, code=code)
+
+        new = features(running)
+        # Kafka's tool names all features of the release, and the broker changes all or none.
+        refused = to_release("upgrade", "4.2", code=1)
+        assert "Could not upgrade metadata.version to 29." in refused
+        assert re.search(
+            r"Invalid update version 1 for feature (share|streams)\.version\. "
+            "Local controller 0 does not support this feature",
+            refused,
+        )
+        refused = to_release("downgrade", "4.0", code=1)
+        assert "feature kraft.version. Can't downgrade to a newer version" in refused
+        assert "can be upgraded to 27" in to_release("upgrade", "4.1", "--dry-run")
+        assert features(running) == new
+        to_release("upgrade", "4.1")
+        raised = {**new, "metadata.version": "4.1-IV1", "kraft.version": "1"}
+        assert features(running) == raised
+        tool(running, "FeatureCommand", "upgrade", "--feature", "metadata.version=29")
+        assert "share.version was downgraded to 0" in to_release("downgrade", "4.1")
+        assert features(running) == raised
+        to_release("downgrade", "4.0")
+        lowered = {
+            **raised,
+            "metadata.version": "4.0-IV3",
+            "eligible.leader.replicas.version": "0",
+        }
+        assert features(running) == lowered
+        running.stop()
+        running.start()
+        to_release("upgrade", "4.0")
+        assert features(running) == lowered
+        status = tool(running, "MetadataQuorumCommand", "describe", "--status")
+        assert re.search(r'CurrentVoters:.*"id": 0', status)
+
+
+def test_our_command_changes_features_to_those_of_a_release(
+    broker: BrokerProcess, apache: ApacheKafka
+) -> None:
+    """Features that the cluster lacks are left out; Apache Kafka lacks none."""
+    command = (sys.executable, "-m", "aiokq", "cluster", "features", "--json")
+    for servers, left_out in {
+        broker.bootstrap_servers: ["share.version", "streams.version"],
+        apache.bootstrap_servers: [],
+    }.items():
+        asked = (*command, "--release-version", "4.2", "-b", servers)
+        done = subprocess.run(asked, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert document["left_out"] == left_out
+        assert len(document["features"]) == 7 - len(left_out)
+
+
+def test_a_downgrade_to_a_release_does_not_raise_kraft_version(apache: ApacheKafka) -> None:
+    """Apache Kafka, too, refuses it as a whole while kraft.version is 0."""
+    servers = ("--bootstrap-server", apache.bootstrap_servers)
+    asked = ("downgrade", "--release-version", "4.1", "--dry-run")
+    done = run_tool("FeatureCommand", *servers, *asked)
+    assert done.returncode == 1
+    assert "feature kraft.version. Can't downgrade to a newer version" in done.stdout + done.stderr
 
 
 @pytest.mark.full

@@ -383,6 +383,8 @@ public class JavaAdmin {
         operation("incrementalAlterConfigs, broker", () -> alter(broker, AlterConfigOp.OpType.SET, "log.cleaner.threads", "2"));
         operation("incrementalAlterConfigs, broker, unset", () -> alter(broker, AlterConfigOp.OpType.DELETE, "log.cleaner.threads", ""));
         operation("incrementalAlterConfigs, broker's fixed setting", () -> alter(broker, AlterConfigOp.OpType.SET, "num.partitions", "2"));
+        operation("incrementalAlterConfigs, broker's unknown setting", () -> alter(broker, AlterConfigOp.OpType.SET, "no.such", "2"));
+        operation("incrementalAlterConfigs, broker's unknown setting, unset", () -> alter(broker, AlterConfigOp.OpType.DELETE, "no.such", ""));
         operation("incrementalAlterConfigs, logger", () -> {
             Map<String, Object> seen = new LinkedHashMap<>();
             List<String> names = new ArrayList<>();
@@ -586,6 +588,9 @@ public class JavaAdmin {
         operation("describeFeatures", () -> admin.describeFeatures().featureMetadata());
         operation("updateFeatures", () -> admin.updateFeatures(
             Map.of("no.such.feature", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)),
+            new UpdateFeaturesOptions()).values());
+        operation("updateFeatures, off", () -> admin.updateFeatures(
+            Map.of("no.such.feature", new FeatureUpdate((short) 0, FeatureUpdate.UpgradeType.SAFE_DOWNGRADE)),
             new UpdateFeaturesOptions()).values());
         operation("describeMetadataQuorum", () -> admin.describeMetadataQuorum().quorumInfo());
         operation("unregisterBroker", () -> admin.unregisterBroker(99).all());

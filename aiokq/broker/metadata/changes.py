@@ -231,7 +231,7 @@ class MetadataChanges:
         self,
         updates: Sequence[FeatureUpdate],
         *,
-        voters: VotersRecord | None,
+        voters: VotersRecord,
         controller_endpoints: Sequence[ControllerEndpoint],
         log_directories: Collection[uuid.UUID],
         validate_only: bool = False,

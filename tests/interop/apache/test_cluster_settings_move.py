@@ -39,8 +39,9 @@ class Cluster:
         )
 
     @contextlib.contextmanager
-    def ours(self) -> Iterator[None]:
-        words = [word for setting in self._settings for word in ("--set", setting)]
+    def ours(self, *, controllers: bool = True) -> Iterator[None]:
+        settings = self._settings if controllers else ()
+        words = [word for setting in settings for word in ("--set", setting)]
         with broker_process(self.data, "--node-id", "1", *words) as running:
             self.bootstrap = running.bootstrap_servers
             yield
@@ -56,10 +57,10 @@ class Cluster:
             self.apache.stop()
         shutil.move(self.apache.directory / "node-1", self.data)
 
-    def tool(self, name: str, *arguments: str) -> str:
+    def tool(self, name: str, *arguments: str, code: int = 0) -> str:
         done = run_tool(name, "--bootstrap-server", self.bootstrap, *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stdout + done.stderr
 
     def alter(self, *arguments: str) -> None:
         self.tool("kafka.admin.ConfigCommand", "--alter", "--entity-type", "brokers", *arguments)
@@ -93,6 +94,7 @@ def test_nothing_is_lost_and_nothing_changes_but_what_is_asked(tmp_path: Path) -
         "group.version": "1",
         "kraft.version": "1",
         "metadata.version": "4.1-IV1",
+        "transaction.version": "2",
     }
     with cluster.kafkas():
         assert cluster.settings(*DEFAULT) == of_all
@@ -121,3 +123,34 @@ def test_nothing_is_lost_and_nothing_changes_but_what_is_asked(tmp_path: Path) -
         assert cluster.features().items() >= {"share.version": "1", "group.version": "0"}.items()
         status = cluster.tool("MetadataQuorumCommand", "describe", "--status")
         assert re.search(r"LeaderId:\s+1\b", status)
+
+
+def test_the_features_of_a_release_move(tmp_path: Path) -> None:
+    """Either make raises them; aiokq has no listener for controllers, and Kafka names its own."""
+    cluster = Cluster(tmp_path)
+    upgrade, downgrade = (
+        ("FeatureCommand", way, "--release-version") for way in ("upgrade", "downgrade")
+    )
+    with cluster.ours(controllers=False):
+        cluster.tool(*upgrade, "4.1")
+        raised = cluster.features()
+        assert (raised["metadata.version"], raised["kraft.version"]) == ("4.1-IV1", "1")
+    with cluster.kafkas():
+        assert cluster.features() == {**raised, "share.version": "0", "streams.version": "0"}
+        status = cluster.tool("MetadataQuorumCommand", "describe", "--status")
+        own = f"CONTROLLER://127.0.0.1:{cluster.apache.controller_ports[1]}"
+        assert re.search(rf'CurrentVoters:.*"id": 1.*"{own}"', status)
+        cluster.tool(*upgrade, "4.2")
+    with cluster.ours(controllers=False):
+        cluster.tool(*upgrade, "4.2")
+        assert cluster.features() == {**raised, "metadata.version": "4.2-IV1"}
+        refused = cluster.tool(*downgrade, "4.1", code=1)
+        assert "and keeps the level 1 that Apache Kafka has set" in refused
+        assert cluster.features() == {**raised, "metadata.version": "4.2-IV1"}
+    with cluster.kafkas():
+        levels = cluster.features()
+        assert (levels["share.version"], levels["streams.version"]) == ("1", "1")
+        cluster.tool(*downgrade, "4.1")
+    with cluster.ours(controllers=False):
+        cluster.tool(*downgrade, "4.1")
+        assert cluster.features() == raised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -19,8 +20,18 @@ from aiokq.admin.features import (
 )
 from aiokq.admin.quorum import QuorumInfo, QuorumNode, QuorumReplicaState, RaftVoterEndpoint
 from aiokq.admin.results import Results
+from aiokq.broker.metadata.image.features import FEATURES
 from aiokq.core.errors import InvalidUpdateVersion, UnsupportedVersion
 from tests.unit.cli.harness import CommandLine
+
+LACKING = [
+    "kraft.version",
+    "transaction.version",
+    "eligible.leader.replicas.version",
+    "share.version",
+    "streams.version",
+]
+"""The features of Kafka 4.2 except group.version."""
 
 NOT_DONE = "dry run, nothing was changed: add --execute to make the changes"
 
@@ -191,12 +202,22 @@ def test_a_change_is_only_validated_without_execute(
     ]
 
 
+def answer_supported(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    async def describe(admin: Admin) -> FeatureMetadata:
+        return FeatureMetadata({}, 1, {name: SupportedVersionRange(0, 1) for name in names})
+
+    monkeypatch.setattr(Admin, "describe_features", describe)
+
+
 def test_a_release_is_the_levels_that_kafkas_tools_set(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ):
     """A feature that the release leaves off is not sent, because level 0 is no upgrade."""
     features = Features(monkeypatch)
-    assert cli("cluster", "features", "--release-version", "4.0", "--execute").code == 0
+    answer_supported(monkeypatch, *FEATURES)
+    done = cli("cluster", "features", "--release-version", "4.0", "--execute")
+    assert done.code == 0
+    assert "left out" not in done.out.decode()
     levels = {
         "metadata.version": 25,
         "kraft.version": 1,
@@ -204,6 +225,59 @@ def test_a_release_is_the_levels_that_kafkas_tools_set(
         "group.version": 1,
     }
     assert features.asked == [({name: (n, "upgrade") for name, n in levels.items()}, False)]
+
+
+def test_features_that_the_cluster_lacks_are_left_out_of_a_release(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """Otherwise the cluster would change none; metadata.version is the release itself."""
+    features = Features(monkeypatch)
+    answer_supported(monkeypatch, "group.version", "unknown.version")
+    release = ("cluster", "features", "--release-version", "4.2")
+    done = cli(*release)
+    assert done.code == 0
+    assert done.lines == [
+        "metadata.version: can be changed to level 29 (4.2-IV1)",
+        "group.version: can be changed to level 1",
+        *(f"{name}: left out, because the cluster does not support it" for name in LACKING),
+        NOT_DONE,
+    ]
+    assert cli(*release, "--execute", "--json").json["left_out"] == LACKING
+    wanted = {"metadata.version": (29, "upgrade"), "group.version": (1, "upgrade")}
+    assert features.asked == [(wanted, True), (wanted, False)]
+
+
+def test_a_release_that_the_cluster_refuses_is_an_error(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    """A lower metadata.version is no upgrade."""
+    assert cli("cluster", "features", "--release-version", "4.2", "--execute").code == 0
+    done = cli("cluster", "features", "--release-version", "4.1", "--execute")
+    assert done.code == 1
+    assert "feature metadata.version. Can't downgrade" in done.complaint
+
+
+def test_the_examples_of_the_help_work_one_after_the_other(cli: CommandLine):
+    """On the embedded broker, which lacks features of Kafka 4.2 and listeners for controllers."""
+    help_text = cli("cluster", "features", "--help").out.decode()
+    shown = re.findall(r"\$ aiokq (cluster features.*)", help_text)
+    assert len(shown) == 4
+    for example in shown:
+        done = cli(*example.split())
+        assert done.code == 0, done.err
+    levels = {
+        one["name"]: one["finalized_level"]
+        for one in cli("cluster", "features", "--json").json["features"]
+    }
+    assert levels["metadata.version"] == 27
+    done = cli("cluster", "features", "--release-version", "4.2", "--execute")
+    assert done.code == 0
+    assert [line for line in done.lines if "left out" in line] == [
+        f"{name}: left out, because the cluster does not support it"
+        for name in ("share.version", "streams.version")
+    ]
+    for one in cli("cluster", "features", "--json").json["features"]:
+        assert one["finalized_level"] == one["supported_max"]
 
 
 def test_an_error_of_all_features_is_printed_once(

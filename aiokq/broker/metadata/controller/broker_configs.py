@@ -105,7 +105,11 @@ def _check_names(names: Iterable[str]) -> None:
 
     unknown = [name for name in refused if not is_of_kafka(name)]
     if unknown:
-        raise InvalidRequest(f"Unknown Dynamic Configuration: {_set_text(unknown)}.")
+        # Kafka stores them for its plug-ins.
+        raise InvalidRequest(
+            f"Unknown Dynamic Configuration: {_set_text(unknown)}: this broker has no plug-ins "
+            "that could read settings which Apache Kafka does not know; check the name"
+        )
     raise InvalidRequest(
         f"Cannot update these configs dynamically: {_set_text(refused)}: this broker does not use "
         "them, or reads them at its start; set them by --set name=value or in the --config file, "

@@ -325,7 +325,7 @@ class Controller:
         updates: Sequence[FeatureUpdate],
         *,
         kraft_version: int,
-        voters: VotersRecord | None,
+        voters: VotersRecord,
         validate_only: bool = False,
     ) -> Decision[None]:
         """Return the records that change levels of features; see `feature_updates`.
@@ -401,7 +401,11 @@ class Controller:
         """Return a block of producer ids and the record that reserves it."""
         first = image.next_producer_id
         end = first + BLOCK_SIZE
-        record = ProducerIdsRecord(broker_id=self._node_id, next_producer_id=end)
+        record = ProducerIdsRecord(
+            broker_id=self._node_id,
+            broker_epoch=image.brokers[self._node_id].broker_epoch,
+            next_producer_id=end,
+        )
         return Decision(range(first, end), [record])
 
     def _effective(self, image: MetadataImage) -> BrokerSettings:

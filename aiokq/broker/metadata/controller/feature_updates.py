@@ -20,6 +20,7 @@ from aiokq.broker.metadata.image.features import (
     FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SUPPORTED_LEVELS,
     metadata_changed,
     supported_ranges,
 )
@@ -69,7 +70,7 @@ def update_features(
     *,
     node_id: int,
     kraft_version: int,
-    voters: VotersRecord | None,
+    voters: VotersRecord,
     min_insync_replicas: int,
     validate_only: bool = False,
 ) -> Decision[None]:
@@ -78,10 +79,12 @@ def update_features(
     If one of the levels cannot be set, no level changes. The control records of a new
     ``kraft.version`` come first. If the request names a feature twice, the last level counts.
 
+    A feature that this broker does not implement keeps its level. A request may name this level,
+    for example 0: Kafka's tool does so when it downgrades all features to those of a release.
+
     Args:
         kraft_version: the level of ``kraft.version``, which is not in the image.
-        voters: the voters to record in the log if ``kraft.version`` becomes 1; None if this node
-            has no listener for controllers.
+        voters: the voters to record in the log if ``kraft.version`` becomes 1.
         min_insync_replicas: ``min.insync.replicas`` of this node. It becomes the dynamic setting of
             all brokers if eligible leader replicas are turned on and there is no such dynamic
             setting yet.
@@ -101,6 +104,8 @@ def update_features(
         elif update.name == KRAFT_VERSION:
             if update.level != present:
                 controls = _kraft_upgrade(update, voters)
+            continue
+        elif update.name not in SUPPORTED_LEVELS:
             continue
         else:
             _check_dependencies(update, proposed)
@@ -124,7 +129,7 @@ def _check_direction(
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    reason = _not_supported(update, image, node_id)
+    reason = _not_supported(update, present, image, node_id)
     if reason is not None:
         raise _invalid(update, reason)
     if update.level < present and update.upgrade_type == UPGRADE:
@@ -137,7 +142,9 @@ def _check_direction(
         raise _invalid(update, "Can't downgrade to a newer version.")
 
 
-def _not_supported(update: FeatureUpdate, image: MetadataImage, node_id: int) -> str | None:
+def _not_supported(
+    update: FeatureUpdate, present: int, image: MetadataImage, node_id: int
+) -> str | None:
     """Return why a node does not support a level; None if every node supports it.
 
     Unlike in Kafka, a feature that this broker does not implement cannot be turned off either: the
@@ -145,13 +152,26 @@ def _not_supported(update: FeatureUpdate, image: MetadataImage, node_id: int) ->
     """
     own = supported_ranges().get(update.name)
     if own is None:
-        return f"Local controller {node_id} does not support this feature."
+        return _not_kept(update, present, node_id)
     for who, (least, most) in _ranges(update.name, own, image, node_id):
         if not least <= update.level <= most:
             if not most:
                 return f"{who} does not support this feature."
             return f"{who} only supports versions {_range_text(least, most)}"
     return None
+
+
+def _not_kept(update: FeatureUpdate, present: int, node_id: int) -> str | None:
+    """Return why a feature that this broker does not implement cannot have a level.
+
+    The result is None if a feature of Kafka has the level already.
+    """
+    if update.level == present:
+        return None if update.name in FEATURES else f"Feature {update.name} not found."
+    reason = f"Local controller {node_id} does not support this feature"
+    if present:
+        reason += f", and keeps the level {present} that Apache Kafka has set"
+    return f"{reason}."
 
 
 def _ranges(
@@ -195,16 +215,10 @@ def _check_downgrade(update: FeatureUpdate, present: int) -> None:
     )
 
 
-def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord | None) -> list[Message]:
+def _kraft_upgrade(update: FeatureUpdate, voters: VotersRecord) -> list[Message]:
     """Return the records that put the voters of the quorum into the log."""
     if update.upgrade_type != UPGRADE:
         raise _invalid(update, "Can't downgrade the version of this feature.")
-    if voters is None:
-        raise _invalid(
-            update,
-            "This node has no listener for controllers, which the log would name: set "
-            "controller.listener.names, and give that listener an address in listeners.",
-        )
     # The NoOpRecord is appended as in Kafka, whose controller waits until its offset is committed.
     return [KRaftVersionRecord(k_raft_version=update.level), voters, NoOpRecord()]
 

@@ -276,6 +276,21 @@ async def test_voters_move_into_the_log_once():
         assert topic.partitions[0].current_voters[0].replica_directory_id == directory
 
 
+async def test_a_voter_needs_no_listener_for_controllers():
+    """Kafka replaces the address when it starts on the log."""
+    async with Broker() as broker:
+        assert await update(broker, ("kraft.version", 1, 1)) == (0, None, [])
+        [topic] = (await quorum(broker)).topics
+        directory = broker.node.storage.directories.metadata.directory_id
+        [voter] = topic.partitions[0].current_voters
+        assert (voter.replica_id, voter.replica_directory_id) == (0, directory)
+        [recorded] = broker.node.storage.metadata.voters_with(directory).voters
+        assert [(one.host, one.port) for one in recorded.endpoints] == [("localhost", 9093)]
+        files = broker.files
+    async with Broker(files) as broker:
+        assert (await features(broker))[1]["kraft.version"] == (1, 1)
+
+
 async def test_a_new_level_lets_the_node_register_with_its_directories():
     """A directory of Kafka 3.6 has neither controllers nor directories in its metadata."""
     async with Broker() as broker:

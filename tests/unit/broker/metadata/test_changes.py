@@ -11,6 +11,7 @@ import pytest
 
 from aiokq.broker.metadata.controller.topic_layout import TopicSpec
 from aiokq.core.errors import Closed, KafkaStorage, TopicExists, UnknownTopicOrPartition
+from aiokq.wire.registration_records import RegisterBrokerRecord
 from tests.unit.broker.harness import until
 from tests.unit.broker.metadata.metadata_logs import DIRECTORY, memory, opened, read
 from tests.unit.broker.metadata.world import changes_on
@@ -89,6 +90,7 @@ async def test_a_published_change_has_the_end_offset_of_its_append(world: World)
 
 async def test_decisions_do_not_wait_for_what_is_published(world: World):
     """Otherwise a producer would wait for its id until thousands of logs are open."""
+    world.log.append(RegisterBrokerRecord(broker_id=world.log.node_id))
     created = world.create("t")
     await until(lambda: world.publisher.begun)
     assert await world.changes.allocate_producer_ids() == range(1000)

@@ -10,6 +10,7 @@ import pytest
 from aiokq.broker.metadata.controller.controller import BLOCK_SIZE
 from aiokq.broker.metadata.producer_ids import ProducerIds
 from aiokq.core.errors import KafkaStorage
+from aiokq.wire.registration_records import RegisterBrokerRecord
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.metadata.metadata_logs import memory, read
 from tests.unit.broker.metadata.metadata_logs import opened as opened_log
@@ -17,7 +18,9 @@ from tests.unit.broker.metadata.world import changes_on
 
 
 def opened(files: MemoryFiles) -> ProducerIds:
-    return ProducerIds(changes_on(opened_log(files)).allocate_producer_ids)
+    log = opened_log(files)
+    log.append(RegisterBrokerRecord(broker_id=log.node_id))
+    return ProducerIds(changes_on(log).allocate_producer_ids)
 
 
 async def test_an_id_is_never_issued_twice() -> None:

@@ -26,6 +26,7 @@ from aiokq.wire.cluster_metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from aiokq.wire.registration_records import RegisterBrokerRecord
 
 NODE = 3
 
@@ -72,6 +73,7 @@ def test_a_topic_is_kafkas_records(controller: Controller, image: MetadataImage)
 
 def test_a_decision_changes_nothing(controller: Controller, image: MetadataImage):
     """A decision takes effect only when its records are written."""
+    image.replay(RegisterBrokerRecord(broker_id=NODE))
     topic_id = created(controller, image, TopicSpec("t", 1))
     before = list(image.records())
     controller.create_topic(image, TopicSpec("u"))
@@ -170,11 +172,12 @@ def test_a_deletion_is_one_record_for_each_topic(controller: Controller, image: 
 
 def test_blocks_of_producer_ids_follow_each_other(controller: Controller, image: MetadataImage):
     """If an id were issued twice, the broker would take two producers for one."""
+    image.replay(RegisterBrokerRecord(broker_id=NODE, broker_epoch=17))
     block, records = controller.allocate_producer_ids(image)
     assert block == range(1000)
-    assert records == [ProducerIdsRecord(broker_id=NODE, next_producer_id=1000)]
-    for record in records:
-        image.replay(record)
+    record = ProducerIdsRecord(broker_id=NODE, broker_epoch=17, next_producer_id=1000)
+    assert records == [record]
+    image.replay(record)
     assert controller.allocate_producer_ids(image).answer == range(1000, 2000)
 
 

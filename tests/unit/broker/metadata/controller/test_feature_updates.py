@@ -48,7 +48,6 @@ def asked(
     image: MetadataImage,
     *updates: FeatureUpdate,
     kraft: int = 0,
-    voters: VotersRecord | None = VOTERS,
     validate_only: bool = False,
 ) -> list[Message]:
     decision = update_features(
@@ -56,7 +55,7 @@ def asked(
         updates,
         node_id=NODE,
         kraft_version=kraft,
-        voters=voters,
+        voters=VOTERS,
         min_insync_replicas=1,
         validate_only=validate_only,
     )
@@ -129,13 +128,41 @@ def test_settings_come_before_the_level_that_needs_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["share.version", "streams.version"])
-@pytest.mark.parametrize("level", [0, 1])
-def test_a_feature_that_does_not_work_here_is_not_touched(name: str, level: int) -> None:
+UNSUPPORTED = ("share.version", "streams.version")
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+@pytest.mark.parametrize(("level", "kind"), [(0, SAFE_DOWNGRADE), (2, UPGRADE)])
+def test_a_feature_that_does_not_work_here_is_not_touched(name: str, level: int, kind: int) -> None:
     """Kafka may have set it, and would lose it if it were turned off here."""
     image = image_of({"metadata.version": 29, name: 1})
-    with pytest.raises(InvalidUpdateVersion, match="3 does not support this feature"):
-        asked(image, FeatureUpdate(name, level, SAFE_DOWNGRADE))
+    kept = "3 does not support this feature, and keeps the level 1 that Apache Kafka has set"
+    with pytest.raises(InvalidUpdateVersion, match=kept):
+        asked(image, FeatureUpdate(name, level, kind))
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("kind", [UPGRADE, SAFE_DOWNGRADE])
+def test_a_feature_that_does_not_work_here_may_be_named_with_its_level(
+    level: int, kind: int
+) -> None:
+    """Kafka's tool names all features of a release, with level 0 for those that it lacks."""
+    image = image_of({"metadata.version": 29, **dict.fromkeys(UNSUPPORTED, level)})
+    updates = [FeatureUpdate(name, level, kind) for name in UNSUPPORTED]
+    records = asked(image, FeatureUpdate("metadata.version", 28, SAFE_DOWNGRADE), *updates)
+    assert records == [FeatureLevelRecord(name="metadata.version", feature_level=28)]
+
+
+def test_a_feature_that_kafka_does_not_have_is_not_found() -> None:
+    """Kafka 4.2 says so for level 0, and for other levels that it is not supported."""
+    image = image_of({"metadata.version": 25})
+    for level, kind, reason in (
+        (0, SAFE_DOWNGRADE, "Feature x not found."),
+        (1, UPGRADE, "Local controller 3 does not support this feature."),
+    ):
+        with pytest.raises(InvalidUpdateVersion) as refused:
+            asked(image, FeatureUpdate("x", level, kind))
+        assert refused.value.message == f"Invalid update version {level} for feature x. {reason}"
 
 
 def test_the_last_of_two_updates_of_one_feature_counts() -> None:
@@ -171,11 +198,3 @@ def test_control_records_come_first() -> None:
         "NoOpRecord",
         "FeatureLevelRecord",
     ]
-
-
-def test_voters_need_an_address_for_controllers() -> None:
-    """The log would name a voter that nobody can reach."""
-    update = FeatureUpdate("kraft.version", 1)
-    with pytest.raises(InvalidUpdateVersion, match=r"set controller\.listener\.names"):
-        asked(image_of({"metadata.version": 25}), update, voters=None)
-    assert asked(image_of({"metadata.version": 25}), update, kraft=1, voters=None) == []
