@@ -120,7 +120,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> Results[str, MemberRemoved]:
-        """Remove members from a group, which then rebalances before their sessions expire.
+        """Remove members from a group, so that the group need not wait for their session timeouts.
 
         The call is meant for members that are gone but whose session has not expired, mainly static
         members. A live member rejoins by itself.

@@ -44,7 +44,7 @@ NEEDED: Final[tuple[type[Request[Response]], ...]] = (
     MetadataRequest,
     InitProducerIdRequest,
 )
-"""Requests whose newest common version the check of a broker shows."""
+"""For each of these requests, the check of a broker shows the newest common version."""
 
 
 class ClusterChecks:

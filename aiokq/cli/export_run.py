@@ -119,7 +119,7 @@ class ExportRun:
 
     @contextmanager
     def _shown(self) -> Iterator[Callable[[ExportProgress], None]]:
-        """Yield a callback for the progress, which moves a progress bar.
+        """Yield a callback that moves a progress bar.
 
         If stderr is not a terminal or the output is JSON, there is no bar.
         """

@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags for error messages, by option, for options whose flag has another name."""
+"""Flags for error messages, by option. All other flags have the name of their option."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",

@@ -105,7 +105,7 @@ class TcpListener:
         self._supervisor = Supervisor("listener")
         self._connecting: set[asyncio.Task[Exception | None]] = set()
         # When the process has no free descriptor, the spare descriptor is closed to accept a
-        # connection. The connection is refused unless an idle connection can be closed. If the
+        # connection. The connection is refused if no idle connection can be closed. If the
         # client stayed in the system's queue, it would not learn of the refusal, and the socket
         # would stay readable.
         self._spare = _Spare()

@@ -92,7 +92,7 @@ class Node:
         port: advertised port.
         options: options of the node's connections.
         environment: network, clock and random numbers.
-        supervisor: supervisor of the node's owner, which runs the connection attempts.
+        supervisor: runs the connection attempts; belongs to the node's owner.
         counters: the client's counters.
         state: map in which NodeUp and NodeDown are emitted under the node id when the state
             changes; may be shared by many nodes.

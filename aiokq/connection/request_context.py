@@ -32,7 +32,7 @@ class SessionState(enum.Enum):
 
 
 class Session:
-    """Data about a client, which handlers store while the connection is open.
+    """Data that handlers store about a client while the connection is open.
 
     Attributes:
         software_name: the client's name from its ApiVersions request; "" before that request.

@@ -33,7 +33,7 @@ class Option(NamedTuple):
     """Largest magnitude of a number; the help does not show it."""
     show_default: bool
     typed: Any
-    """Type on the command line, from which the command converts; None for the field's type."""
+    """Type on the command line if the command converts the value, else None."""
     default: Any
     """Default on the command line; None for the field's default."""
     before: str | None

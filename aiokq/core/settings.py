@@ -124,7 +124,7 @@ class Settings(Rules, BaseModel):
     )
 
     FILES: ClassVar[frozenset[str]] = frozenset()
-    """Names of the settings that are file paths, which need not be valid UTF-8."""
+    """Names of the settings that are file paths. File paths need not be valid UTF-8."""
 
     _of_cluster: frozenset[str] = PrivateAttr(default_factory=frozenset)
 
