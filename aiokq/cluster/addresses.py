@@ -27,7 +27,7 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> tuple[BootstrapAddr
     """Return the addresses in ``servers``, in order and without duplicates.
 
     Args:
-        servers: one string or several, each with comma-separated "host:port" items; IPv6 addresses
+        servers: a string or several strings with comma-separated "host:port" items; IPv6 addresses
             are in brackets.
 
     Raises:

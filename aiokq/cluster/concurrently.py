@@ -19,7 +19,7 @@ T = TypeVar("T")
 async def concurrently(
     supervisor: Supervisor, coros: Iterable[Coroutine[Any, Any, T]], *, name: str
 ) -> list[T | KafkaError]:
-    """Run all coroutines; return the result of each, or the `KafkaError` that it raised.
+    """Run all coroutines; return the result or the `KafkaError` of each coroutine.
 
     A single coroutine is awaited without a task. Cancelling this call cancels the coroutines.
 
@@ -36,14 +36,14 @@ async def concurrently(
         if tasks:
             await asyncio.wait(tasks)
         if any(task.cancelled() for task in tasks):
-            # The supervisor cancelled the task. The caller was not cancelled, so raise Closed.
+            # The supervisor cancelled the task. The caller was not cancelled, so Closed is raised.
             raise Closed(f"{supervisor.name} was closed during the call")
         return [task.result() for task in tasks]
     except BaseException:
         for task in tasks:
             task.cancel()
-        # Close coroutines that never started; otherwise Python would warn that they were never
-        # awaited. Started coroutines end with the cancellation of their tasks.
+        # Coroutines that never started are closed, because Python would otherwise warn that they
+        # were never awaited. Started coroutines end with the cancellation of their tasks.
         for call in calls:
             if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
                 call.close()

@@ -33,7 +33,7 @@ def standalone_settings(
         beside: further positional arguments, which are refused.
 
     Raises:
-        ConfigError: a setting is unknown, out of range or contradicts another;
+        ConfigError: a setting is unknown, out of range or contradicts another setting;
             ``bootstrap_servers`` is given twice; `settings` is of another client's class; or a
             setting is given as a positional argument.
     """
@@ -59,15 +59,15 @@ def child_settings(
     settings: ClusterSettings | None,
     overrides: Mapping[str, object],
 ) -> V:
-    """Return the settings of a client that shares a cluster: the cluster's and the client's own.
+    """Return the settings of a client that shares a cluster, including the cluster's settings.
 
     Args:
         settings: settings to start from; the defaults if not given.
         overrides: single settings, by name.
 
     Raises:
-        ConfigError: a setting is unknown, out of range, contradicts another or belongs to the
-            cluster; or `settings` is of another client's class.
+        ConfigError: a setting is unknown, out of range, contradicts another setting or belongs to
+            the cluster; or `settings` is of another client's class.
     """
     own: dict[str, object] = {}
     if settings is not None:

@@ -42,8 +42,7 @@ class Coordinators:
     """The coordinators of one cluster.
 
     Args:
-        find: sends a FindCoordinator request to one of the brokers, or to another one if no
-            connection can be opened.
+        find: sends a FindCoordinator request to a broker to which a connection can be opened.
         learned: called with the broker of each coordinator found.
         trouble: returns the error of the latest metadata request, to explain a timeout; None if
             that request succeeded.
@@ -96,8 +95,9 @@ class Coordinators:
             timeout: seconds, including retries while a coordinator is loading or moving.
 
         Raises:
-            RequestTimeout: not found within the timeout; the cause is the last error.
-            BrokerError: the broker refused (GroupAuthorization, InvalidRequest ...).
+            RequestTimeout: no coordinator was found within the timeout; the cause is the last
+                error.
+            BrokerError: the broker refused the lookup, for example with GroupAuthorization.
             Closed: the cluster was closed, or failed.
         """
         name = (kind, key)

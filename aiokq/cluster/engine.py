@@ -2,8 +2,7 @@
 
 The engine creates its parts and connects them. The store holds the state and emits events. The
 refresher decides when to request metadata, the source chooses the node to ask, and the applier
-applies the responses. The other parts are recovery, coordinators, topic lookup, router, reader,
-and the nodes with their factory.
+applies the responses.
 """
 
 from __future__ import annotations
@@ -73,16 +72,16 @@ class ClusterEngine:
 
     Args:
         settings: the settings of the cluster.
-        environment: clock, random numbers, network, files and offload; default the system's.
+        environment: clock, random numbers, network, files and offload; default:
+            `system_environment()`.
 
     Attributes:
         settings: the settings of the cluster.
-        environment: the given environment, or else the system's.
+        environment: the given environment or `system_environment()`.
         counters: counters of this cluster and of all clients made from it.
         supervisor: supervisor of the engine's tasks.
         outages: log of outages of this cluster and of all clients made from it.
-        changes: the events, for clients that must react at once, before other tasks run.
-            The key of an event names its subject; the latest event of each key is kept.
+        changes: the latest event of each key. Subscribers are called before other tasks run.
     """
 
     def __init__(self, settings: ClusterValues, environment: Environment | None = None) -> None:
@@ -167,8 +166,6 @@ class ClusterEngine:
 
         return PartitionReader(self)
 
-    # -- lifecycle --------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Bind to the running loop, start the tasks of the engine, and wait for the first metadata.
 
@@ -212,7 +209,7 @@ class ClusterEngine:
         nothing, because the sockets are the parent's.
 
         Raises:
-            WrongLoop: called on another loop than the engine's.
+            WrongLoop: called on another event loop.
         """
         if self._binding.forked:
             return
@@ -231,7 +228,8 @@ class ClusterEngine:
         try:
             self._stalls.stop()
             self._fail_waiters(Closed("the cluster was closed during the call"))
-            # Tasks first: a running task could open a connection that nobody closes.
+            # Tasks are ended first, because a running task could open a connection that nobody
+            # closes.
             await self.supervisor.close(CLOSE_TIMEOUT)
             await self.nodes.close()
             if self._owns_environment:
@@ -240,7 +238,7 @@ class ClusterEngine:
             self._closed.set_result(None)
 
     def watch_stalls(self) -> None:
-        """Start to report stalls of the event loop, unless already started, or closed.
+        """Start to report stalls of the event loop. Does nothing if already started or closed.
 
         Group members need the reports, because a member whose loop is blocked for long is removed
         from its group. `start` calls this method if ``loop_stall_ms`` was set explicitly.
@@ -267,8 +265,8 @@ class ClusterEngine:
         """Check that the engine is open, and is used on its loop and in its process.
 
         Raises:
-            Closed: not started, closed, or ended by a bug (see `__cause__`).
-            WrongLoop: another event loop, or a forked process.
+            Closed: the engine is not started, is closed, or was ended by a bug (see `__cause__`).
+            WrongLoop: called on another event loop, or in a forked process.
         """
         self._binding.check()
         self._raise_if_closed()
@@ -277,7 +275,7 @@ class ClusterEngine:
         """Check that the engine, if it was started, is used on its loop and in its process.
 
         Raises:
-            WrongLoop: another event loop, or a forked process.
+            WrongLoop: called on another event loop, or in a forked process.
         """
         self._binding.check_bound()
 
@@ -285,8 +283,8 @@ class ClusterEngine:
         """Check like `bind`, but also allow calls before `start`.
 
         Raises:
-            Closed: closed, or ended by a bug (see `__cause__`).
-            WrongLoop: another event loop, or a forked process.
+            Closed: the engine is closed, or was ended by a bug (see `__cause__`).
+            WrongLoop: called on another event loop, or in a forked process.
         """
         self._binding.check_bound()
         self._raise_if_closed()
@@ -312,8 +310,6 @@ class ClusterEngine:
         self.coordinators.fail_waiters(error)
         self.store.end(error)
 
-    # -- metadata and events ----------------------------------------------------------------
-
     @property
     def metadata(self) -> ClusterMetadata:
         """The latest metadata snapshot; immutable."""
@@ -326,7 +322,7 @@ class ClusterEngine:
 
     @property
     def last_error(self) -> KafkaError | None:
-        """The error of the latest metadata request; None before the first, and after a success."""
+        """The error of the latest metadata request, or None."""
         return self.refresher.last_error
 
     def events(self, *, limit: int = 10_000) -> EventStream:
@@ -337,15 +333,15 @@ class ClusterEngine:
                 dropped and counted.
 
         Raises:
-            Closed: closed, or ended by a bug (see `__cause__`).
-            WrongLoop: another event loop, or a forked process.
+            Closed: the engine is closed, or was ended by a bug (see `__cause__`).
+            WrongLoop: called on another event loop, or in a forked process.
             ValueError, TypeError: ``limit`` is not an integer of at least 1.
         """
         self.check_declaring()
         return self.store.events(limit)
 
     def now(self) -> float:
-        """Return the loop time in seconds. After `start`, any thread may call this."""
+        """Return the loop time in seconds. After `start`, any thread may call this method."""
         return self._binding.time()
 
     def new_backoff(self) -> Backoff:
@@ -360,8 +356,6 @@ class ClusterEngine:
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task of the engine; an exception that the task raises ends the engine."""
         return self.supervisor.spawn(coro, name=name)
-
-    # -- topics -----------------------------------------------------------------------------
 
     async def topic(
         self, name: str, *, timeout: float | None = None, create: bool | None = None
@@ -407,7 +401,7 @@ class ClusterEngine:
         Each call is undone by one `unwatch_all`.
         """
         if self.watched_topics.watch_all() and self.started:
-            # The result is not awaited: the refresher retries until it succeeds.
+            # The result is not awaited, because the refresher retries until a request succeeds.
             self.refresher.refresh()
 
     def unwatch_all(self) -> None:
@@ -431,8 +425,6 @@ class ClusterEngine:
         self.bind()
         await self.refresher.refresh(topics, create=False)
 
-    # -- partitions -------------------------------------------------------------------------
-
     def partition_failed(
         self,
         tp: TopicPartition,
@@ -449,8 +441,8 @@ class ClusterEngine:
 
         Args:
             error: the error of the request.
-            leader_epoch: leader epoch in which the request was sent. If it is older than the known
-                leader epoch, the error changes nothing.
+            leader_epoch: leader epoch in which the request was sent. An error from an older epoch
+                than the known leader epoch changes nothing.
             hint: the new leader, if the response named it.
         """
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
@@ -462,15 +454,13 @@ class ClusterEngine:
             self.refresher.soon([tp.topic])
 
     def partition_ok(self, tp: TopicPartition) -> None:
-        """Report a successful request about a partition. Cheap if the partition had not failed."""
+        """Report a successful request about a partition."""
         if tp in self.store.state.failed:
             self.store.apply(PartitionServed(tp))
 
     def failed(self, tp: TopicPartition) -> bool:
         """Return whether the partition is in recovery."""
         return tp in self.store.state.failed
-
-    # -- nodes and requests -----------------------------------------------------------------
 
     def node(self, node_id: int) -> Node:
         """Return the node with this id.
@@ -488,9 +478,7 @@ class ClusterEngine:
         )
 
     def any_node(self) -> Node:
-        """Return the preferred broker: one that is up, with the fewest requests in flight.
-
-        If all brokers are down, one of them is returned.
+        """Return the first known broker by `Nodes.by_preference`.
 
         Raises:
             ConnectionLost: no broker is known yet.
@@ -539,24 +527,22 @@ class ClusterEngine:
     ) -> R:
         """Send a request on a shared connection and wait for the response.
 
-        A retriable error before the request is sent leads to a retry, on another broker if the
-        target allows it; if the target is a node id, the error is raised instead. A request that
-        was sent is not repeated, because only the caller knows whether that is safe. Error codes
-        inside the response are not checked.
+        If a retriable error occurs before the request is sent, the request is retried, except if
+        the target is a node id. A request that was sent is not repeated. Error codes inside the
+        response are not checked.
 
         Args:
-            message: any request that does not wait long at the broker. It is sent in the newest
-                version that client and broker support and that has all fields to which the request
-                gives a value. The client's name and version are added to an ApiVersions request.
+            message: any request that does not wait long at the broker. The request is sent in the
+                newest common version that has all fields that the request sets. The client's name
+                and version are added to an ApiVersions request.
             node: a node id, `ANY`, `CONTROLLER`, ``Leader(tp)`` or ``Coordinator(kind, key)``.
             timeout: seconds, retries included; default ``default_api_timeout_ms``. The response
                 must also arrive within ``request_timeout_ms``.
 
         Raises:
-            RequestTimeout: no response within the timeout; the cause is the last error.
+            RequestTimeout: no response arrived within the timeout; the cause is the last error.
             ConnectionLost: the connection was lost before the response, or there is no such node.
-            FieldNotSupported: no version that both sides support has all fields to which the
-                request gives a value.
+            FieldNotSupported: no common version has all fields that the request sets.
             UnsupportedVersion, ProtocolError, AuthenticationFailed: the broker cannot be used.
             BrokerError: the topic of a leader, or a coordinator, could not be looked up.
         """
@@ -576,7 +562,8 @@ class ClusterEngine:
             timeout: seconds; default ``default_api_timeout_ms``.
 
         Raises:
-            RequestTimeout: not found within the timeout; the cause is the last error.
+            RequestTimeout: no coordinator was found within the timeout; the cause is the last
+                error.
             GroupAuthorization, TransactionalIdAuthorization, InvalidRequest: the lookup was
                 refused.
         """
@@ -595,8 +582,6 @@ class ClusterEngine:
                 forget the coordinator on any node.
         """
         self.coordinators.forget(kind, key, node_id)
-
-    # -- callbacks of the parts ---------------------------------------------------------------
 
     def _changed(self, before: ClusterState, after: ClusterState) -> None:
         if after.metadata.brokers is not before.metadata.brokers:

@@ -82,7 +82,7 @@ class EventStream:
 
         Raises:
             Closed: the stream has ended, or its cluster is not started.
-            WrongLoop: called on another loop or in another process than the cluster's.
+            WrongLoop: called on another loop, or in another process.
         """
         self._check()
         if self._events:
@@ -94,10 +94,10 @@ class EventStream:
     def close(self) -> None:
         """End the stream; queued events can still be read. May be called more than once.
 
-        In a forked child it does nothing.
+        In a forked child, the call does nothing.
 
         Raises:
-            WrongLoop: called on another loop than the cluster's.
+            WrongLoop: called on another loop.
         """
         if self._binding is not None:
             if self._binding.forked:

@@ -42,7 +42,7 @@ __all__ = [
 
 @frozen
 class EventKey:
-    """The subject of an event; of the events with the same key, only the latest is kept."""
+    """The subject of an event. Only the latest event of each key is kept."""
 
     family: str
     subject: Hashable
@@ -272,7 +272,7 @@ class Lost(_MemberEvent):
     """Partitions were lost: another member may own them already, and commits are refused."""
 
     error: KafkaError | None = field(default=None, compare=False)
-    """`MaxPollExceeded` if the application stopped polling, else the coordinator's error."""
+    """`MaxPollExceeded` if the application stopped polling, otherwise the coordinator's error."""
 
 
 MetadataEvent: TypeAlias = (

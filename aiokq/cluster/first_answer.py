@@ -53,7 +53,7 @@ async def first_answer(
 
     Args:
         attempts: the nodes to ask, in the order of preference.
-        on_failure: called with the name and the error of each failed attempt, as it fails.
+        on_failure: called with the name and the error of each failed attempt.
 
     Raises:
         NoAnswer: all attempts failed, or one node refused the credentials. The other nodes are not

@@ -76,9 +76,6 @@ class FetchedOffsets:
     error: KafkaError | None = None
 
 
-# -- committing
-
-
 def commit_request(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
@@ -147,9 +144,6 @@ def commit_errors(
             "the response does not have the partition", topic_partition=tp, api="OffsetCommit"
         )
     return errors
-
-
-# -- fetching
 
 
 def fetch_request(

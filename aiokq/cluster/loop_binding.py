@@ -25,7 +25,7 @@ class LoopBinding:
         on_fork: called in a forked child, see `forks.Inherited`.
 
     Attributes:
-        guard: makes the same check as `check` for `aiokq.fastpath`, usually with one comparison.
+        guard: makes the same check as `check`, for `aiokq.fastpath`.
     """
 
     __slots__ = ("__weakref__", "_loop", "_on_fork", "_owner", "_pid", "guard")
@@ -46,7 +46,7 @@ class LoopBinding:
         """Bind to the running loop and this process; later calls only check.
 
         Raises:
-            WrongLoop: bound to another loop or process.
+            WrongLoop: the object is bound to another loop or process.
             RuntimeError: no loop is running.
         """
         if self._loop is None:
@@ -61,7 +61,7 @@ class LoopBinding:
         """Check as `check` does, but do nothing before `bind`.
 
         Raises:
-            WrongLoop: another loop, no loop, or a forked child.
+            WrongLoop: called on another loop, without a loop, or in a forked child.
         """
         if self._loop is not None:
             self.check()
@@ -69,7 +69,7 @@ class LoopBinding:
     def time(self) -> float:
         """Return the time in seconds of the bound loop, or of the running loop if not bound.
 
-        After `bind`, any thread may call this.
+        After `bind`, any thread may call this method.
         """
         return (self._loop or asyncio.get_running_loop()).time()
 
@@ -77,8 +77,8 @@ class LoopBinding:
         """Check that the object is used on its loop and in its process.
 
         Raises:
-            Closed: not bound yet.
-            WrongLoop: another loop, no loop, or a forked child.
+            Closed: `bind` was not called.
+            WrongLoop: called on another loop, without a loop, or in a forked child.
         """
         if self._loop is None:
             raise Closed(f"{self._owner} is not started: use `async with`, or await start()")
@@ -103,8 +103,7 @@ class LoopBinding:
     def forked(self) -> bool:
         """Whether this process is a forked child of the bound process.
 
-        In a forked child, the owner does nothing when it is closed or collected: a child that ends
-        also leaves the `async with` blocks of its parent, and must neither fail there nor warn.
+        In a forked child, the owner does nothing when it is closed or collected.
         """
         return self._loop is not None and os.getpid() != self._pid
 

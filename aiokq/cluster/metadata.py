@@ -30,11 +30,7 @@ def frozen_map(values: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> Mappin
 
 
 def thawed(values: Mapping[_K, _V]) -> dict[_K, _V]:
-    """Return a mutable copy of a mapping.
-
-    Copying the dict inside a read-only mapping is thirty times faster than calling `dict()` on the
-    read-only mapping. The reducer makes a copy for each failed partition.
-    """
+    """Return a mutable copy of a mapping, faster than `dict()` for read-only mappings."""
     return values.copy() if isinstance(values, MappingProxyType) else dict(values)
 
 
@@ -102,7 +98,7 @@ class ClusterMetadata:
     brokers: Mapping[int, BrokerInfo] = field(default_factory=frozen_map)
     topics: Mapping[str, TopicInfo] = field(default_factory=frozen_map)
     topic_errors: Mapping[str, int] = field(default_factory=frozen_map)
-    """For each requested topic that cannot be used, the error code of the latest response."""
+    """The error code of the latest response for each requested topic that cannot be used."""
     topic_names: Mapping[UUID, str] = field(default_factory=frozen_map)
     """Topic names by id, for the topics in ``topics`` that have an id."""
 
@@ -126,7 +122,7 @@ class ClusterMetadata:
         return None if topic is None else topic.partitions.get(tp[1])
 
     def leader(self, tp: TopicPartition) -> int:
-        """Return the node id of the partition's leader; -1 if there is none or it is not known."""
+        """Return the node id of the partition's leader; -1 if no leader is known."""
         info = self.partition(tp)
         return NO_LEADER if info is None else info.leader
 

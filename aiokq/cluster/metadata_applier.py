@@ -1,7 +1,7 @@
 """`MetadataApplier`, which applies metadata responses to the state of the cluster.
 
-It also counts the responses, logs an error if one comes from another cluster, and forgets topics
-that are no longer in use.
+The applier also counts the responses, logs an error for a response of another cluster, and forgets
+topics that are no longer in use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class MetadataApplier:
         self._now = now
 
     def take(self, received: MetadataReceived) -> None:
-        """Apply a metadata response."""
         store = self._store
         self._counters.metadata_refreshes += 1
         known = store.state.metadata.cluster_id

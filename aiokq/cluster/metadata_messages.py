@@ -18,9 +18,9 @@ __all__ = ["metadata_received", "metadata_request"]
 def metadata_request(
     topics: frozenset[str] | None, *, create: bool, version: int
 ) -> MetadataRequest:
-    """Return the request for some topics, or for all (None), at a negotiated version.
+    """Return the request for topics, or for all topics if `topics` is None.
 
-    Before version 4 a request cannot forbid the creation of the topics it names.
+    A request below version 4 cannot forbid the creation of topics.
     """
     named = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
     return MetadataRequest(
@@ -48,8 +48,8 @@ def metadata_received(response: MetadataResponse, *, complete: bool = False) -> 
 
 
 def _topic(topic: MetadataResponseTopic, name: str) -> TopicInfo:
-    # The error of a partition is not kept: with LEADER_NOT_AVAILABLE and LISTENER_NOT_FOUND the
-    # leader is -1, and REPLICA_NOT_AVAILABLE, which old brokers send, does not matter to a client.
+    # Errors of partitions are not kept. With LEADER_NOT_AVAILABLE and LISTENER_NOT_FOUND the leader
+    # is -1. REPLICA_NOT_AVAILABLE, which old brokers send, does not matter to a client.
     return TopicInfo(
         name=name,
         topic_id=topic.topic_id,

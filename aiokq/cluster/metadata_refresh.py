@@ -63,7 +63,7 @@ class _Waiter:
 
 
 class MetadataRefresher:
-    """Requests metadata when it is due or a caller waits for it, one request at a time.
+    """Requests metadata when a request is due or a caller waits, one request at a time.
 
     Args:
         watched_topics: the topics to keep in the metadata.
@@ -98,10 +98,9 @@ class MetadataRefresher:
         self._brokers_due = False
         self._pace: dict[str, Backoff] = {}
         self._missing: dict[str, tuple[float, float]] = {}
-        """Loop times of the responses that reported each topic in use as missing.
+        """Loop times of the first and the latest response that reported a topic as missing.
 
-        The tuple of a topic has the times of the first and the latest response in an uninterrupted
-        series of responses with a code of `RETRIED_CODES`.
+        Only the current uninterrupted series of such responses counts.
         """
         self._awaited: Counter[str] = Counter()
         self._waiters: list[_Waiter] = []
@@ -110,11 +109,9 @@ class MetadataRefresher:
         self._not_before = 0.0
         self._age_due = 0.0
         self.last_success: float | None = None
-        """Loop time of the latest response; None before the first."""
+        """Loop time of the latest response; None before the first response."""
         self.last_error: KafkaError | None = None
-        """The error of the latest request; None before the first, and after a success."""
-
-    # -- requests ---------------------------------------------------------------------------
+        """The error of the latest request, or None."""
 
     def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False, urgent: bool = True
@@ -130,8 +127,7 @@ class MetadataRefresher:
                 that are due.
 
         Raises:
-            InvalidTopic: a name is longer than `LONGEST_NAME`. A much longer name could not be
-                encoded, and the request would fail for its other topics, too.
+            InvalidTopic: a name is longer than `LONGEST_NAME`.
             AuthenticationFailed: (by the future) the brokers refused the credentials.
             BootstrapFailed: (by the future) no bootstrap address can be expected to answer.
             Closed: (by the future) the cluster was closed.
@@ -164,10 +160,12 @@ class MetadataRefresher:
         return future
 
     def soon(self, topics: Iterable[str]) -> None:
-        """Schedule a request after an error about ``topics``, or, without topics, about a broker.
+        """Schedule a request after an error about topics, or about a broker.
 
-        The request is sent at the earliest ``retry_backoff_ms`` after the latest response, however
-        many errors are reported.
+        The request is sent ``retry_backoff_ms`` after the latest response at the earliest.
+
+        Args:
+            topics: empty for an error about a broker.
         """
         now = self._now()
         pause = self._settings.retry_backoff_ms / 1000
@@ -187,7 +185,7 @@ class MetadataRefresher:
         self._awaited[topic] += 1
 
     def unexpect(self, topic: str) -> None:
-        """Undo one `expect`. After the last one, retries end unless the topic is watched."""
+        """Undo one `expect`. After the last `unexpect`, only a watched topic is retried."""
         self._awaited[topic] -= 1
         if self._awaited[topic] <= 0:
             del self._awaited[topic]
@@ -213,10 +211,8 @@ class MetadataRefresher:
         for waiter in waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(copy_error(error))
-                # Mark the exception as retrieved: the waiter may have been cancelled.
+                # The exception is marked as retrieved, because the waiter may have been cancelled.
                 waiter.future.exception()
-
-    # -- the loop ---------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Send requests when they are due, until cancelled; failed requests are retried."""
@@ -230,8 +226,8 @@ class MetadataRefresher:
             except KafkaError as error:
                 self._failed(ask, error)
             except Exception as error:
-                # A bug, or an invalid response. Log the exception and retry: if this task ended,
-                # the client would never learn of a new leader.
+                # The cause is a bug or an invalid response. The request is retried, because the
+                # client would never learn of a new leader if this task ended.
                 failure = KafkaError(f"unexpected {error!r}")
                 failure.__cause__ = error
                 if str(failure) != str(self.last_error):  # log the traceback only once

@@ -32,7 +32,7 @@ RFC 8305 recommends this delay between connection attempts.
 NODE_STAGGER: Final = 1.0
 """Seconds to wait for a known broker before the next broker is asked as well.
 
-This is longer than `SEED_STAGGER`, because a broker may be slow only because it is busy.
+The wait is longer than `SEED_STAGGER`, because a known broker may just be busy.
 """
 
 REBOOTSTRAP_REQUIRED: Final = 129
@@ -42,7 +42,8 @@ async def ask_node(node: Node, ask: MetadataAsk, *, timeout: float) -> MetadataR
     """Send one Metadata request to a node and return the response.
 
     Raises:
-        KafkaError: no connection, no response within ``timeout`` seconds, or the broker refused.
+        KafkaError: the connection failed, no response arrived within ``timeout`` seconds, or the
+            broker refused the request.
         ConnectionLost: the response names no broker, because the node is still starting.
     """
     connection = await node.connection(Purpose.CONTROL)
@@ -155,11 +156,11 @@ class MetadataSource:
         )
 
     def _overdue(self) -> bool:
-        """Return whether to ask the bootstrap addresses without asking the known brokers first.
+        """Whether to skip the known brokers, and ask the bootstrap addresses (KIP-1102).
 
-        This is the case if a broker returned REBOOTSTRAP_REQUIRED, or if no response has arrived
-        for longer than the refresh interval and the trigger time together (KIP-1102). It is never
-        the case with ``metadata_recovery_strategy`` "none".
+        True if a broker returned REBOOTSTRAP_REQUIRED, or if the latest response is older than
+        ``metadata_max_age_ms`` plus ``metadata_recovery_rebootstrap_trigger_ms``. Always False with
+        ``metadata_recovery_strategy`` "none".
         """
         settings = self._engine.settings
         if settings.metadata_recovery_strategy == "none":
@@ -191,7 +192,7 @@ class MetadataSource:
     def bootstrap_failed(self, waited: float) -> BootstrapFailed:
         """Return an error that names each address with its failure.
 
-        The cause is the refusal of the credentials if there was one, else the first failure.
+        The cause is the first `AuthenticationFailed` if there is any, otherwise the first failure.
 
         Args:
             waited: seconds waited for addresses that have not failed.

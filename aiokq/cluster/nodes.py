@@ -1,4 +1,4 @@
-"""`Nodes`, the `Node` objects of a cluster: one per broker id and per bootstrap address."""
+"""`Nodes`, the `Node` objects of a cluster's brokers and bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Nodes"]
 class Nodes:
     """The nodes of a cluster, which are made on first use.
 
-    A node that the cluster no longer lists is kept: its requests in flight may still be answered,
-    and it closes its idle connections by itself.
+    A node that the cluster no longer lists is kept, because its requests in flight may still be
+    answered.
 
     Args:
         make: makes a node from an id, a host and a port.
@@ -53,7 +53,7 @@ class Nodes:
                 node.update(broker.host, broker.port)
 
     def by_preference(self, brokers: Iterable[BrokerInfo], down: frozenset[int]) -> list[Node]:
-        """Return nodes by preference: not down, not backing off, least loaded, connected."""
+        """Return nodes by preference: up, not backing off, fewest requests in flight, connected."""
         shuffled = sorted(brokers, key=lambda broker: broker.node_id)
         self._random.shuffle(shuffled)
         nodes = [self.get(broker) for broker in shuffled]
@@ -80,7 +80,7 @@ class Nodes:
         return seeds
 
     async def close_seeds(self) -> None:
-        """Close the nodes of bootstrap addresses, because the brokers' own addresses are known."""
+        """Close the nodes of bootstrap addresses."""
         seeds, self._seeds = self._seeds, {}
         await _close(seeds.values())
 
@@ -92,7 +92,7 @@ class Nodes:
 
 
 async def _close(nodes: Collection[Node]) -> None:
-    """Close nodes concurrently. If cancelled, all of them have at least begun to close."""
+    """Close nodes. If the call is cancelled, all nodes have at least begun to close."""
     for node in nodes:
         node.shut()
     for node in nodes:

@@ -59,7 +59,7 @@ SPECIAL: Final[Mapping[str, int]] = {
     "earliest_pending_upload": -6,
 }
 SINCE: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9, -6: 11}
-"""For special timestamps that version 1 lacks, the first ListOffsets version that has them."""
+"""The first ListOffsets version with each special timestamp that version 1 lacks."""
 
 
 def offset_spec(value: OffsetSpec) -> int:
@@ -68,8 +68,8 @@ def offset_spec(value: OffsetSpec) -> int:
     Source: Kafka `ListOffsetsRequest` (KIP-734, KIP-405, KIP-1005, KIP-1023).
 
     Raises:
-        ConfigError: an unknown name, or a number outside the range of times and special offsets.
-        TypeError: neither a str nor an int.
+        ConfigError: the name is unknown, or the number is neither a time nor a special offset.
+        TypeError: `value` is neither a str nor an int.
     """
     if isinstance(value, str):
         if value not in SPECIAL:
@@ -89,7 +89,7 @@ def isolation_level_code(level: IsolationLevel) -> int:
     """Return the protocol's number of an isolation level, 0 or 1.
 
     Raises:
-        ConfigError: not the name of an isolation level.
+        ConfigError: `level` is not the name of an isolation level.
     """
     codes = {"read_uncommitted": 0, "read_committed": 1}
     if not isinstance(level, str) or level not in codes:
@@ -146,7 +146,8 @@ class _Lookup:
         self.outcomes: dict[TopicPartition, OffsetAndTimestamp | KafkaError | None] = {}
 
     async def run(self) -> None:
-        # One task per topic: a topic that does not exist must not delay other topics.
+        # Each topic has its own task, because a topic that does not exist must not delay other
+        # topics.
         ended = await concurrently(
             self._engine.supervisor,
             (self._settle_topic(topic) for topic in sorted({tp.topic for tp in self._pending})),

@@ -52,7 +52,7 @@ __all__ = ["DEFAULT_FETCH_BYTES", "PartitionReader"]
 
 TOPIC_IDS_SINCE: Final = 13
 DEFAULT_FETCH_BYTES: Final = 1024 * 1024
-"""Kafka's ``max.partition.fetch.bytes``."""
+"""Kafka's default of ``max.partition.fetch.bytes``."""
 READ_COMMITTED: Final = 1
 READ_WAIT_MS: Final = 500
 """Milliseconds the broker may hold a fetch at the end of the log while `read` waits for records."""
@@ -86,8 +86,8 @@ class PartitionReader:
 
         Args:
             offset: offset of the first record to return.
-            max_bytes: the maximum number of bytes to fetch; the first batch is returned whatever
-                its size (KIP-74).
+            max_bytes: the maximum number of bytes to fetch. The first batch is returned even if it
+                is larger (KIP-74).
             min_bytes: bytes that the broker waits for, at most ``max_wait_ms``.
             max_wait_ms: milliseconds the broker may wait for records at the end of the log.
             stop: return no record at or after this offset.
@@ -189,10 +189,10 @@ class PartitionReader:
         max_bytes: int = DEFAULT_FETCH_BYTES,
         timeout: float | None = None,
     ) -> AsyncGenerator[PartitionRecords, None]:
-        """Yield the records from ``start`` to ``stop``, as one object per fetch.
+        """Yield the records from ``start`` to ``stop``, as one `PartitionRecords` per fetch.
 
         While the caller processes an object, the next fetch is in flight. The ``next_offset`` of an
-        object is the offset at which the next object begins; that of the last object is ``stop``.
+        object is the offset at which the next object begins; the last ``next_offset`` is ``stop``.
         An object may have no records, because control batches, aborted transactions and compaction
         leave gaps.
 
@@ -251,7 +251,7 @@ class PartitionReader:
                     raise fetched
                 position = fetched.next_offset
                 if position < end:
-                    # One fetch ahead: the caller decodes while the broker reads.
+                    # The next fetch is started, so that the broker reads while the caller decodes.
                     ahead = self._engine.spawn(outcome(position), f"read {tp}")
                 if position > fetched.offset:
                     yield fetched

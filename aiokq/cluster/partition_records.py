@@ -41,8 +41,8 @@ def arrow_batch(cursor: Cursor, columns: Iterable[str] | None) -> pyarrow.Record
 class PartitionRecords:
     """The records of one fetch of a partition, in offset order; can be iterated repeatedly.
 
-    ``next_offset`` may advance without records: control batches, aborted transactions and
-    compacted records take up offsets.
+    ``next_offset`` may advance without records, because control batches, aborted transactions and
+    compacted records have offsets.
 
     Attributes:
         topic: name of the topic.

@@ -74,8 +74,8 @@ class RecoveryMonitor:
             self._backoff.reset()
             while self._has_failures():
                 await self._look_after()
-                # A new failure shortens the pause, but not below the shortest backoff: a partition
-                # that fails with every request must not turn this task into a busy loop.
+                # A new failure shortens the pause, but not below the shortest backoff. Otherwise a
+                # partition that fails with every request would turn this task into a busy loop.
                 await asyncio.sleep(self._pause)
                 rest = self._backoff.next() - self._pause
                 if rest > 0 and self._has_failures():
@@ -114,7 +114,8 @@ class RecoveryMonitor:
             if leader in state.metadata.brokers:
                 work.setdefault(leader, set()).add(tp)
         for node_id, partitions in work.items():
-            # One task per node, not awaited: a node that is silent must not delay other nodes.
+            # Each node has its own task, which is not awaited, because a silent node must not delay
+            # other nodes.
             if node_id not in self._asking:
                 self._asking.add(node_id)
                 self._spawn(self._verify(node_id, partitions), f"verify node {node_id}")
@@ -129,8 +130,8 @@ class RecoveryMonitor:
         finally:
             self._asking.discard(node_id)
         self._apply(NodeReached(node_id))
-        # A restarted broker answers before it has caught up: use the topics it has, but do not
-        # conclude that the topics it lacks were deleted.
+        # A restarted broker may lack topics at first. The topics in its response are used, but the
+        # topics that it lacks are not removed.
         known = tuple(topic for topic in answer.topics if not topic.error_code)
         brokers = tuple(self._state().metadata.brokers.values())
         self._apply(replace(answer, topics=known, brokers=brokers, complete=False))

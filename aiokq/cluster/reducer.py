@@ -68,7 +68,7 @@ class ClusterState:
 
     metadata: ClusterMetadata = field(default_factory=ClusterMetadata)
     down: frozenset[int] = frozenset()
-    """Brokers, listed or not, that have failed and were not reached since."""
+    """Brokers that have failed and were not reached since; the metadata may not list them."""
     failed: Mapping[TopicPartition, str] = field(default_factory=frozen_map)
     """Partitions in recovery, each with the name of its first error."""
     retired: Mapping[str, tuple[UUID, ...]] = field(default_factory=frozen_map)
@@ -92,7 +92,7 @@ def reduce(state: ClusterState, change: Input) -> Step:
             brokers = thawed(state.metadata.brokers)
             for broker in change.brokers:
                 known = brokers.get(broker.node_id)
-                # Only metadata has the rack, so keep the entry unless the address differs.
+                # An entry with the same address is kept, because only metadata has the rack.
                 if known is None or known.address != broker.address:
                     brokers[broker.node_id] = broker
             return _with_brokers(state, brokers)
@@ -110,9 +110,6 @@ def reduce(state: ClusterState, change: Input) -> Step:
             return _forgotten(state, change.topics), ()
         case _:
             assert_never(change)
-
-
-# -- brokers --------------------------------------------------------------------------------
 
 
 def _with_brokers(state: ClusterState, brokers: dict[int, BrokerInfo]) -> Step:
@@ -161,13 +158,10 @@ def _node_reached(state: ClusterState, node_id: int) -> Step:
     return after, (BrokerUp(node_id, broker.host, broker.port),)
 
 
-# -- topics ---------------------------------------------------------------------------------
-
-
 def _metadata_received(state: ClusterState, change: MetadataReceived) -> Step:
     if not change.brokers:
-        # A broker that is still starting names no brokers. Java's client ignores such a response,
-        # too.
+        # A broker that is still starting names no brokers. Java's client also ignores such a
+        # response.
         return state, ()
     state, broker_events = _with_brokers(state, {b.node_id: b for b in change.brokers})
     merge = _TopicMerge(state)
@@ -235,7 +229,7 @@ class _TopicMerge:
         if old is None:
             return
         if code in MISSING_TOPIC_CODES and old.error_code in MISSING_TOPIC_CODES:
-            # The id is not retired: if both responses were wrong, the topic must be able to return.
+            # The id is not retired, because both responses may be wrong.
             del self.topics[name]
             self.changed = True
             self.events.append(TopicRemoved(name, old.topic_id))
@@ -268,8 +262,8 @@ class _TopicMerge:
 def _recreated(old: TopicInfo, new: TopicInfo) -> bool:
     if ZERO_ID not in (old.topic_id, new.topic_id):
         return old.topic_id != new.topic_id
-    # Without ids, a topic is known to be recreated only if it has fewer partitions than before:
-    # partitions are never removed from a topic.
+    # Partitions are never removed from a topic. Without topic ids, a topic with fewer partitions
+    # than before was therefore recreated.
     return len(new.partitions) < len(old.partitions)
 
 
@@ -316,9 +310,6 @@ def _forgotten(state: ClusterState, names: frozenset[str]) -> ClusterState:
         failed=_existing(state.failed, metadata),
         retired=frozen_map((n, ids) for n, ids in state.retired.items() if n not in names),
     )
-
-
-# -- partitions -----------------------------------------------------------------------------
 
 
 def _partition_errored(state: ClusterState, change: PartitionErrored) -> Step:
@@ -369,7 +360,7 @@ def _leader_verified(state: ClusterState, change: LeaderVerified) -> Step:
 
 
 def _recovered(state: ClusterState, partitions: Iterable[TopicPartition]) -> Step:
-    """Recover partitions in one step: thousands may recover when a broker returns."""
+    """Recover partitions in one step, because thousands may recover when a broker returns."""
     failed = thawed(state.failed)
     events = []
     for tp in partitions:

@@ -88,7 +88,7 @@ class PartitionServed:
 
 @frozen
 class LeaderVerified:
-    """The leader of partitions has confirmed that it leads them, in these epochs."""
+    """A broker has confirmed that it leads partitions, in these leader epochs."""
 
     leader: int
     leader_epochs: Mapping[TopicPartition, int]
@@ -96,7 +96,7 @@ class LeaderVerified:
 
 @frozen
 class TopicsForgotten:
-    """Topics that are no longer in use. Emits no event, because the cluster did not change."""
+    """Topics that are no longer in use. The reducer emits no event for this input."""
 
     topics: frozenset[str]
 

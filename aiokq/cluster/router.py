@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Response)
 
 
 class Router:
-    """Finds the node of a target, waiting for metadata if necessary, and sends it the request."""
+    """Sends requests to the nodes of targets; waits for metadata if a node is not known."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
@@ -119,7 +119,7 @@ class Router:
             ConnectionLost: the cluster does not list the node id, or has no controller.
             LeaderNotAvailable: the partition has no leader.
             UnknownTopicOrPartition: the topic does not exist.
-            RequestTimeout: no metadata, or no coordinator, within the timeout.
+            RequestTimeout: no metadata or no coordinator was found within the timeout.
             KafkaError: the brokers refused the lookup of the topic or coordinator.
         """
         engine = self._engine

@@ -31,7 +31,7 @@ class ClusterSettings(ClusterRules, Settings):
     client_id and sasl_mechanism.
 
     Raises:
-        ConfigError: a setting is unknown, out of range, or contradicts another.
+        ConfigError: a setting is unknown, out of range, or contradicts another setting.
     """
 
     FILES: ClassVar[frozenset[str]] = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile"))

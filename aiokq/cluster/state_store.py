@@ -38,7 +38,7 @@ class MetadataObserver(Protocol):
         ...
 
     def close(self) -> None:
-        """Handle the end of the cluster: no newer snapshot will come."""
+        """Handle the end of the cluster."""
         ...
 
 
@@ -46,8 +46,7 @@ class ClusterStateStore:
     """The state of a cluster, and its events in the order of the changes.
 
     Args:
-        changed: called with the old and the new state before any event is emitted, so that
-            subscribers to events find the rest of the engine up to date.
+        changed: called with the old and the new state before any event is emitted.
         dropped: called when an `EventStream` drops an event, because its queue is full.
         binding: binding of the cluster to its loop.
 
@@ -95,7 +94,7 @@ class ClusterStateStore:
         self.changes.emit(event.key, event)
 
     def forget(self, topics: set[str] | frozenset[str]) -> None:
-        """Drop the latest events about partitions of topics; new subscribers do not get them."""
+        """Drop the latest events about partitions of topics."""
         for key in self.changes.snapshot():
             subject = key.subject
             if isinstance(subject, TopicPartition) and subject.topic in topics:

@@ -27,7 +27,7 @@ class CoordinatorKind(IntEnum):
 
 
 ANY: Final = Role.ANY
-"""The broker with the fewest requests in flight; a broker that is down only if all are down."""
+"""Any broker, chosen by `Nodes.by_preference`."""
 
 CONTROLLER: Final = Role.CONTROLLER
 """The controller; with KRaft, a broker that forwards requests to the controller."""

@@ -1,6 +1,6 @@
 """`TopicLookup`, which waits until metadata has a topic.
 
-Each topic is waited for separately, so a missing topic does not delay another topic.
+Topics are awaited separately, so a missing topic does not delay another topic.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class TopicLookup:
                     # The first request is sent now, later requests after the topic's backoff.
                     await engine.refresher.refresh([name], create=create, urgent=not answered)
                     answered = True
-                    # Record the use: a later response drops unused topics from the metadata.
+                    # The use is recorded, because a later response drops unused topics from the
+                    # metadata.
                     engine.watched_topics.used(name, engine.now())
                     info = engine.metadata.topics.get(name)
                     if info is not None and not info.error_code:
@@ -80,10 +81,7 @@ class TopicLookup:
             engine.refresher.unexpect(name)
 
     def missing_for(self, name: str) -> float | None:
-        """Return for how many seconds all responses have reported the topic as missing.
-
-        See `MetadataRefresher.missing_for`.
-        """
+        """See `MetadataRefresher.missing_for`."""
         return self._engine.refresher.missing_for(name)
 
     async def nearest_name(self, name: str) -> str | None:

@@ -37,7 +37,7 @@ class WatchedTopics:
                 del self._watched[topic]
 
     def watch_all(self) -> bool:
-        """Count one more watch of all topics; return whether it is the only one."""
+        """Add a reference to all topics; return whether no such reference existed before."""
         self._everything += 1
         return self._everything == 1
 
@@ -62,7 +62,7 @@ class WatchedTopics:
     def idle(self, known: Iterable[str], now: float, limit: float) -> frozenset[str]:
         """Return unwatched topics of ``known`` that were not used for ``limit`` seconds.
 
-        Their times of last use are removed.
+        The times of last use of these topics are removed.
         """
         if self.everything:
             return frozenset()
