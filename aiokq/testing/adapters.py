@@ -128,8 +128,8 @@ def transactional_message_copier(
 ) -> Iterator[Operation]:
     """Yield a `Copy` for Java's TransactionalMessageCopier, if its output reports progress.
 
-    The tool reports numbers of records, but not the records. Its work is therefore checked by what
-    consumers read from both topics: each record of the input must have one copy.
+    The tool reports numbers of records, but not the records. Therefore `check` compares what
+    consumers read from both topics.
     """
     if any("totalProcessed" in event for event in _events(lines)):
         yield Copy(input_topic, output_topic)
@@ -161,7 +161,7 @@ def confluent_delivery(
     Args:
         error, message: the arguments of the callback.
         process: name of the producer.
-        txn: name of the transaction that the record was sent in; None if it was in none.
+        txn: name of the transaction of the record; None outside of a transaction.
         start: time at which `produce()` was called.
         end: time at which the callback was called.
     """

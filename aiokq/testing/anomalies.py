@@ -1,4 +1,4 @@
-"""The anomalies that `check` finds: their definitions, and why each is condemned or not."""
+"""The kinds of anomalies that `check` finds, with definitions, verdicts and reasons."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class AnomalyKind(Enum):
 
     @property
     def why(self) -> str:
-        """The guarantee of Kafka that the anomaly breaks, or the reason why there is none."""
+        """The guarantee of Kafka that the anomaly breaks, or why Kafka has no such guarantee."""
         return self.value.why
 
 

@@ -43,7 +43,9 @@ CHECKS = (
 
 
 def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
-    """Check a history for anomalies, in time and memory that grow about linearly with its length.
+    """Check a history for anomalies.
+
+    Time and memory grow about linearly with the length of the history.
 
     ::
 
@@ -56,7 +58,7 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
 
     Raises:
         HistoryError: the file has a line that is not an operation, or two committed records of a
-            topic have one value, so that the value does not identify a record.
+            topic have the same value.
     """
     if isinstance(history, str | PathLike):
         history = read_history(history)
@@ -75,9 +77,9 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
 
 
 def _refuse_repeated_values(index: HistoryIndex) -> None:
-    """Raise HistoryError if two committed records of a topic have one value.
+    """Raise HistoryError if two committed records of a topic have the same value.
 
-    Topics that copiers write to are left out: there, `check_copies` reports such records.
+    Output topics of copiers are left out, because `check_copies` reports such records.
     """
     outputs = {copy.output for copy in index.copies}
     for topic, values in index.attempts.items():

@@ -1,4 +1,4 @@
-"""Checks of copiers: each committed input has exactly one copy, each copy has a committed input.
+"""Checks of copiers: committed inputs have exactly one copy, and copies have committed inputs.
 
 Each function takes the index of a history.
 """
@@ -15,7 +15,7 @@ __all__ = ["check_copies", "input_of"]
 
 
 def check_copies(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find input records with several copies or none, and copies without an input record."""
+    """Find input records with several copies or no copy, and copies without an input record."""
     for names in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         copy = Copy(*names)
         yield from _check_inputs(index, copy)

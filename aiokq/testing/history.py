@@ -2,8 +2,8 @@
 
 A history contains what clients sent, polled and committed, with the outcomes. Values identify
 records: a value may be sent to a topic again only after an attempt that was aborted, failed or has
-an unknown outcome. `start` is the time of a call, `end` the time at which its outcome was known.
-Both are on one clock for all processes, in any unit.
+an unknown outcome. `start` is the time of a call, and `end` is the time at which its outcome was
+known. All processes use one clock, in any unit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
     OK = "ok"
     """The operation was acknowledged."""
     FAILED = "failed"
-    """The operation certainly had no effect, and will have none."""
+    """The operation certainly has no effect, now or later."""
     UNKNOWN = "unknown"
     """The operation was not answered; it may have an effect, now or later."""
 
@@ -69,7 +69,7 @@ class Offset(NamedTuple):
 class Send(NamedTuple):
     """A record that was sent.
 
-    `partition` and `offset` are None if they are not known, `txn` outside of a transaction.
+    `partition` and `offset` are None if they are not known. `txn` is None outside of a transaction.
     """
 
     process: str
@@ -100,7 +100,7 @@ class EndTransaction(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """Records that a consumer got, in order; `txn` names the transaction that has them as input."""
+    """Records that a consumer got, in order; `txn` names the transaction that consumes them."""
 
     process: str
     records: Sequence[Polled]
@@ -127,8 +127,7 @@ class Assign(NamedTuple):
 class Seek(NamedTuple):
     """A consumer changed its position in one partition, to `offset` if that is known.
 
-    If `offset` is known, records from this offset on that the consumer then passes over count as
-    skipped.
+    If `offset` is known, `check` also finds records that the consumer skips after the seek.
     """
 
     process: str
@@ -140,7 +139,7 @@ class Seek(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """A commit of a group's offsets; `txn` names the transaction that they are part of, if any."""
+    """A commit of a group's offsets; `txn` names the transaction of the commit, if any."""
 
     process: str
     group: str
@@ -154,8 +153,7 @@ class Offsets(NamedTuple):
 class ObservedOffsets(NamedTuple):
     """The committed offsets of a group, as OffsetFetch with `require_stable` returned them.
 
-    `all_commits` is True if the history has each commit of the group: no other client commits for
-    it, and no recorder was killed.
+    `all_commits` is True if the history has all commits of the group.
     """
 
     group: str
@@ -176,7 +174,7 @@ class LastStable(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A requirement: each record of topic `input` has exactly one copy, by value, in `output`."""
+    """A copier: each record of `input` must have exactly one record of equal value in `output`."""
 
     input: str
     output: str

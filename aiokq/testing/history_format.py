@@ -68,9 +68,9 @@ def from_json(line: str | bytes) -> Operation:
 
 
 def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operation]:
-    """Yield the operations of a file, given its path, or of lines.
+    """Yield the operations in a file, given by its path, or in lines.
 
-    Empty lines are skipped, and so is an unfinished last line, which a killed recorder leaves.
+    Empty lines are skipped. An unfinished last line, which a killed recorder leaves, is skipped.
 
     Raises:
         HistoryError: a line is not an operation; the message has the number of the line.

@@ -82,7 +82,7 @@ class PartitionIndex:
     """The records that consumers read from a partition at one isolation level.
 
     Attributes:
-        reads: by offset, the value and the poll that returned it first.
+        reads: by offset, the value and the first poll that returned the offset.
         offsets: the offsets in `reads`, ascending; empty until `finish` is called.
     """
 
@@ -136,11 +136,12 @@ class HistoryIndex:
             read_uncommitted.
         logs: by partition, the (offset, send) pairs of the records that were acknowledged with an
             offset, by ascending offset.
-        values: by topic and value, the distinct (partition, offset) pairs at which it was read.
+        values: by topic and value, the distinct (partition, offset) pairs at which the value was
+            read.
         conflicts: (record, poll, earlier poll), where the earlier poll returned another value at
             the offset of the record.
         backward: (record, poll, earlier poll), where the earlier poll of the same consumer returned
-            the offset of the record, or a higher one.
+            the offset of the record, or a higher offset.
         gaps: the gaps within one assignment.
         rebalance_gaps: the gaps between two assignments of a consumer.
         aborted: the transactions that were certainly aborted.
@@ -203,7 +204,7 @@ class HistoryIndex:
         return self.state(txn) is TransactionState.COMMITTED
 
     def is_void(self, send: Send) -> bool:
-        """Return whether a send failed or was aborted: no read_committed consumer may read it."""
+        """Return whether a send failed or was aborted."""
         return send.outcome is Outcome.FAILED or send.txn in self.aborted
 
     def writers(self, topic: str, value: str, partition: int, offset: int) -> Sequence[Send]:
@@ -226,7 +227,7 @@ class HistoryIndex:
             yield from sends
 
     def is_retained(self, partition: TopicPartition, offset: int) -> bool:
-        """Return False if an offset is below the final log start offset: it was deleted."""
+        """Return False if an offset is below the final log start offset."""
         final = self.finals.get(partition)
         return final is None or offset >= final.log_start_offset
 
@@ -329,7 +330,8 @@ class HistoryIndex:
 
     def _add_conflict(self, record: Polled, poll: Poll, earlier: tuple[str, Poll]) -> None:
         self.conflicts.append((record, poll, earlier[1]))
-        # `values` has this place for the earlier value, and for a value of an earlier conflict.
+        # `values` already has this partition and offset for the earlier value, and for values of
+        # earlier conflicts.
         self._conflicting.add(record._replace(value=earlier[0]))
         if record not in self._conflicting:
             self._conflicting.add(record)

@@ -17,7 +17,7 @@ __all__ = ["check_last_stable", "check_polls", "check_rebalances", "check_send_o
 
 
 def check_polls(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find polls that return the same or a lower offset, or skip records, in an assignment."""
+    """Find polls that go back or skip records within one assignment."""
     for record, poll, before in index.backward:
         yield Anomaly(
             AnomalyKind.NONMONOTONIC_POLL,
@@ -128,7 +128,7 @@ def check_last_stable(index: HistoryIndex) -> Iterator[Anomaly]:
     for (topic, partition), answers in asked.items():
         answers.sort(key=lambda answer: answer.start)
         starts = [answer.start for answer in answers]
-        least = answers[:]  # least[i]: of answers[i:], the one with the lowest offset
+        least = answers[:]  # least[i] is the answer with the lowest offset in answers[i:]
         for place in range(len(answers) - 2, -1, -1):
             least[place] = min(least[place], least[place + 1], key=lambda answer: answer.offset)
         reads = index.committed.get((topic, partition))

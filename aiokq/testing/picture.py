@@ -1,6 +1,6 @@
 """Draws a few operations as text: a line per process, time from left to right.
 
-`Layout` computes the places of the operations; svg.py uses it, too.
+`Layout` computes the places of the operations, also for svg.py.
 """
 
 from __future__ import annotations

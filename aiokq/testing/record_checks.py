@@ -34,7 +34,7 @@ def check_visibility(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _is_fine(index: HistoryIndex, isolation: Isolation, send: Send, poll: Poll) -> bool:
-    """Return True if a read is certainly correct; this fast check suffices for most reads."""
+    """Return True if a read is certainly correct, by a fast check."""
     if send.outcome is Outcome.FAILED:
         return False
     if isolation is Isolation.READ_UNCOMMITTED or send.txn is None:
@@ -73,7 +73,7 @@ def _visible(
 
 
 def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
-    """Find values at more offsets than they were sent, except copies (see `check_copies`)."""
+    """Find values read at more offsets than they were sent, except copies (`check_copies`)."""
     inputs: dict[str, list[str]] = defaultdict(list)
     for copy in dict.fromkeys((copy.input, copy.output) for copy in index.copies):
         inputs[copy[1]].append(copy[0])
@@ -84,7 +84,7 @@ def check_duplicates(index: HistoryIndex) -> Iterator[Anomaly]:
                 continue
             attempts = index.attempts[topic].get(value, ()) if topic in index.attempts else ()
             if len(attempts) > 1 or copied:
-                # Records read at read_uncommitted do not count: they may have been aborted.
+                # Records read at read_uncommitted do not count, because they may have been aborted.
                 places = [p for p in places if p[1] in index.committed[topic, p[0]].reads]
             sent = 1 if copied else sum(not index.is_void(attempt) for attempt in attempts)
             if len(places) <= max(sent, 1):
@@ -125,7 +125,7 @@ def check_offsets_of_records(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _misplaced(index: HistoryIndex, send: Send) -> Iterator[Anomaly]:
-    """Find another value at the offset of `send`, or its value only at other offsets."""
+    """Find another value at the offset of `send`, or its value at other offsets only."""
     place = f"{send.topic}-{send.partition}@{send.offset}"
     if (found := _other_value(index, send)) is not None:
         message = f"{place} was acknowledged for {send.value!r} and has {found[0]!r}"
@@ -175,7 +175,7 @@ def check_missing(index: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _was_read(index: HistoryIndex, send: Send) -> bool:
-    """Return whether a record was read at its acknowledged offset; true for most records."""
+    """Return whether a record was read at its acknowledged offset."""
     if send.partition is None or send.offset is None:
         return False
     found = index.committed[send.topic, send.partition].reads.get(send.offset)
@@ -183,7 +183,7 @@ def _was_read(index: HistoryIndex, send: Send) -> bool:
 
 
 def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
-    """Return LOST_WRITE or UNSEEN if a committed record is missing, else None."""
+    """Return LOST_WRITE or UNSEEN if a committed record is missing, otherwise None."""
     places = index.values[send.topic].get(send.value, ())
     if any(o in index.committed[send.topic, p].reads for p, o in places):
         return None
@@ -201,7 +201,8 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
         return AnomalyKind.LOST_WRITE
     if partition not in index.finals:
         return None
-    # The partition was read to its end, so a consumer that read a later record read past this one.
+    # The partition was read to its end, so a consumer that read a later record read past this
+    # record.
     passed = index.committed[partition].following(send.offset) is not None
     return AnomalyKind.LOST_WRITE if passed else AnomalyKind.UNSEEN
 

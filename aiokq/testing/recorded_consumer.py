@@ -36,8 +36,6 @@ class RecordedConsumer:
         self._isolation = isolation
         self._group = group
 
-    # -- reading
-
     async def poll(
         self, timeout: float = 1.0, *, max_records: int | None = None, txn: str | None = None
     ) -> list[Record]:
@@ -46,7 +44,7 @@ class RecordedConsumer:
         Args:
             timeout: seconds to wait for the first record.
             max_records: the maximum number of records.
-            txn: name of the transaction that has the records as input; None if there is none.
+            txn: name of the transaction that consumes the records; None outside of a transaction.
         """
         start = self._recorder.clock()
         found = await self._consumer.getmany(timeout=timeout, max_records=max_records)
@@ -73,12 +71,10 @@ class RecordedConsumer:
             Poll(self._process, polled, self._isolation, self._group, txn, start, now)
         )
 
-    # -- positions
-
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Set the position of a partition as `Consumer.seek` does, and record the seek.
 
-        After a seek, `check` also finds records that the consumer skips before its next record.
+        `check` also finds records that the consumer skips after the seek.
         """
         self._consumer.seek(partition, offset)
         self._add_seek(partition, offset)
@@ -104,8 +100,8 @@ class RecordedConsumer:
     ) -> None:
         """Seek to the committed offsets as `Consumer.seek_to_committed` does.
 
-        The call is recorded as an assignment: after both, a consumer continues at the committed
-        offsets.
+        The call is recorded as an assignment, because a consumer also continues at the committed
+        offsets after an assignment.
         """
         try:
             await self._consumer.seek_to_committed(*partitions, timeout=timeout)
@@ -122,8 +118,6 @@ class RecordedConsumer:
         (topic, number), now = partition, self._recorder.clock()
         self._recorder.add(Seek(self._process, topic, number, offset, now, now))
 
-    # -- committed offsets
-
     async def commit(
         self,
         offsets: Mapping[P, int | OffsetAndMetadata] | None = None,
@@ -136,7 +130,8 @@ class RecordedConsumer:
         commits are not recorded.
         """
         if offsets is None:
-            # Get the offsets once, so that the recorded offsets are those that are committed.
+            # The offsets are requested once, so that the recorded offsets are the committed
+            # offsets.
             listed, _ = self._consumer.offsets_for_transaction()
             await self._commit(listed, timeout)
         else:

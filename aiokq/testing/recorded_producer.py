@@ -41,8 +41,6 @@ class RecordedProducer:
         self._transactions = 0
         self._open: tuple[str, Transaction] | None = None
 
-    # -- records
-
     async def send(
         self,
         topic: str,
@@ -127,8 +125,6 @@ class RecordedProducer:
             self._watch(deliveries[number], topic, value, partition, txn, start)
         return deliveries
 
-    # -- transactions
-
     async def begin_transaction(self) -> str:
         """Begin a transaction as `Producer.begin_transaction` does; return its name.
 
@@ -148,7 +144,7 @@ class RecordedProducer:
     async def transaction(self) -> AsyncIterator[str]:
         """Run a transaction as `Producer.transaction` does, and record its outcome.
 
-        `async with` returns the name of the transaction: pass it as `txn` to
+        `async with` returns the name of the transaction. Pass the name as `txn` to
         `RecordedConsumer.poll`.
         """
         transaction = self._producer.transaction()
@@ -172,7 +168,7 @@ class RecordedProducer:
     ) -> None:
         """Commit offsets of a group as `Transaction.send_offsets` does, and record the commit."""
         if not isinstance(offsets, Mapping):
-            # Get the offsets once, so that the recorded offsets are those that are sent.
+            # The offsets are requested once, so that the recorded offsets are the sent offsets.
             listed, metadata = offsets.offsets_for_transaction()
             await self._send_offsets(listed, metadata)
         else:
@@ -197,8 +193,6 @@ class RecordedProducer:
                 Offsets(self._process, group or "", committed, outcome, txn, start, now)
             )
 
-    # -- recording
-
     @property
     def _txn(self) -> str | None:
         return None if self._open is None else self._open[0]
@@ -219,9 +213,9 @@ class RecordedProducer:
             await self._end(leave, commit=commit)
 
     async def _end(self, call: Callable[[], Awaitable[None]], *, commit: bool) -> None:
-        """Call `call`, and record the outcome; if that is unknown, record what was requested."""
+        """Call `call`, and record the actual end of the transaction, or the requested end."""
         if self._open is None:
-            await call()  # it raises an error: no transaction is open
+            await call()  # raises an error, because no transaction is open
             return
         name, transaction = self._open
         start = self._recorder.clock()

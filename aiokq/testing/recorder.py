@@ -1,7 +1,6 @@
 """Recorder: records the calls of aiokq's producers and consumers as a history.
 
-It stores the operations, and queries offsets itself. `RecordedProducer` and `RecordedConsumer` call
-the clients, and record each call with it.
+`RecordedProducer` and `RecordedConsumer` call the clients, and pass the operations to the recorder.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ class Recorder:
                 await recorded.send("orders", b"unique value")
 
     Args:
-        path: path of a file to which each operation is appended as soon as it ends, so that it
-            survives a crash of the process. Each process of a machine writes a file of its own; the
-            concatenated files are one history.
+        path: path of a file to which each operation is appended when it ends. Each process of a
+            machine writes a file of its own; the concatenated files are one history.
         clock: returns the time, in any unit; it must be the same clock for all processes.
 
     Attributes:

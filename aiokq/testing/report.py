@@ -55,8 +55,8 @@ class Report:
     def text(self, shown: int = SHOWN_PER_KIND) -> str:
         """Return the report as text.
 
-        For each kind: its definition, the reason, the first `shown` anomalies with their
-        operations, and a picture of the first.
+        The text of each kind has the definition, the reason, the first `shown` anomalies with their
+        operations, and a picture of the first anomaly.
         """
         lines = [self._headline()]
         for kind, found in self.by_kind().items():

@@ -54,9 +54,10 @@ def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
     """Return an SVG document with the pictures of anomalies, one below the other.
 
     A lane stands for a client, a box for an operation. A box is dashed if the operation failed or
-    its outcome is unknown. An arrow leads from a send, or a commit of offsets, to an operation that
-    read it, or from a send to a later record of the partition. A dotted line leads from an
-    operation to the end of its transaction. Times count from the first operation of the anomaly.
+    its outcome is unknown. An arrow leads from a send to a poll of the record, from a send to a
+    later send to the partition, or from a commit of offsets to a read of the offsets. A dotted line
+    leads from an operation to the end of its transaction. Times count from the first operation of
+    the anomaly.
     """
     shapes = [_text(MARGIN, MARGIN + TEXT, headline, "kind")]
     width, y = MARGIN * 2 + len(headline) * CHARACTER, MARGIN + 2.0 * TEXT
@@ -176,7 +177,7 @@ def _txn(operation: Operation) -> str | None:
 
 
 def _leads_to(first: Operation, second: Operation) -> bool:
-    """Return whether `second` read a record or offset of `first`, or wrote a record behind it."""
+    """Return whether `second` read a record or offset of `first`, or wrote a record after it."""
     match first, second:
         case Send(), Poll():
             return any(

@@ -27,7 +27,7 @@ class _Abort(Exception):
 
 
 class Workload:
-    """Producers and copiers that use transactions, some of which they abort, and readers.
+    """Transactional producers and copiers, which abort some transactions, and readers.
 
     The producers write unique values to the input topic. The copiers write these values to the
     output topic, and commit the offsets of the input in the same transaction.
@@ -89,7 +89,7 @@ class Workload:
         ]
 
     def stop(self) -> None:
-        """Let the producers end after their current transactions, and the copiers copy the rest."""
+        """End the producers after their current transactions; the copiers then copy the rest."""
         self._producing = False
 
     async def finish(self) -> None:
@@ -144,7 +144,7 @@ class Workload:
         while not self._is_over:
             for topic in (self.input, self.output):
                 for number in range(self._partitions):
-                    # Brokers may be down for a while; producers and readers also wait for them.
+                    # Brokers may be down for a while.
                     with suppress(RequestTimeout):
                         await self._recorder.observe_last_stable(self._cluster, topic, number)
             await asyncio.sleep(OBSERVE_EVERY)
