@@ -13,9 +13,8 @@ class RecordCodecs:
     """Decompresses and converts batches; implements ``aiokq.fastpath.consume.Codecs``.
 
     Args:
-        crc32c: computes the CRC of converted batches. With None, their CRC is 0; the conversion has
-            verified the CRC-32 of each legacy entry.
-        limit: the most bytes that a legacy wrapper may decompress to.
+        crc32c: computes the CRC of converted batches. With None, the CRC is 0.
+        limit: maximum decompressed size of a legacy wrapper, in bytes.
     """
 
     __slots__ = ("_crc32c", "_limit")

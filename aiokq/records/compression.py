@@ -1,7 +1,6 @@
 """Kafka's compression codecs: ids, levels, compression, and decompression with a size limit.
 
-The libraries for snappy, lz4 and zstd are imported on first use: a broker that never decompresses
-does not load them.
+The libraries for snappy, lz4 and zstd are imported on first use.
 
 Source: KIP-390 (levels), Kafka ``common/compress/*.java``, KAFKA-3160 (lz4 header checksum).
 Tests: ``tests/unit/records/test_compression.py``.
@@ -53,7 +52,7 @@ def codec_id(name: str) -> int:
     """Return the id of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
 
     Raises:
-        ConfigError: no such codec.
+        ConfigError: there is no such codec.
     """
     try:
         return CODEC_NAMES.index(name)
@@ -92,8 +91,8 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
             clients require.
 
     Raises:
-        UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
-        ConfigError: a level outside the codec's range, or a level for snappy, which has none.
+        UnsupportedCompressionType: the codec id is unknown, or zstd is used with a magic below 2.
+        ConfigError: the level is outside the codec's range, or the codec has no levels.
     """
     if codec == NONE:
         return bytes(data)
@@ -120,13 +119,13 @@ def decompress(codec: int, data: Buffer, limit: int, *, magic: int = 2) -> bytes
 
     Args:
         codec: codec id, see ``compress``; 0 returns the bytes unchanged.
-        limit: the most bytes that the result may have.
-        magic: magic of the batch; with 0, a wrong lz4 header checksum is accepted, too.
+        limit: maximum size of the result, in bytes.
+        magic: magic of the batch; with 0, a wrong lz4 header checksum is also accepted.
 
     Raises:
-        CorruptRecord: malformed or truncated data.
+        CorruptRecord: the data is malformed or truncated.
         RecordTooLarge: the content is larger than ``limit``.
-        UnsupportedCompressionType: unknown codec id, or zstd with a magic below 2.
+        UnsupportedCompressionType: the codec id is unknown, or zstd is used with a magic below 2.
     """
     if codec == NONE:
         if len(data) > limit:

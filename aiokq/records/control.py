@@ -57,7 +57,7 @@ class EndTransactionMarker:
 def read_control_type(key: Buffer | None) -> int:
     """Return the number of a control record's type, read from the record's key.
 
-    A number that ``ControlType`` does not have is returned, too: newer brokers may write new types.
+    ``ControlType`` may lack the number, because newer brokers may write new types.
 
     Raises:
         CorruptRecord: the key is missing, too short, or has a negative version.
@@ -78,7 +78,7 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | Non
     The result is None if the first record has another type, or if the batch has no records.
 
     Raises:
-        CorruptRecord: not a valid control batch.
+        CorruptRecord: the batch is not a valid control batch.
         RecordTooLarge, UnsupportedCompressionType: the batch is compressed, see ``iter_records``.
     """
     for record in iter_records(data, header):
@@ -90,7 +90,7 @@ def marker_of(record: RawRecord) -> EndTransactionMarker | None:
     """Return the marker in a control record; None for a control record of another type.
 
     Raises:
-        CorruptRecord: not a valid control record.
+        CorruptRecord: the record is not a valid control record.
     """
     kind = read_control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
@@ -114,7 +114,7 @@ def encode_marker(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
     """Return a control batch whose only record is ``marker``."""
-    # hot: benchmarks/micro/transactions.py; one struct suffices, as all markers have one layout
+    # hot: benchmarks/micro/transactions.py; all markers have one layout
     kind, epoch = marker.type, marker.coordinator_epoch
     content = _RECORD.pack(_SIZE, 0, 0, 0, 2 * _KEY.size, 0, kind, 2 * _VALUE.size, 0, epoch, 0)
     batch, _ = sealed_batch(

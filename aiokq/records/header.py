@@ -45,7 +45,7 @@ NO_PRODUCER_EPOCH: Final = -1
 EPOCH_BUMP_VERSION: Final = 2
 """The `transaction.version` from which the end of a transaction bumps the producer epoch.
 
-The batches of a transaction have the old epoch, and its markers the new one (KIP-890).
+The batches of a transaction have the old epoch; its markers have the new epoch (KIP-890).
 """
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
@@ -140,7 +140,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which wraps to 0 after 2**31 - 1; -1 if it has none."""
+        """The sequence of the last record, which wraps to 0 after 2**31 - 1; -1 for no sequence."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -159,10 +159,10 @@ def add_sequence(sequence: int, increment: int) -> int:
 def read_header(data: Buffer, offset: int = 0) -> BatchHeader:
     """Return the header of the batch that begins at byte ``offset`` of ``data``.
 
-    Only the header has to be complete: the records may be missing.
+    Only the header has to be complete.
 
     Raises:
-        CorruptRecord: fewer bytes than a header, an unknown magic, or an invalid length.
+        CorruptRecord: the header is incomplete, its magic is unknown, or its length is invalid.
     """
     try:
         magic = data[offset + _MAGIC_OFFSET]

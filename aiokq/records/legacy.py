@@ -57,7 +57,7 @@ def decode_message_set(
     Args:
         data: entries of magic 0 or 1, one after the other.
         check_crcs: verify the CRC-32 of each entry that is not inside a wrapper.
-        limit: the most bytes that one wrapper may decompress to.
+        limit: maximum decompressed size of a wrapper, in bytes.
 
     Raises:
         CorruptRecord: an entry is malformed, or its CRC-32 is wrong.
@@ -117,7 +117,8 @@ def _open_wrapper(wrapper: Message, magic: int, codec: int, limit: int) -> Itera
                 f"message of magic {header.magic}, codec {header.codec} inside a compressed one"
                 f" of magic {magic}"
             )
-        # Unlike in Kafka, inner checksums are not verified: the wrapper's checksum covers them.
+        # Inner checksums are not verified, because the wrapper's checksum covers the inner
+        # messages.
         entry = content[position : position + header.size]
         inner.append(_message(entry, header.base_offset, magic, header.timestamp_type))
         position += header.size
@@ -148,11 +149,11 @@ def encode_message_set(
 ) -> bytes:
     """Return a v0/v1 message set that keeps the offsets of ``records``.
 
-    A compressed message set is a single wrapper message. Record headers are dropped: these formats
-    have none.
+    A compressed message set is a single wrapper message. Record headers are dropped, because these
+    formats have no record headers.
 
     Raises:
-        UnsupportedCompressionType: an unknown codec id, or zstd, which only v2 supports.
+        UnsupportedCompressionType: the codec id is unknown, or is zstd, which only v2 supports.
         ConfigError: ``level`` is outside the codec's range.
     """
     messages = list(records)
@@ -210,15 +211,13 @@ def upconvert(
 ) -> bytes:
     """Return the v0/v1 entries in ``data`` as one uncompressed v2 batch with the same offsets.
 
-    A v2 batch has one timestamp type. It is LogAppendTime if all messages have that type and the
-    same timestamp, as in a wrapper with LogAppendTime; else it is CreateTime. To keep the type of
-    each message, a caller converts entry by entry.
+    The timestamp type of the batch is LogAppendTime if all messages have this type and the same
+    timestamp. Otherwise the timestamp type is CreateTime.
 
     Args:
-        crc32c: computes the checksum of the batch. None writes 0, for callers that check the
-            entries' checksums instead.
+        crc32c: computes the checksum of the batch; None writes 0.
         check_crcs: verify the CRC-32 of each entry that is not inside a wrapper.
-        limit: the most bytes that one wrapper may decompress to.
+        limit: maximum decompressed size of a wrapper, in bytes.
 
     Raises:
         CorruptRecord: an entry is damaged, ``data`` has no complete entry, or the offsets do not

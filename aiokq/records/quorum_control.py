@@ -71,8 +71,8 @@ def decode_quorum_control(key: Buffer | None, value: Buffer | None) -> QuorumCon
     """Return the control record with this key and value.
 
     Raises:
-        CorruptRecord: the record is malformed, its version is unknown, or its type is none of those
-            in ``QuorumControlRecord``.
+        CorruptRecord: the record is malformed, its version is unknown, or its type is not in
+            ``QuorumControlRecord``.
     """
     kind = read_control_type(key)
     cls = _CLASSES.get(kind)
@@ -97,7 +97,7 @@ def encode_quorum_control_batch(
     timestamp_ms: int,
     crc32c: Checksum,
 ) -> bytes:
-    """Return the control batch with these records; the first has the offset ``base_offset``.
+    """Return the control batch with these records; the first record has offset ``base_offset``.
 
     Raises:
         ValueError: there are no records.

@@ -57,7 +57,7 @@ def iter_records(
 
     Args:
         data: bytes that begin with the batch of ``header``.
-        limit: the most bytes that the batch's records may decompress to.
+        limit: maximum decompressed size of the records, in bytes.
 
     Raises:
         CorruptRecord: the records are malformed, or do not match the header.
@@ -79,9 +79,8 @@ def iter_records(
 def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
     """Yield the value of each record of a batch whose offsets are consecutive.
 
-    The metadata log has such batches. Kafka writes its records with no key, no headers, and the
-    base timestamp of the batch; for those, this function takes a third of the time that
-    ``iter_records`` takes. Other records are read with ``iter_records``.
+    The metadata log has such batches. This function is faster than ``iter_records`` for records
+    without key and headers that have the base timestamp of the batch.
 
     Raises:
         CorruptRecord: the records are malformed, or an offset or a value is missing.
@@ -185,8 +184,7 @@ def encode_batch(
     """Return one v2 batch of ``records``, whose offsets must increase and may have gaps.
 
     Args:
-        crc32c: computes the checksum; with None the CRC is 0, for batches whose reader does not
-            verify it.
+        crc32c: computes the checksum; with None the CRC is 0.
         base_offset: the batch's base offset, at most the offset of the first record; None for the
             offset of the first record.
         timestamp_type: with LOG_APPEND_TIME, the largest timestamp applies to all records.
@@ -195,7 +193,7 @@ def encode_batch(
     Raises:
         ValueError: there are no records, or their offsets do not increase, begin before
             ``base_offset``, or span 2**31 or more.
-        UnsupportedCompressionType: unknown codec id.
+        UnsupportedCompressionType: the codec id is unknown.
         ConfigError: ``level`` is outside the codec's range.
     """
     section = bytearray()
