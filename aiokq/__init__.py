@@ -312,7 +312,7 @@ __all__ = [
     "TopicAdded",
     "TopicRecreated",
     "TopicRemoved",
-    # errors; aiokq.errors has all of them
+    # errors; aiokq.errors has all errors
     "BootstrapFailed",
     "BrokerError",
     "BufferFull",

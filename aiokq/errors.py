@@ -1,4 +1,4 @@
-"""The errors of aiokq: its own classes, and one class for each of Kafka's error codes."""
+"""The errors of aiokq: its own classes, and a class for each Kafka error code."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Collector(PrometheusCollector):
             yield _family(metric)
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their current values. Context: any thread."""
+        """Yield the metrics with their current values. May be called in any thread."""
         sources = list(LIVE) if self._counters is None else self._counters
         totals: dict[Metric, dict[Labels, int | float | Histogram]] = {
             metric: {}
@@ -139,8 +139,8 @@ def register(
 ) -> Collector:
     """Add aiokq's metrics to a registry.
 
-    May be called more than once: a registry has one collector of aiokq. A later call adds the given
-    counters to that collector and returns it.
+    May be called more than once. A later call for the same registry adds the given counters to the
+    existing collector, and returns this collector.
 
     Args:
         registry: the registry; None for the default registry of prometheus_client.
@@ -190,7 +190,8 @@ def serve(
     Args:
         port: TCP port; 0 for a free port, which `MetricsServer.port` of the result returns.
         host: address to listen on.
-        registry: the registry to serve; None for a new one with all aiokq metrics of this process.
+        registry: the registry to serve; None for a new registry with all aiokq metrics of this
+            process.
 
     Raises:
         OSError: the port cannot be opened.

@@ -88,8 +88,8 @@ class LatestOffsets:
         """The client of this process.
 
         Raises:
-            BootstrapFailed: no address gave metadata; the message names each address with its
-                reason.
+            BootstrapFailed: no bootstrap address answered; the message has the reason for each
+                address.
         """
         return worker_client(self._options.kafka)
 

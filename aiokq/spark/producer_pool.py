@@ -43,7 +43,7 @@ def lent_producer(kafka: Mapping[str, str]) -> Iterator[tuple[WorkerClient, Prod
         kafka: ``kafka.*`` options by Kafka's names.
 
     Raises:
-        BootstrapFailed: no address gave metadata; the message names each address with its reason.
+        BootstrapFailed: no bootstrap address answered; the message has the reason for each address.
         ConfigError: an option is unknown, or out of range.
     """
     client = worker_client(kafka)

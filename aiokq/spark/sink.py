@@ -83,7 +83,7 @@ class Target:
 
         Raises:
             DeliveryFailed: rows were not acknowledged; the error names the topic and partitions.
-            BootstrapFailed: no address gave metadata.
+            BootstrapFailed: no bootstrap address answered.
             KafkaError: a row was not accepted; a note names the topic.
             ValueError: a row has no topic, or a partition below 0.
             TypeError: a header has no name.

@@ -198,7 +198,7 @@ def worker_client(settings: ClusterSettings | Mapping[str, str]) -> WorkerClient
             ``{"bootstrap.servers": "host:9092"}``.
 
     Raises:
-        BootstrapFailed: no address gave metadata; the message names each address with its reason.
+        BootstrapFailed: no bootstrap address answered; the message has the reason for each address.
         ConfigError: a setting is unknown, or out of range.
         RuntimeError: called on the loop itself, before the client was created.
     """

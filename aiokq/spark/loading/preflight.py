@@ -40,7 +40,7 @@ def look(options: LoadOptions, positions: PartitionOffsets | None) -> Preflight:
         positions: next offset to load, by partition; None for a new load.
 
     Raises:
-        BootstrapFailed: no address gave metadata.
+        BootstrapFailed: no bootstrap address answered.
         ConfigError: an option is refused.
         KafkaError: a topic does not exist, or may not be read.
     """
