@@ -18,8 +18,8 @@ class ClusterOverrides(TypedDict, total=False):
     """The fields of ClusterSettings as keywords; they override the settings."""
 
     bootstrap_servers: str | Sequence[str]
-    """Addresses of brokers through which the client finds the cluster: 'host:port'; several are
-    separated by commas or given in a list. An IPv6 address is in brackets.
+    """Addresses of brokers through which the client finds the cluster, as 'host:port'. Several
+    addresses are separated by commas or given in a list. An IPv6 address is in brackets.
     """
     client_id: str
     """Name by which brokers identify this client in logs and quotas."""
@@ -30,8 +30,8 @@ class ClusterOverrides(TypedDict, total=False):
     request_timeout_ms: int
     """Maximum time in milliseconds between a request and its response."""
     default_api_timeout_ms: int
-    """Maximum duration of a call in milliseconds, with all retries, if its timeout argument is
-    not given or the call has none.
+    """Maximum duration in milliseconds, with all retries, of a call for which no timeout is
+    given.
     """
     bootstrap_timeout_ms: int
     """Maximum time in milliseconds for which start() and `async with` wait for the first
@@ -43,11 +43,11 @@ class ClusterOverrides(TypedDict, total=False):
     """
     allow_auto_create_topics: bool
     """Whether a request for the metadata of a missing topic may create the topic, if the brokers
-    also allow that.
+    also allow the creation of topics.
     """
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
-    """What to do when no known broker answers (KIP-899): keep asking the known brokers only
-    ('none'), or ask bootstrap_servers as well ('rebootstrap').
+    """What to do when no known broker answers (KIP-899): ask only the known brokers again
+    ('none'), or also ask bootstrap_servers ('rebootstrap').
     """
     metadata_recovery_rebootstrap_trigger_ms: int
     """Number of milliseconds by which metadata may be older than metadata_max_age_ms before the
@@ -66,8 +66,8 @@ class ClusterOverrides(TypedDict, total=False):
     failed attempt.
     """
     socket_connection_setup_timeout_ms: int
-    """Maximum time in milliseconds for opening a connection. It doubles with each failure, up to
-    socket_connection_setup_timeout_max_ms.
+    """Maximum time in milliseconds for opening a connection. The time doubles with each failure,
+    up to socket_connection_setup_timeout_max_ms.
     """
     socket_connection_setup_timeout_max_ms: int
     """Upper limit, in milliseconds, to which the time for opening a connection grows (KIP-601)."""
@@ -88,7 +88,9 @@ class ClusterOverrides(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     """TLS context to use as it is. No other ssl_ setting can be given with it."""
     ssl_cafile: str | None
-    """PEM file with the certificate authorities to trust. Default: those of the system."""
+    """PEM file with the certificate authorities to trust. Default: the certificate authorities
+    of the system.
+    """
     ssl_certfile: str | None
     """PEM file with this client's certificate chain."""
     ssl_keyfile: str | None
@@ -100,8 +102,7 @@ class ClusterOverrides(TypedDict, total=False):
     ssl_check_hostname: bool
     """Whether a broker's certificate must contain the name of the broker's host."""
     loop_stall_ms: int
-    """Time in milliseconds after which an event loop that is blocked, because a callback or a
-    coroutine does not yield, is reported as stalled (event LoopStalled, with the stack); 0
-    turns this off. A thread watches the event loop of a consumer in a group, and of any other
-    client only if this setting is given.
+    """Time in milliseconds after which a blocked event loop is reported by the event
+    LoopStalled; 0 turns the report off. A thread watches the event loop of consumers in a
+    group, and the event loop of other clients only if this setting is given.
     """

@@ -40,8 +40,8 @@ class ClusterSettings(ClusterRules, Settings):
         str | Sequence[str], BeforeValidator(no_other_type), AfterValidator(readable_addresses)
     ] = Field(
         default=(),
-        description="Addresses of brokers through which the client finds the cluster: "
-        "'host:port'; several are separated by commas or given in a list. An IPv6 "
+        description="Addresses of brokers through which the client finds the cluster, as "
+        "'host:port'. Several addresses are separated by commas or given in a list. An IPv6 "
         "address is in brackets.",
     )
     client_id: str = Field(
@@ -64,8 +64,8 @@ class ClusterSettings(ClusterRules, Settings):
         default=60_000,
         ge=1,
         le=INT32_MAX,
-        description="Maximum duration of a call in milliseconds, with all retries, if its timeout "
-        "argument is not given or the call has none.",
+        description="Maximum duration in milliseconds, with all retries, of a call for which no "
+        "timeout is given.",
     )
     bootstrap_timeout_ms: int = Field(
         default=10_000,
@@ -84,12 +84,12 @@ class ClusterSettings(ClusterRules, Settings):
     allow_auto_create_topics: bool = Field(
         default=True,
         description="Whether a request for the metadata of a missing topic may create the topic, "
-        "if the brokers also allow that.",
+        "if the brokers also allow the creation of topics.",
     )
     metadata_recovery_strategy: Literal["none", "rebootstrap"] = Field(
         default="rebootstrap",
-        description="What to do when no known broker answers (KIP-899): keep asking the known "
-        "brokers only ('none'), or ask bootstrap_servers as well ('rebootstrap').",
+        description="What to do when no known broker answers (KIP-899): ask only the known "
+        "brokers again ('none'), or also ask bootstrap_servers ('rebootstrap').",
     )
     metadata_recovery_rebootstrap_trigger_ms: int = Field(
         default=300_000,
@@ -130,8 +130,8 @@ class ClusterSettings(ClusterRules, Settings):
         default=10_000,
         ge=1,
         le=INT64_MAX,
-        description="Maximum time in milliseconds for opening a connection. It doubles with each "
-        "failure, up to socket_connection_setup_timeout_max_ms.",
+        description="Maximum time in milliseconds for opening a connection. The time doubles with "
+        "each failure, up to socket_connection_setup_timeout_max_ms.",
     )
     socket_connection_setup_timeout_max_ms: int = Field(
         default=30_000,
@@ -168,8 +168,8 @@ class ClusterSettings(ClusterRules, Settings):
     )
     ssl_cafile: str | None = Field(
         default=None,
-        description="PEM file with the certificate authorities to trust. Default: those of the "
-        "system.",
+        description="PEM file with the certificate authorities to trust. Default: the certificate "
+        "authorities of the system.",
     )
     ssl_certfile: str | None = Field(
         default=None, description="PEM file with this client's certificate chain."
@@ -191,10 +191,9 @@ class ClusterSettings(ClusterRules, Settings):
         default=1000,
         ge=0,
         le=INT32_MAX,
-        description="Time in milliseconds after which an event loop that is blocked, because a "
-        "callback or a coroutine does not yield, is reported as stalled (event LoopStalled, with "
-        "the stack); 0 turns this off. A thread watches the event loop of a consumer in a group, "
-        "and of any other client only if this setting is given.",
+        description="Time in milliseconds after which a blocked event loop is reported by the "
+        "event LoopStalled; 0 turns the report off. A thread watches the event loop of consumers "
+        "in a group, and the event loop of other clients only if this setting is given.",
     )
 
     @classmethod
