@@ -190,7 +190,7 @@ __all__ = [
     "Serializer",
     "Transaction",
     "TransactionOutcome",
-    # consume, transform, produce
+    # arguments and results of process()
     "Outgoing",
     "ProcessReport",
     "process",
@@ -286,7 +286,7 @@ __all__ = [
     "TransactionListing",
     "TransactionListings",
     "TransactionState",
-    # the registry view
+    # registry
     "Registry",
     "RegistryChange",
     "RegistryChangeKind",

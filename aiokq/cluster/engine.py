@@ -169,7 +169,7 @@ class ClusterEngine:
     async def start(self) -> None:
         """Bind to the running loop, start the tasks of the engine, and wait for the first metadata.
 
-        A later call only waits for the first metadata, if none has arrived yet. If
+        A later call only waits for the first metadata, if no metadata has arrived yet. If
         ``bootstrap_timeout_ms`` is 0, no call waits. If the first call fails or is
         cancelled, the engine is closed.
 
@@ -206,7 +206,7 @@ class ClusterEngine:
 
         May be called several times, concurrently, and on an engine that was never started.
         Cancelling the first call does not interrupt the shutdown. In a forked child the call does
-        nothing, because the sockets are the parent's.
+        nothing, because the sockets belong to the parent.
 
         Raises:
             WrongLoop: called on another event loop.
@@ -497,7 +497,7 @@ class ClusterEngine:
         """Reserve a transactional id for one producer of this cluster object.
 
         Raises:
-            ConfigError: another open producer of this object has the id, which would be fenced.
+            ConfigError: another open producer of this object has the transactional id.
         """
         if transactional_id in self._transactional_ids:
             raise ConfigError(

@@ -47,7 +47,7 @@ async def first_answer(
 ) -> T:
     """Ask nodes one after another and return the first successful answer.
 
-    The next attempt starts when an attempt fails, or ``stagger`` seconds after the last start.
+    An attempt starts when another attempt fails, or ``stagger`` seconds after the previous start.
     Attempts that are still running are cancelled at the first success, and when this call fails or
     is cancelled.
 

@@ -113,7 +113,7 @@ async def list_offsets(
         timeout: seconds, retries included.
 
     Returns:
-        For each partition the offset, or the error; None if there is no such offset, for example
+        The offset or the error of each partition; None if there is no such offset, for example
         because all records have earlier timestamps.
 
     Raises:

@@ -282,7 +282,7 @@ class PartitionReader:
 
         Raises:
             ConfigError: ``timestamp`` or ``isolation_level`` is not a valid value.
-            KafkaError: the lookup failed for a partition; the error of the first such partition.
+            KafkaError: the lookup failed for at least one partition.
         """
         engine = self._engine
         engine.bind()

@@ -201,7 +201,7 @@ class ClusterSettings(ClusterRules, Settings):
         """Return ``settings`` if it has the fields of this class and sets no other fields.
 
         Raises:
-            ConfigError: ``settings`` is something else, such as another client's settings.
+            ConfigError: ``settings`` does not meet these conditions.
         """
         known = type(settings).model_fields if isinstance(settings, Settings) else {}
         if not cls.model_fields.keys() <= known.keys():

@@ -1,6 +1,6 @@
-"""Start or end of a read, by offset or by timestamp, parsed from the options.
+"""Limits of a read, which are its start and its end, parsed from the options.
 
-No I/O: offset_reader.py resolves a limit to offsets.
+No I/O; offset_reader.py resolves limits to offsets.
 """
 
 from __future__ import annotations

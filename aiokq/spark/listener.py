@@ -67,8 +67,8 @@ class _Query:
 class AiokqProgressListener(StreamingQueryListener):
     """Exporter of the progress of streaming queries as Prometheus metrics.
 
-    ``spark.streams.addListener(AiokqProgressListener())``. All metrics begin with ``aiokq_spark_``;
-    the label ``query`` is the query's name, or its id if it has none:
+    Example: ``spark.streams.addListener(AiokqProgressListener())``. All metrics begin with
+    ``aiokq_spark_``; the label ``query`` is the query's name, or its id if it has no name:
 
     - ``lag_records`` (query, topic, partition): records from the end of the last batch to the end
       of the partition when that batch was planned;
@@ -192,7 +192,7 @@ class AiokqProgressListener(StreamingQueryListener):
         """Return the lag of a query at its last batch, in records, by partition; {} if unknown.
 
         Args:
-            query: name of the query, or its id if it has none.
+            query: name of the query, or its id if it has no name.
         """
         with self._lock:
             # If two runs have the same name, the later run is reported, as in the metrics.

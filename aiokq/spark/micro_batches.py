@@ -36,7 +36,7 @@ class BatchLimit:
 
 
 class MicroBatchPlanner:
-    """Planner of the micro-batches of one streaming query, in the process of the query.
+    """Planner of the micro-batches of one streaming query.
 
     Args:
         options: options of the query.

@@ -28,7 +28,7 @@ class Partitions:
     """The partitions to read, from the cluster's metadata at one moment.
 
     Attributes:
-        leaders: node id of each partition's leader, -1 for none.
+        leaders: node id of each partition's leader; -1 if there is no leader.
         topic_ids: topic ids, if the brokers have any.
     """
 
@@ -135,7 +135,7 @@ class OffsetReader:
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> PartitionOffsets:
         """Return the offset for each timestamp in milliseconds, or for EARLIEST or LATEST.
 
-        The offset is -1 if no record has this timestamp or a later one.
+        The offset is -1 if no record has this timestamp or a later timestamp.
         """
         if not wanted:
             return {}
@@ -156,12 +156,11 @@ class OffsetReader:
     async def resolve(
         self, limit: Limit, partitions: Iterable[TopicPartition], ends: Ends, which: Which
     ) -> PartitionOffsets:
-        """Return the offset that a limit stands for in each partition.
+        """Return the offset of a limit in each partition.
 
         Raises:
-            ConfigError: the limit names other partitions than `partitions`; or no record has the
-                start timestamp or a later one, and ``startingOffsetsByTimestampStrategy`` is
-                ``error``.
+            ConfigError: the limit names other partitions than `partitions`; or no record is at or
+                after the start timestamp, and ``startingOffsetsByTimestampStrategy`` is ``error``.
         """
         tps = set(partitions)
         match limit:

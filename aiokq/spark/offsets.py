@@ -37,7 +37,7 @@ __all__ = [
 
 PartitionOffsets: TypeAlias = dict[TopicPartition, int]
 OffsetMap: TypeAlias = dict[str, dict[str, int]]
-"""An offset as Spark stores it in JSON: topic to partition (a string) to offset."""
+"""An offset as Spark stores it: a map of topic to partition (a string) to offset."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2

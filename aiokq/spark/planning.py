@@ -17,7 +17,7 @@ from aiokq import TopicPartition
 __all__ = ["ROWS_PER_TASK", "OffsetRange", "pack", "plan", "split"]
 
 ROWS_PER_TASK: Final = 200_000
-"""Number of rows for which the plan has one more task."""
+"""Number of rows per task, if the options do not require more tasks."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class OffsetRange:
         topic: name of the topic.
         partition: number of the partition.
         start: first offset.
-        stop: offset after the last.
+        stop: offset after the last offset.
         topic_id: id of the topic for which the range was planned, if the brokers have ids.
         leader: node id of the partition's leader when the range was planned; -1 if there was none.
     """

@@ -69,7 +69,7 @@ NO_EFFECT: Final = frozenset(
         "value.serializer",
     }
 )
-"""Options of Kafka that can be ignored without harm; a warning is logged once for each."""
+"""Kafka options that can be ignored without harm; a warning is logged once for each option."""
 
 JAVA_ONLY: Final[Mapping[str, str]] = {
     "interceptor.classes": "",

@@ -208,7 +208,7 @@ def _fate(index: HistoryIndex, send: Send) -> AnomalyKind | None:
 
 
 def _visible_transactions(index: HistoryIndex) -> dict[str, tuple[Send, Poll]]:
-    """Return, by transaction, the first record that read_committed returned, and its poll."""
+    """Return the first record of each transaction that read_committed returned, with its poll."""
     visible: dict[str, tuple[Send, Poll]] = {}
     for (topic, partition), read in index.committed.items():
         if topic not in index.attempts:

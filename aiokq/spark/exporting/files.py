@@ -128,9 +128,9 @@ class ParquetFiles:
         """Yield the rows in pieces, starting with a given row.
 
         Args:
-            begin: where to start: number of the file, and number of the row in the file.
+            begin: number of the first file, and number of the first row in the file.
             rows: maximum number of rows of a piece.
-            size: approximate maximum of the bytes of a piece.
+            size: approximate maximum size of a piece, in bytes.
 
         Raises:
             ConfigError: a file has changed, or is damaged.

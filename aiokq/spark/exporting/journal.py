@@ -91,7 +91,7 @@ class Journal:
     Attributes:
         done: all acknowledged rows, of this run and of earlier runs.
         before: number of the acknowledged rows that earlier runs have sent.
-        position: where to continue: number of the file, and number of the row in the file.
+        position: number of the file, and number of the row in the file, at which to continue.
         destination: the destination, with the log end offsets when the first run began.
         producer_id: last producer id that an earlier run noted; -1 if no id was noted.
         export_id: id of a transactional export, equal in all runs; None for other exports.

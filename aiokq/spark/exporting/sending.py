@@ -180,7 +180,7 @@ class Sending:
         deliveries: list[Deliveries] = []
         places = [self._arrived.take(row) for row in made]
         missing = [n for n, place in enumerate(places) if place is None]
-        # Consecutive rows with the same partition go in one call.
+        # Consecutive rows with the same partition are sent in one call.
         for partition, group in groupby(missing, key=lambda n: made[n].partition):
             numbers = list(group)
             records = [made[n].record for n in numbers]
@@ -279,8 +279,8 @@ def _made(
     """Yield each piece with its records and the sum of the records' checksums.
 
     Args:
-        limit: maximum bytes of the keys and values of a piece; a single row may exceed it. None for
-            no limit.
+        limit: maximum bytes of the keys and values of a piece; a single row may exceed the limit.
+            None for no limit.
     """
     for piece in pieces:
         made = list(rows(piece.batch, columns))

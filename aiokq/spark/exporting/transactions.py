@@ -39,7 +39,7 @@ class ExportTransactions:
 
     Args:
         rows: maximum number of rows of a transaction.
-        size: maximum bytes of keys and values; a single row may exceed it.
+        size: maximum bytes of keys and values; a single row may exceed the maximum.
         seconds: seconds from the beginning of a transaction after which no more rows are added.
         atomic: whether to write all rows in one transaction, without limits.
         ledger_topic: the compacted topic to which each transaction of a resumable export writes its

@@ -26,7 +26,7 @@ class BatchOffsets:
 
     Attributes:
         first: first offset to read, by partition.
-        until: offset after the last, by partition.
+        until: offset after the last offset, by partition.
     """
 
     first: PartitionOffsets
@@ -34,7 +34,7 @@ class BatchOffsets:
 
 
 class Checkpoint:
-    """The checkpoint directory of a query, which need not exist."""
+    """The checkpoint directory of a query. The directory need not exist."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

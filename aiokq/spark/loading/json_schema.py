@@ -78,7 +78,7 @@ def _spark_field(field: Mapping[str, object]) -> pa.Field:
 def arrow_of_json_schema(schema: Mapping[str, object]) -> pa.DataType:
     """Return the Arrow type of values that match a JSON Schema.
 
-    Objects become structs of their ``properties`` or, without these, maps of
+    Objects become structs of their ``properties`` or, without properties, maps of
     ``additionalProperties``. Strings with the format date-time become timestamps, strings with the
     format date become dates, and strings with ``"contentEncoding": "base64"`` become binary values.
 

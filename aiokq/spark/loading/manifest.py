@@ -51,7 +51,7 @@ class LoadedPartition:
 
     Attributes:
         first: first offset.
-        until: offset after the last.
+        until: offset after the last offset.
         rows: number of records in the files.
         dead: number of records whose value could not be decoded.
     """

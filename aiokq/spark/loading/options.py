@@ -62,7 +62,7 @@ class LoadOptions:
     """Topics, target and format of a load: the argument of `load` and the options of the command.
 
     Raises:
-        OptionError: an option is refused, or contradicts another.
+        OptionError: an option is refused, or contradicts another option.
     """
 
     to: str | Path = field(
