@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 LOOK_AGAIN: Final = 0.1
-"""Seconds between two checks of `await_termination` whether the query has ended."""
+"""Seconds from one check of the query to the next check in `await_termination`."""
 
 
 async def collect(frame: DataFrame) -> list[Row]:

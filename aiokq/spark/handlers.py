@@ -34,9 +34,9 @@ def foreach_batch(
     ``bridge.collect(...)`` and other functions of `bridge`.
 
     Args:
-        loop: event loop of the handler, which must keep running until the query ends. Spark Connect
-            does not support this argument, because it calls the handler in a process of the server.
-            Default: a loop in a thread of its own, in the process that calls the handler.
+        loop: event loop of the handler. The loop must keep running until the query ends. Spark
+            Connect does not support this argument, because it calls the handler in a process of the
+            server. Default: a loop in a thread of its own, in the process that calls the handler.
     """
     return _OnLoop(handler, loop)
 

@@ -55,7 +55,7 @@ class BatchNote:
 
     Attributes:
         batch: number of the batch.
-        tasks: number of tasks of the first batch, which each batch of the query must have.
+        tasks: number of tasks of the first batch; all batches of the query must have this number.
         rows: number of rows of the batch.
         checksum: sum of the checksums of the rows.
     """

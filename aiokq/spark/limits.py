@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ByOffset:
-    """Offsets by partition, or one value for all; -2 stands for earliest, -1 for latest."""
+    """Offsets by partition, or one for all partitions; -2 is earliest, and -1 is latest."""
 
     offsets: PartitionOffsets | Literal[-2, -1]
 

@@ -140,7 +140,7 @@ class Target:
 
 
 class _Counted:
-    """Iterator of batches, which adds up the number and the checksums of their rows."""
+    """Counts rows and adds up their checksums while batches are iterated."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> None:
         self.rows = self.checksum = 0

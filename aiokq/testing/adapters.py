@@ -88,7 +88,7 @@ def verifiable_consumer(
     """Yield the polls, assignments and commits in the output of kafka-verifiable-consumer.
 
     Args:
-        lines: the output of the tool, which was run with `--verbose`.
+        lines: the output of the tool with `--verbose`.
         process: name of the consumer.
         group: the tool's `--group-id`.
         isolation: the consumer's `isolation.level`; the tool's default is read_uncommitted.

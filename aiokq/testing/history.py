@@ -125,7 +125,7 @@ class Assign(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """A consumer changed its position in one partition, to `offset` if that is known.
+    """A consumer changed its position in one partition; `offset` is the new position, if known.
 
     If `offset` is known, `check` also finds records that the consumer skips after the seek.
     """

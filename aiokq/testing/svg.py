@@ -85,7 +85,7 @@ def svg(headline: str, anomalies: Sequence[Anomaly]) -> str:
 
 
 class _Picture:
-    """The picture of one anomaly, whose upper edge is at `top`, in pixels."""
+    """The picture of one anomaly; the upper edge of the picture is at `top`, in pixels."""
 
     def __init__(self, operations: Sequence[Operation], top: float) -> None:
         self._operations = operations

@@ -98,7 +98,7 @@ class Checkpoint:
                 sync_directory(path.parent)
 
     def mend(self) -> None:
-        """Delete files of the last batches that a power failure has left empty.
+        """Delete the empty files that a power failure has left for the last batches.
 
         Spark does not start a query with empty files. Spark repeats a batch whose file is deleted;
         the load skips a repeated batch that has a manifest.

@@ -20,7 +20,7 @@ class ParquetTable:
     """A directory in which a batch becomes visible by a rename of its subdirectory.
 
     Args:
-        root: directory of the table, which readers read.
+        root: directory of the table.
     """
 
     def __init__(self, root: Path) -> None:

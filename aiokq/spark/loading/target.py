@@ -181,7 +181,7 @@ class Target:
             )
 
     def _check_checkpoint(self) -> None:
-        """Refuse the checkpoint of another query, whose batch numbers stand for other records."""
+        """Refuse the checkpoint of another query, because its batches have other records."""
         query = self.checkpoint.query_id()
         # Only the latest published manifest is read, because a target may have millions of
         # manifests.
