@@ -64,6 +64,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import posixpath
 import tarfile
 import time
 from collections import Counter
@@ -78,6 +79,7 @@ from aiokq.admin.topics import TopicDescription
 from aiokq.broker.log.file_names import CLEAN_SHUTDOWN, parse_partition_directory
 from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE, read_private_file
 from aiokq.records.header import iter_headers
+from tests.sim.harness.files import MemoryFiles
 
 HERE = Path(__file__).parent
 
@@ -99,8 +101,14 @@ SETTINGS = {
 ARGUMENTS = tuple(part for item in SETTINGS.items() for part in ("--set", "=".join(item)))
 """The same settings as arguments of `aiokq broker`."""
 
+WRITTEN_AT = "/tmp/aiokq-golden"
+"""The path of the log directories when they were written."""
+
 PATIENCE = 30.0
 """Seconds until a partition that is not served is an error."""
+
+PREALLOCATED = {".index": 4096, ".timeindex": 4092}
+"""By kind of index, the bytes that `load` keeps of a file that Apache Kafka preallocated."""
 
 Json = dict[str, Any]
 
@@ -116,6 +124,28 @@ def unpack(name: str, target: Path) -> list[Path]:
     with tarfile.open(HERE / f"{name}.tar.xz") as archive:
         archive.extractall(target, filter="data")
     return [target / one for one in expected(name)["log_dirs"]]
+
+
+def load(name: str, files: MemoryFiles) -> list[str]:
+    """Write the log directories to a disk in memory, durably; return their paths.
+
+    Apache Kafka preallocates 10 MB for each index of a segment. Only one page of each is kept.
+    """
+    files.mkdirs(WRITTEN_AT)
+    files.sync_dir(posixpath.dirname(WRITTEN_AT))
+    with tarfile.open(HERE / f"{name}.tar.xz") as archive:
+        for member in archive:
+            path = f"{WRITTEN_AT}/{member.name}"
+            file = archive.extractfile(member)
+            if file is None:
+                files.mkdirs(path)
+                files.sync_dir(path)
+                continue
+            data = file.read()
+            kept = PREALLOCATED.get(posixpath.splitext(path)[1], len(data))
+            assert not data[kept:].strip(b"\0")
+            files.write_atomic(path, data[:kept])
+    return [f"{WRITTEN_AT}/{one}" for one in expected(name)["log_dirs"]]
 
 
 def more_directories(paths: Iterable[Path]) -> list[str]:

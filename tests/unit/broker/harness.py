@@ -76,8 +76,9 @@ class Broker:
         self.files = files or MemoryFiles(now_ms=self.clock.timestamp_ms)
         profile = str(settings.pop("profile", "kafka"))
         directories = settings.pop("directories", "/data")
+        source = random.Random(settings.pop("seed", 1))
         environment = Environment(
-            self.clock, random.Random(1), NoNetwork(), self.files, OffTheLoop(self.files)
+            self.clock, source, NoNetwork(), self.files, OffTheLoop(self.files)
         )
         parsed = broker_settings(settings, profile=profile)
         self.node = BrokerNode(
