@@ -9,13 +9,14 @@ Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.broker.log.directory import LogDirectory
 from aiokq.broker.log.disk_trouble import is_full
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     from aiokq.core.types import TopicPartition
     from aiokq.records.header import Checksum
 
-__all__ = ["LogDirectories"]
+__all__ = ["DirectoriesOpening", "Listed", "LogDirectories"]
 
 logger = logging.getLogger("aiokq.broker.log")
+
+Listed: TypeAlias = "dict[LogDirectory, dict[TopicPartition, uuid.UUID | None] | OSError]"
+"""The partitions in each log directory, each with its stored topic id; or the error of the disk."""
 
 
 class LogDirectories:
@@ -88,55 +92,20 @@ class LogDirectories:
                 or the directory of the metadata log cannot be opened, or is new although another
                 directory is not. The message says what to do.
         """
-        if metadata_path is None:
-            metadata_path = paths[0]
-        log_paths, place = paths, files.real_path(metadata_path)
-        if place not in map(files.real_path, paths):
-            paths = (*paths, metadata_path)
-        _check_disjoint(files, paths)
-        _check_metadata_directory(files, paths, metadata_path)
-        directories: list[LogDirectory] = []
-        unopened: dict[str, KafkaStorage] = {}
-        cluster_id: str | None = None
+        opening = DirectoriesOpening(
+            files,
+            paths,
+            crc32c=crc32c,
+            random=random,
+            now=now,
+            node_id=node_id,
+            metadata_path=metadata_path,
+        )
         try:
-            # Directories that have ids are opened first: new directories get the same node and
-            # cluster id. Among the new directories, the metadata directory is the first.
-            for path in sorted(
-                paths, key=lambda path: (not _has_ids(files, path), files.real_path(path) != place)
-            ):
-                try:
-                    directory = LogDirectory.open(
-                        files,
-                        path,
-                        crc32c=crc32c,
-                        random=random,
-                        now=now,
-                        node_id=node_id,
-                        cluster_id=cluster_id,
-                    )
-                except KafkaStorage as error:
-                    if isinstance(error.__cause__, BlockingIOError):
-                        raise  # in use by another broker, so not an error of the disk
-                    unopened[path] = error
-                else:
-                    directories.append(directory)
-                    node_id = directory.properties.node_id
-                    cluster_id = directory.properties.cluster_id
-            for path, failure in unopened.items():
-                if files.real_path(path) == place:
-                    raise failure
-                logger.error("log directory offline path=%s error=%s", path, failure.message)
-            directories.sort(key=lambda directory: paths.index(directory.path))
-            [metadata] = (one for one in directories if files.real_path(one.path) == place)
-            _check_ids(directories)
-            found = cls([one for one in directories if one.path in log_paths], unopened, metadata)
-            if not found.all:
-                raise next(iter(unopened.values()))
+            return opening.finish()
         except BaseException:
-            for directory in directories:
-                directory.close_unused()
+            opening.give_up()
             raise
-        return found
 
     # --- state
 
@@ -187,7 +156,21 @@ class LogDirectories:
 
     # --- partitions
 
-    def find(self, belongs: Callable[[TopicPartition, uuid.UUID | None], bool]) -> None:
+    def list_partitions(self) -> Listed:
+        """List the partitions in each directory, for ``find``; nothing is changed."""
+        listed: Listed = {}
+        for directory in self.online:
+            try:
+                listed[directory] = directory.on_disk.partitions()
+            except OSError as error:
+                listed[directory] = error
+        return listed
+
+    def find(
+        self,
+        belongs: Callable[[TopicPartition, uuid.UUID | None], bool],
+        listed: Listed | None = None,
+    ) -> None:
         """Find out which directory holds which partition.
 
         If a partition belongs to no topic and its directory contains a log, the directory is set
@@ -201,15 +184,18 @@ class LogDirectories:
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
+            listed: the result of ``list_partitions`` if no partition was moved since. A directory
+                that could not be read is offline from now on.
 
         Raises:
             KafkaStorage: a partition has records in two directories: Apache Kafka was killed while
                 it moved the partition, or the directory was copied. The operator has to choose one
                 of the two logs.
         """
-        for directory in self.online:
+        for directory, found in (self.list_partitions() if listed is None else listed).items():
             try:
-                found = directory.on_disk.partitions()
+                if isinstance(found, OSError):
+                    raise found
                 for partition, topic_id in found.items():
                     if belongs(partition, topic_id):
                         self._found(partition, directory)
@@ -380,6 +366,72 @@ class LogDirectories:
     def removals(self, delay_ms: int) -> list[tuple[int, Callable[[], None]]]:
         """Return the removals of all online directories; see ``LogDirectory.removals``."""
         return [removal for directory in self.online for removal in directory.removals(delay_ms)]
+
+
+class DirectoriesOpening:
+    """Opens and locks the log directories of a node, in two steps.
+
+    The constructor opens the metadata directory. Another thread can then read the metadata log
+    while ``finish`` opens the other directories. If ``finish`` raises an error, the caller calls
+    ``give_up``. Arguments and errors are those of ``LogDirectories.open``.
+
+    Attributes:
+        metadata: the directory of the metadata log, open and locked.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        paths: Sequence[str],
+        *,
+        crc32c: Checksum,
+        random: Random,
+        now: Callable[[], float],
+        node_id: int | None = None,
+        metadata_path: str | None = None,
+    ) -> None:
+        if metadata_path is None:
+            metadata_path = paths[0]
+        place = files.real_path(metadata_path)
+        at_place = [path for path in paths if files.real_path(path) == place]
+        every = paths if at_place else (*paths, metadata_path)
+        _check_disjoint(files, every)
+        _check_metadata_directory(files, every, metadata_path)
+        self._files = files
+        self._paths = paths
+        self._open = functools.partial(
+            LogDirectory.open, files, crc32c=crc32c, random=random, now=now
+        )
+        self.metadata = self._open((*at_place, metadata_path)[0], node_id=node_id)
+        self._opened = [self.metadata]
+
+    def finish(self) -> LogDirectories:
+        """Open the other directories; new ones get the node id and cluster id of ``metadata``."""
+        ids = self.metadata.properties
+        unopened: dict[str, KafkaStorage] = {}
+        others = [path for path in self._paths if path != self.metadata.path]
+        # Directories that have ids first, so that a start they refuse does not create the others.
+        for path in sorted(others, key=lambda path: not _has_ids(self._files, path)):
+            try:
+                directory = self._open(path, node_id=ids.node_id, cluster_id=ids.cluster_id)
+            except KafkaStorage as error:
+                if isinstance(error.__cause__, BlockingIOError):
+                    raise  # in use by another broker, so not an error of the disk
+                unopened[path] = error
+                logger.error("log directory offline path=%s error=%s", path, error.message)
+            else:
+                self._opened.append(directory)
+        _check_ids(self._opened)
+        opened = {directory.path: directory for directory in self._opened}
+        found = [opened[path] for path in self._paths if path in opened]
+        if not found:
+            raise next(iter(unopened.values()))
+        return LogDirectories(found, unopened, self.metadata)
+
+    def give_up(self) -> None:
+        """Unlock the directories after a refused start; see ``LogDirectory.close_unused``."""
+        for directory in self._opened:
+            directory.close_unused()
 
 
 def _check_metadata_directory(files: Files, paths: Sequence[str], metadata_path: str) -> None:

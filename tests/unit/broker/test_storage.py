@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import random
 import threading
+import time
 
 import pytest
 
+from aiokq.broker import storage
+from aiokq.broker.log.directories import DirectoriesOpening, LogDirectories
+from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.partition_directories import PartitionDirectories
 from aiokq.broker.metadata.changes import MetadataChanges
 from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog
+from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.start.metadata_start import MetadataStart
 from aiokq.broker.node import BrokerNode
+from aiokq.core.clock import SystemClock
 from aiokq.core.environment import Environment
 from aiokq.core.errors import KafkaStorage
 from aiokq.core.offload import ThreadOffload
 from aiokq.wire.struct import Message
 from tests.unit.broker.harness import Broker, NoNetwork, until
+from tests.unit.broker.metadata.start.test_metadata_start import all_files
 
 MARKER = "/data/.kafka_cleanshutdown"
 
@@ -182,3 +191,127 @@ async def test_a_metadata_log_that_was_not_fenced_is_not_closed_cleanly(
     async with Broker(files, **settings) as again:
         assert again.node.topics.get("t") is not None
     assert files.exists(MARKER)
+
+
+# --- the metadata log is read while the directories are opened
+
+
+def threaded(broker: Broker, offload: ThreadOffload) -> BrokerNode:
+    """Return the node of `broker` with an executor that has threads."""
+    environment = dataclasses.replace(broker.node.environment, offload=offload)
+    environment = dataclasses.replace(environment, clock=SystemClock())
+    broker.node.environment = environment
+    return broker.node
+
+
+@pytest.mark.parametrize("step", [(LogDirectory, "open"), (PartitionDirectories, "partitions")])
+async def test_the_metadata_log_is_read_while_the_directories_are_opened(
+    monkeypatch: pytest.MonkeyPatch, step: tuple[type, str]
+) -> None:
+    """One waits for the disk while the other computes."""
+    monkeypatch.setattr(storage, "READ_BESIDE_BYTES", 0)
+    async with Broker(directories=("/a", "/b")) as before:
+        await before.create("t")
+    together, met = threading.Barrier(2), set()
+    owner, name = step
+    opening, reading = getattr(owner, name), MetadataReader.read
+
+    def open_or_list(*arguments: object, **options: object) -> object:
+        if "/a" not in arguments and name not in met:
+            met.add(name)
+            together.wait(10)
+        return opening(*arguments, **options)
+
+    def read(reader: MetadataReader) -> object:
+        if "read" not in met:
+            met.add("read")
+            together.wait(10)
+        return reading(reader)
+
+    monkeypatch.setattr(owner, name, open_or_list)
+    monkeypatch.setattr(MetadataReader, "read", read)
+    offload = ThreadOffload()
+    node = threaded(Broker(before.files, directories=("/a", "/b")), offload)
+    await node.open()
+    try:
+        assert met == {name, "read"}
+        assert node.topics.get("t") is not None
+    finally:
+        await node.close()
+        offload.close()
+
+
+@pytest.mark.parametrize("failing", ["log", "directories", "both"])
+async def test_a_start_that_is_refused_while_both_threads_run_unlocks_after_both(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Otherwise the next broker would change the log that is being read."""
+    monkeypatch.setattr(storage, "READ_BESIDE_BYTES", 0)
+    async with Broker(directories=("/a", "/b")) as before:
+        await before.create("t")
+    files, content = before.files, all_files(before.files, "/")
+    locked: list[bool] = []
+    opened, finish, reading = threading.Event(), DirectoriesOpening.finish, MetadataReader.read
+
+    def finish_opening(opening: DirectoriesOpening) -> LogDirectories:
+        try:
+            if failing != "log":
+                raise KafkaStorage("the directories are refused")
+            return finish(opening)
+        finally:
+            opened.set()
+
+    def read(reader: MetadataReader) -> MetadataState:
+        assert opened.wait(10)
+        time.sleep(0.05)
+        with pytest.raises(BlockingIOError):
+            files.lock("/a/.lock")
+        locked.append(True)
+        if failing != "directories":
+            raise KafkaStorage("the log is refused")
+        return reading(reader)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectoriesOpening, "finish", finish_opening)
+        patched.setattr(MetadataReader, "read", read)
+        offload = ThreadOffload()
+        said = "the log is refused" if failing == "log" else "the directories are refused"
+        with pytest.raises(KafkaStorage, match=said):
+            await threaded(Broker(files, directories=("/a", "/b")), offload).open()
+        offload.close()
+    assert locked == [True]
+    assert all_files(files, "/") == content
+    assert all(files.exists(f"{one}/.kafka_cleanshutdown") for one in ("/a", "/b"))
+    async with Broker(files, directories=("/a", "/b")) as again:
+        assert again.node.topics.get("t") is not None
+
+
+async def test_a_start_that_is_cancelled_while_both_threads_run_unlocks_the_directories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program that limits the time of a start may start again at once."""
+    monkeypatch.setattr(storage, "READ_BESIDE_BYTES", 0)
+    async with Broker(directories=("/a", "/b")) as before:
+        await before.create("t")
+    read, reading, going_on = MetadataReader.read, threading.Event(), threading.Event()
+
+    def slow_read(reader: MetadataReader) -> MetadataState:
+        reading.set()
+        assert going_on.wait(10)
+        return read(reader)
+
+    offload = ThreadOffload()
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataReader, "read", slow_read)
+        node = threaded(Broker(before.files, directories=("/a", "/b")), offload)
+        opening = asyncio.ensure_future(node.open())
+        await until(reading.is_set)
+        opening.cancel()
+        await asyncio.sleep(0)
+        going_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    offload.close()
+    assert before.files.exists("/a/.kafka_cleanshutdown")
+    async with Broker(before.files, directories=("/a", "/b")) as again:
+        assert again.node.topics.get("t") is not None

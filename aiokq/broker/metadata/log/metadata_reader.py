@@ -183,6 +183,14 @@ class MetadataReader:
         """Whether there is a log or a snapshot. Raises OSError if the disk failed."""
         return self._files.is_dir(self.directory) and bool(self._bases() or self._snapshots())
 
+    def size_bytes(self) -> int:
+        """Return the size of the log with its snapshots. Raises OSError if the disk failed."""
+        if not self._files.is_dir(self.directory):
+            return 0
+        paths = [self._extent(base)[0] for base in self._bases()]
+        paths += [snapshot_path(self.directory, one) for one in self._snapshots()]
+        return sum(map(self._files.stat_size, paths))
+
     def read(self) -> MetadataState:
         """Read the newest snapshot and the log after it.
 

@@ -1,9 +1,9 @@
-"""The start of a node's metadata: its log is read, checked and opened, and a new epoch begins.
+"""The start of a node's metadata: its log is checked and opened, and a new epoch begins.
 
-`open_metadata` reads the log, or migrates or creates it, and refuses a log that this node cannot
-continue or is not allowed to continue. `MetadataStart.lead` begins the node's epoch: it appends the
-first records of a new log, the registration of the node, and the changes of partitions that the
-node leads.
+`metadata_reading` reads the log before. `open_metadata` opens the log, or migrates or creates it,
+and refuses a log that this node cannot continue or is not allowed to continue.
+`MetadataStart.lead` begins the node's epoch: it appends the first records of a new log, the
+registration of the node, and the changes of partitions that the node leads.
 
 Source: Kafka ``SharedServer.scala``, ``KafkaRaftManager.scala``, ``BrokerLifecycleManager.scala``.
 Tests: ``tests/unit/broker/metadata/start/test_metadata_start.py``.
@@ -52,7 +52,7 @@ from aiokq.fastpath import crc32c
 from aiokq.wire.cluster_metadata_records import BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
-    from aiokq.broker.log.directories import LogDirectories
+    from aiokq.broker.log.directories import Listed, LogDirectories
     from aiokq.broker.metadata.earlier.migration import Migration
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.core.clock import Clock
@@ -246,20 +246,35 @@ def open_metadata(
     directories: LogDirectories,
     registration: NodeRegistration,
     *,
+    state: MetadataState | None,
+    listed: Listed,
     clock: Clock,
     random: Random,
     limits: LogLimits,
 ) -> MetadataStart:
-    """Read and open the metadata log of a node; create the log if it does not exist.
+    """Open the metadata log of a node; create the log if it does not exist.
 
     The metadata file of an earlier version of aiokq, if there is one, is migrated into the log.
 
+    Args:
+        state: the content of the log; None if there is no log.
+        listed: the partitions in the directories.
+
     Raises:
-        KafkaStorage: the log is damaged, was written by a newer Kafka, is in the wrong directory,
-            belongs to a quorum with other voters, or the disk failed; the message says what to do.
+        KafkaStorage: the log is damaged, is in the wrong directory, belongs to a quorum with other
+            voters, or the disk failed; the message says what to do.
     """
     try:
-        return _open(files, directories, registration, clock=clock, random=random, limits=limits)
+        return _open(
+            files,
+            directories,
+            registration,
+            state,
+            listed,
+            clock=clock,
+            random=random,
+            limits=limits,
+        )
     except OSError as error:
         raise unusable(directories.metadata.path, error) from error
 
@@ -268,6 +283,8 @@ def _open(
     files: Files,
     directories: LogDirectories,
     registration: NodeRegistration,
+    state: MetadataState | None,
+    listed: Listed,
     *,
     clock: Clock,
     random: Random,
@@ -276,10 +293,11 @@ def _open(
     home, node_id = directories.metadata, directories.properties.node_id
     _check_place(files, directories)
     migration = _find_migration(files, directories)
-    state = _read_log(
+    state = _checked(
         files,
         directories,
         registration,
+        state,
         migration,
         timestamp_ms=clock.timestamp_ms(),
         random=random,
@@ -287,7 +305,8 @@ def _open(
     first = _first_records(files, home.path, state, registration)
     last = _last_records(files, directories, state, migration, random)
     image = _after(state.image, first, last)
-    directories.find(_owned(image, node_id))
+    # a migration may move directories of partitions
+    directories.find(_owned(image, node_id), listed if migration is None else None)
     _tell_unenforced(image)
     log = ClusterMetadataLog.open(
         files,
@@ -315,10 +334,11 @@ def _open(
     )
 
 
-def _read_log(
+def _checked(
     files: Files,
     directories: LogDirectories,
     registration: NodeRegistration,
+    state: MetadataState | None,
     migration: Migration | None,
     *,
     timestamp_ms: int,
@@ -335,7 +355,7 @@ def _read_log(
     """
     home = directories.metadata
     reader = MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c)
-    if migration is not None and not migration.is_empty and not reader.exists():
+    if state is None and migration is not None and not migration.is_empty:
         migration.write(
             min_insync_replicas=registration.min_insync_replicas,
             voter=registration.voter,
@@ -343,7 +363,9 @@ def _read_log(
             random=random,
             crc32c=crc32c,
         )
-    state = reader.read() if reader.exists() else MetadataState()
+        state = reader.read()
+    if state is None:
+        state = MetadataState()
     check_sole_voter(
         state,
         read_quorum_state(files, reader.directory),

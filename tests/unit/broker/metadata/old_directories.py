@@ -21,6 +21,7 @@ from aiokq.broker.metadata.earlier.private_file import PRIVATE_FILE
 from aiokq.broker.metadata.image.image import MetadataImage
 from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
+from aiokq.broker.metadata.start.metadata_reading import read_metadata
 from aiokq.broker.metadata.start.metadata_start import NodeRegistration, open_metadata
 from aiokq.core.clock import SystemClock
 from aiokq.fastpath import crc32c
@@ -158,6 +159,8 @@ def started(
             files,
             directories,
             registration,
+            state=read_metadata(files, directories.metadata),
+            listed=directories.list_partitions(),
             clock=SystemClock(),
             random=source,
             limits=LogLimits(),
