@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ByOffset:
-    """Offsets by partition, or one for all partitions; -2 is earliest, and -1 is latest."""
+    """Offsets by partition, or an offset for all partitions; -2 is earliest, -1 is latest."""
 
     offsets: PartitionOffsets | Literal[-2, -1]
 
