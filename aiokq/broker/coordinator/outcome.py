@@ -76,8 +76,7 @@ class Outcome(Generic[R]):
         atomic: whether all records are appended in one batch or not at all; if False, they may be
             split over several batches.
         replay: whether the records are replayed after they were appended. False if the operation
-            has already changed the state (classic groups). In that case, `on_written` undoes the
-            change if the append failed.
+            has already changed the state (classic groups).
         on_written: called once with the result of the append.
     """
 

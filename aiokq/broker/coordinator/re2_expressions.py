@@ -1,7 +1,7 @@
 """Regular expressions of requests, compiled by RE2.
 
-RE2 takes linear time for every expression that a client may send. Python's `re` does not, so it is
-not used as a substitute if the google-re2 package is missing.
+RE2 takes linear time for every expression that a client may send. Python's `re` may take
+exponential time, so `re` is no substitute if the google-re2 package is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUBSCRIPTION: Final = "SubscribedTopicRegex"
 
 
 def compile_re2(regex: str, field: str = SUBSCRIPTION) -> Callable[[str], object]:
-    """Compile an expression into a function that is true for texts that match as a whole.
+    """Compile an expression into a function that returns whether a whole text matches.
 
     Args:
         field: the field of the request, for error messages.

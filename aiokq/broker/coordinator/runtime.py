@@ -122,8 +122,6 @@ class CoordinatorRuntime(Generic[S]):
         self._supervisor = Supervisor(f"coordinator of {definition.noun}", on_failure=on_failure)
         topics.listeners.append(self._topic_changed)
 
-    # --- start and stop
-
     async def start(self) -> None:
         """Begin to load the partitions that this node leads.
 
@@ -157,8 +155,6 @@ class CoordinatorRuntime(Generic[S]):
             Closed: the coordinator is closed, or not started.
         """
         return self._supervisor.spawn(work, name=name)
-
-    # --- requests
 
     async def write(
         self,
@@ -197,7 +193,7 @@ class CoordinatorRuntime(Generic[S]):
         if outcome.response is not None and (
             end_offset is None or context.log.is_committed(end_offset)
         ):
-            return outcome.response  # the usual case: the response and the commit are there
+            return outcome.response  # the usual case: nothing to wait for
         return await context.answer(outcome, end_offset)
 
     def write_now(self, key: str, operation: Callable[[S, Instant], Outcome[R]]) -> R | None:
@@ -291,7 +287,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         context = self._context_with(key, shard)
         outcome, _ = context.write(operation)
-        return outcome.response  # type: ignore[return-value]  # None where R is
+        return outcome.response  # type: ignore[return-value]  # None only if R permits it
 
     def leads(self, key: str, shard: S) -> bool:
         """Whether a shard is still this node's shard for a key, even if it cannot be used now."""
@@ -416,7 +412,7 @@ class CoordinatorRuntime(Generic[S]):
         return context
 
     def _context_of(self, index: int) -> ShardContext[S]:
-        """Return the context of a partition; `_context` repeats this inline for speed."""
+        """Return the context of a partition; `_context` repeats this code for speed."""
         context = self._contexts.get(index)
         if context is None:
             raise self._unavailability(index)
@@ -436,8 +432,6 @@ class CoordinatorRuntime(Generic[S]):
         if partition.leader == NO_LEADER:
             return CoordinatorNotAvailable(f"{partition.name} is offline")
         return NotCoordinator()
-
-    # --- leadership
 
     def elected(self, partition: Partition) -> None:
         """Load the shard of a partition that this node now leads; ignore other topics.
@@ -522,15 +516,8 @@ class CoordinatorRuntime(Generic[S]):
         for context in contexts.values():
             context.close()
 
-    # --- the topic
-
     async def _ensure_topic(self) -> None:
-        """Create the topic if it does not exist.
-
-        Raises:
-            CoordinatorNotAvailable: the topic cannot be created, the modules of shards cannot be
-                imported, or the coordinator is closed.
-        """
+        """Create the topic if it does not exist."""
         if self._closed:
             raise CoordinatorNotAvailable()
         if self._partitions:

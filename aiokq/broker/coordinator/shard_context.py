@@ -129,7 +129,6 @@ class ShardContext(Generic[S]):
 
     @property
     def is_active(self) -> bool:
-        """Whether the shard accepts requests."""
         return self.state is ShardState.ACTIVE
 
     @property
@@ -165,8 +164,6 @@ class ShardContext(Generic[S]):
     def instant(self) -> Instant:
         """Return the current time on both clocks."""
         return Instant(self._clock.monotonic(), self._clock.timestamp_ms())
-
-    # --- loading and unloading
 
     async def load(self) -> None:
         """Replay the log, then accept requests; retry after an error.
@@ -227,8 +224,6 @@ class ShardContext(Generic[S]):
             for answer in list(self._answers):
                 if not answer.done():
                     answer.set_exception(NotCoordinator())
-
-    # --- writes
 
     def write(
         self,
@@ -389,8 +384,6 @@ class ShardContext(Generic[S]):
             for offset, record in appended:
                 if replay:
                     self.shard.replay(record, offset=offset)
-
-    # --- timers
 
     def schedule_wakeup(self) -> None:
         """Schedule `_run_timers` for the first deadline, if the shard is active and has timers."""

@@ -48,7 +48,7 @@ class ShardLog:
     """One partition of a coordinator's topic, during one leadership of this node.
 
     Args:
-        factory: encodes and decodes the records.
+        factory: encodes the records.
         leader_epoch: the leader epoch of this leadership; appends and waits fail once the partition
             has a later epoch.
         commit_timeout: seconds for which ``committed`` waits for other replicas.
@@ -71,7 +71,6 @@ class ShardLog:
 
     @property
     def name(self) -> TopicPartition:
-        """Topic and number of the partition."""
         return self.partition.name
 
     @property
@@ -122,8 +121,6 @@ class ShardLog:
         await commits.acknowledged(offset, LEADER, epoch)
         deadline = asyncio.get_running_loop().time() + self._commit_timeout
         await commits.committed(offset, epoch, deadline)
-
-    # --- writing
 
     def append(
         self,
@@ -199,8 +196,6 @@ class ShardLog:
                 size = header
             size += added
         yield len(pairs)
-
-    # --- loading
 
     async def replay(self, shard: Shard) -> int:
         """Replay the whole log into the shard; return the number of records.

@@ -72,9 +72,6 @@ def contents(
             yield {"error": error.message}
 
 
-# --- batches
-
-
 def _batches(files: Files, file: LogFile, crc32c: Checksum, records: bool) -> Iterator[Entry]:
     opened = files.open(file.path, writable=False)
     try:
@@ -172,9 +169,6 @@ def _marker(record: RawRecord) -> Entry:
     except CorruptRecord as error:
         return {"error": f"record at offset {record.offset}: {error.message}"}
     return {"end_txn_marker": marker.type.name, "coordinator_epoch": marker.coordinator_epoch}
-
-
-# --- files other than logs
 
 
 def _index(data: bytes, file: LogFile) -> Iterator[Entry]:

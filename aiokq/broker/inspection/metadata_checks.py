@@ -25,8 +25,8 @@ __all__ = ["check_metadata_files"]
 def check_metadata_files(files: Files, root: str, crc32c: Checksum) -> list[Finding]:
     """Check the snapshots and ``quorum-state`` of a log directory, and ``bootstrap.checkpoint``.
 
-    A damaged snapshot is an error even if a newer snapshot has replaced it, because it would be
-    needed if the newer snapshot was damaged later.
+    A damaged snapshot is an error even if a newer snapshot exists: the older snapshot is needed if
+    the newer one is damaged later.
 
     Raises:
         OSError: a file cannot be read.

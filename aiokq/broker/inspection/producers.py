@@ -1,9 +1,9 @@
 """The check of a log's producer state: producer snapshots and aborted transactions.
 
-The log is replayed and compared with its ``.snapshot`` files. Only differences that the batches
-prove are findings: producers expire and compaction removes batches, so a snapshot may have more or
-fewer batches than the log. With a wrong snapshot the broker could append a retried batch twice,
-refuse valid batches, or forget open transactions.
+The log is replayed and compared with its ``.snapshot`` files. A difference is a finding only if the
+batches prove that the snapshot is wrong. A correct snapshot may have more or fewer batches than the
+log, because producers expire and compaction removes batches. With a wrong snapshot the broker could
+append a retried batch twice, refuse valid batches, or forget open transactions.
 
 Source: Kafka ``ProducerStateManager.java``, ``LogCleaner`` (which batches it keeps).
 Tests: ``tests/unit/broker/inspection/test_inspection_producers.py``.
@@ -107,8 +107,6 @@ class ProducerCheck:
             self._compared += 1
             self._compare(snapshot)
 
-    # --- batches in a snapshot that the log contradicts
-
     def _compare_claims(self, header: BatchHeader) -> None:
         claims = self._claims
         while self._claimed < len(claims) and claims[self._claimed][0].offset <= header.last_offset:
@@ -116,8 +114,6 @@ class ProducerCheck:
             self._claimed += 1
             if claim.offset >= header.base_offset and not _is_of(header, claim):
                 self._error(path, f"{_said(claim)}, but the log has {_found(header)}")
-
-    # --- batches in the log that a snapshot lacks
 
     def _compare(self, snapshot: Snapshot) -> None:
         known = {entry.producer_id: entry for entry in snapshot.entries}

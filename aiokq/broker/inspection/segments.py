@@ -236,8 +236,6 @@ class SegmentCheck:
                     "records would get its records",
                 )
 
-    # --- findings
-
     def read_index(self, suffix: str, entry: int) -> bytes:
         """Return the complete entries of an index; report a missing file or an incomplete entry.
 
@@ -351,7 +349,7 @@ class _OffsetEntries:
         """Report the remaining entries, which belong to no batch, up to the first bad batch."""
         while self._next is not None:
             if not whole and self._next[2] >= size:
-                return  # the entries that remain are for the bad batch, which was reported
+                return  # the remaining entries are at or after the bad batch, which was reported
             self._stray()
 
     def _stray(self) -> None:

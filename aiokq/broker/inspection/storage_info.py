@@ -1,4 +1,4 @@
-"""What is in the log directories of a node, as ``kafka-storage info`` reports it.
+"""The contents and problems of a node's log directories, as ``kafka-storage info`` reports them.
 
 Source: Kafka ``StorageTool.scala``.
 Tests: ``tests/unit/broker/inspection/test_storage_info.py``.
@@ -23,7 +23,7 @@ __all__ = ["StorageInfo", "storage_info"]
 
 
 class StorageInfo(NamedTuple):
-    """What the log directories of a node contain, and what is wrong with them.
+    """The contents of a node's log directories, and their problems.
 
     Attributes:
         found: paths of the directories that exist, sorted.

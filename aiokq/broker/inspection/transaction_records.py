@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["transaction_entry"]
 
 DELETED: Final = "<DELETE>"
-"""What Kafka's tool prints for a tombstone."""
+"""The payload that Kafka's tool prints for a tombstone."""
 
 
 def transaction_entry(record: RawRecord) -> dict[str, Any]:

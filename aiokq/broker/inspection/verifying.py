@@ -69,7 +69,7 @@ class Report(NamedTuple):
 
     Attributes:
         clean: whether the clean shutdown marker was found. If so, no broker is using the directory,
-            and the last one wrote all files completely.
+            and the last broker wrote all files completely.
         findings: all findings, including those in ``partitions``.
     """
 
@@ -154,9 +154,6 @@ def _has_log(files: Files, place: PartitionPlace, image: MetadataImage | None) -
     )
 
 
-# --- the directory
-
-
 def _metadata(
     files: Files, root: str, findings: list[Finding], crc32c: Checksum
 ) -> MetadataImage | None:
@@ -234,8 +231,9 @@ def _checkpoints(
                     what = f"{partition} has an offset, but no directory"
                     findings.append(Finding(Severity.WARNING, path, None, what))
             elif offset > end:
-                # Records before a recovery point were durable. After a clean shutdown, so were
-                # records before a high watermark. If the log ends earlier, records are missing.
+                # Records before a recovery point were durable. After a clean shutdown, records
+                # before a high watermark were durable, too. If the log ends earlier, records are
+                # missing.
                 lost = name == file_names.RECOVERY_POINTS or (
                     name == file_names.HIGH_WATERMARKS and clean
                 )
@@ -288,9 +286,6 @@ def _missing(
                 "directory is in another log directory, or lost"
             )
             findings.append(Finding(Severity.WARNING, root, None, what))
-
-
-# --- a partition
 
 
 class _Partition:

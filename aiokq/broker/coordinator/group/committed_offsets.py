@@ -67,10 +67,7 @@ class OffsetStore:
         # One object per topic id: 100,000 equal objects would slow down garbage collection.
         self._topic_ids: dict[uuid.UUID, uuid.UUID] = {}
 
-    # --- lookup
-
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return the committed offset; None if there is none."""
         return self._offsets.get(group, {}).get(topic, {}).get(partition)
 
     def topics_of(self, group: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
@@ -87,8 +84,6 @@ class OffsetStore:
 
     def __len__(self) -> int:
         return sum(len(ps) for topics in self._offsets.values() for ps in topics.values())
-
-    # --- tombstones
 
     def tombstones(self, group: str) -> list[CoordinatorRecord]:
         """Return the records that remove all offsets of a group, including pending offsets."""
@@ -156,8 +151,6 @@ class OffsetStore:
                 else:
                     all_expire = False
         return records, all_expire
-
-    # --- replay
 
     def replay(
         self,

@@ -130,8 +130,6 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
         counters.groups.add_source(self._count_groups)
         counters.group_members.add_source(self._count_members)
 
-    # --- topics
-
     def _drop_offsets_if_deleted(self, topic: Topic) -> None:
         if self._registry.get(topic.name) is topic or not self.active_shards():
             return
@@ -159,7 +157,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
                     error,
                 )
 
-    # --- metrics, read from any thread
+    # Any thread may call the next three methods to read the metrics.
 
     def _count_groups(self) -> dict[tuple[str, ...], int]:
         return Counter((group.type.value, group.state_name) for group in self._groups())

@@ -73,10 +73,7 @@ class GroupMap:
         """The assignors of the consumer protocol by name."""
         return self._consumer_context.assignors
 
-    # --- lookup
-
     def get(self, group_id: str) -> Group | None:
-        """Return the group of this id; None if there is none."""
         return self.by_id.get(group_id)
 
     def existing(self, group_id: str) -> Group:
@@ -100,8 +97,6 @@ class GroupMap:
         if not isinstance(group, ClassicGroup):
             raise UnknownMemberId()
         return group
-
-    # --- new groups
 
     def new_classic(self, group_id: str, timestamp_ms: int | None) -> ClassicGroup:
         """Create a classic group, without adding it to the map."""
@@ -146,8 +141,6 @@ class GroupMap:
         """Drop the group that `begin_upgrade` kept, unless replay has added it to the map."""
         self._upgrading.pop(group_id, None)
 
-    # --- replay
-
     def add_simple(self, group_id: str) -> None:
         """Add an empty group, for committed offsets of a group that has no record of its own."""
         self.by_id[group_id] = self.new_classic(group_id, None)
@@ -181,8 +174,6 @@ class GroupMap:
         if group.is_gone:
             del self.by_id[group_id]
             group.unloaded()
-
-    # --- loading and unloading
 
     def loaded(self, instant: Instant) -> None:
         """Start the timers of all groups."""

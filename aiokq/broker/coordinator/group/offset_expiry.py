@@ -30,7 +30,7 @@ _OFFSETS_DO_NOT_EXPIRE: Final = -1
 
 
 class OffsetExpiry:
-    """The expiry of one shard: a pass over all groups at each interval."""
+    """The expiry of one shard's offsets: a pass over all groups at each interval."""
 
     def __init__(
         self, settings: BrokerSettings, timers: Timers, groups: GroupMap, offsets: OffsetStore

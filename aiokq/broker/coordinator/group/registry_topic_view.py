@@ -39,19 +39,15 @@ class RegistryTopicView:
 
     @property
     def version(self) -> int:
-        """A number that is incremented whenever a topic is created, changed or deleted."""
         return self._version
 
     def topic(self, name: str) -> ViewedTopic | None:
-        """Return the topic of this name; None if there is none."""
         return self._view(self._topics.get(name))
 
     def by_id(self, topic_id: uuid.UUID) -> ViewedTopic | None:
-        """Return the topic of this id; None if there is none."""
         return self._view(self._topics.by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """Return the names of all topics, including internal topics."""
         return [topic.name for topic in self._topics]
 
     def _view(self, topic: Topic | None) -> ViewedTopic | None:

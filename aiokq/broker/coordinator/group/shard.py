@@ -125,8 +125,6 @@ class GroupShard:
     def __len__(self) -> int:
         return len(self.groups)
 
-    # --- the classic protocol
-
     def join(
         self, request: JoinGroupRequest, caller: Caller, instant: Instant
     ) -> Outcome[JoinGroupResponse]:
@@ -212,8 +210,6 @@ class GroupShard:
             return group.remove(request, instant)
         return member_requests.leave(self._groups.classic(request.group_id), request, instant)
 
-    # --- the consumer protocol
-
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
@@ -255,8 +251,6 @@ class GroupShard:
 
         outcome.on_written = in_sequence(outcome.on_written, written)
         return outcome
-
-    # --- offsets
 
     def commit_offsets(
         self, request: OffsetCommitRequest, version: int, instant: Instant
@@ -350,8 +344,6 @@ class GroupShard:
         """Remove the offsets committed for deleted partitions."""
         return Outcome(self.offsets.tombstones_of_partitions(partitions), atomic=False)
 
-    # --- administration
-
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Return the groups in one of these states and of one of these types.
 
@@ -416,8 +408,6 @@ class GroupShard:
             DeletableGroupResult(group_id=group_id, error_code=0),
             atomic=False,
         )
-
-    # --- the log
 
     def loaded(self, instant: Instant) -> None:
         """Start the timers of all groups, and the expiry of offsets."""

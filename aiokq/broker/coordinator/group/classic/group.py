@@ -1,4 +1,4 @@
-"""A classic group: validation of its requests, and its loading and unloading on this node.
+"""A classic group: checks of offset requests and DeleteGroups; loading and unloading.
 
 Source: Kafka ``ClassicGroup.java``.
 """
@@ -79,8 +79,6 @@ class ClassicGroup(ClassicGroupState):
             return None  # the offsets of topics without subscribers expire by commit timestamp
         return OFFSETS_DO_NOT_EXPIRE
 
-    # --- validation
-
     def validate_offset_commit(
         self,
         member_id: str,
@@ -120,7 +118,7 @@ class ClassicGroup(ClassicGroupState):
         self.rebalance.restart_session(member, instant)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Permit every fetch from a live group: OffsetFetch of classic members has no generation.
+        """Permit every OffsetFetch, unless the group is dead.
 
         Raises:
             GroupIdNotFound: the group is dead.
@@ -152,8 +150,6 @@ class ClassicGroup(ClassicGroupState):
     def _check_alive(self) -> None:
         if self.state is ClassicState.DEAD:
             raise GroupIdNotFound(f"group {self.group_id} is dead")
-
-    # --- loading and unloading
 
     def loaded(self, instant: Instant) -> None:
         """Start the session of each member; rebalance if the group has too many members."""

@@ -107,8 +107,6 @@ class ClassicGroupState:
             return self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE
         return topic in self._subscribed
 
-    # --- state
-
     def transition_to(self, state: ClassicState, timestamp_ms: int) -> None:
         """Change the state.
 
@@ -145,8 +143,6 @@ class ClassicGroupState:
         if self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE:
             self._subscribed = self.roster.subscribed_topics(self.protocol_name)
 
-    # --- members
-
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
         """Whether a member with this protocol type and these protocols can join."""
         if self.is_empty:
@@ -182,10 +178,8 @@ class ClassicGroupState:
             members=members,
         )
 
-    # --- description and log records
-
     def describe(self) -> DescribedGroup:
-        """Return the group for DescribeGroups; it has subscriptions only if the group is stable."""
+        """Return the group for DescribeGroups; only a stable group has subscriptions."""
         stable = self.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=self.group_id,
@@ -213,17 +207,18 @@ class ClassicGroupState:
         )
 
     def logged(self, record: CoordinatorRecord) -> None:
-        """Store the newest record of the group in the log, for `record_renamed`."""
+        """Keep the record that was appended for the group; `record_renamed` uses it."""
         assert isinstance(record.value, GroupMetadataValue)
         self._logged = record.value
 
     def record_renamed(self, old_member_id: str, new_member_id: str) -> CoordinatorRecord | None:
-        """Return the newest record in the log with the member id of a static member replaced.
+        """Return the newest record of the group with a new member id for a static member.
 
-        None if there is no record, or if the record does not have the old member id.
+        Used while the group's current state is not in the log yet. Without the new member id, a
+        coordinator that loads the log would fence the static member.
 
-        Used while the group's current state is not in the log yet. A coordinator that loads the log
-        needs the new member id, because it would fence the member otherwise.
+        Returns:
+            The record; None if the log has none, or if the record does not have the old member id.
         """
         value = self._logged
         if value is None or all(member.member_id != old_member_id for member in value.members):

@@ -205,10 +205,8 @@ def _replace_static(
         if caller.version >= FIRST_WITH_SKIP_ASSIGNMENT:
             response.skip_assignment = roster.is_leader(member_id)
         else:
-            # The member must not compute an assignment, because no other member joins. Before
-            # version 9, the response has no field for this. The leader id in the response is
-            # therefore the leader id before this join. If the member is the leader, that is its old
-            # member id, so the client does not act as the leader.
+            # Before version 9, the response has no `skip_assignment`. A restarted leader gets its
+            # old member id as the leader id instead, and therefore does not compute an assignment.
             response.leader = old_leader or ""
             response.members = []
         roster.complete_join(member, response)
@@ -217,7 +215,7 @@ def _replace_static(
 
 
 def _with(group: ClassicGroup, renamed: CoordinatorRecord, outcome: Outcome[None]) -> Outcome[None]:
-    """Return the outcome, preceded by the record with the new member id of a static member."""
+    """Return the outcome with `renamed` as its first record."""
 
     def written(error: KafkaError | None) -> None:
         if error is None:
@@ -262,7 +260,7 @@ def _refused(
 def _waiting(
     outcome: Outcome[None], joining: Deferred[JoinGroupResponse]
 ) -> Outcome[JoinGroupResponse]:
-    """Return the records of a rebalance, with the response deferred until it completes."""
+    """Return the records of a rebalance, with `joining` as the deferred response."""
     return Outcome(
         outcome.records, deferred=joining, replay=outcome.replay, on_written=outcome.on_written
     )

@@ -31,10 +31,10 @@ __all__ = ["ClassicRebalance"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 NEW_MEMBER_JOIN_TIMEOUT: Final = 300.0
-"""Seconds that the first JoinGroup of a member may wait, as in Kafka.
+"""Seconds that the first JoinGroup of a member may be pending, as in Kafka.
 
-The member cannot send heartbeats until the JoinGroup is answered, so nothing else would reveal that
-its client has disconnected. A client that is still connected retries.
+Until the response the member cannot send heartbeats, so only this timeout removes a member whose
+client has disconnected.
 """
 
 
@@ -59,10 +59,8 @@ class ClassicRebalance:
         self._join_key = (group.group_id, "classic join")
         self._sync_key = (group.group_id, "classic sync")
 
-    # --- phases
-
     def prepare_or_complete(self, reason: str, instant: Instant) -> Outcome[None]:
-        """Begin a rebalance; if one is being prepared, complete it if all members have joined."""
+        """Begin a rebalance, or complete the current preparation if all members have joined."""
         if self._group.state is ClassicState.PREPARING_REBALANCE:
             return self.complete_if_joined(instant)
         return self.prepare(reason, instant)
@@ -105,9 +103,10 @@ class ClassicRebalance:
         return self.complete(instant)
 
     def complete(self, instant: Instant) -> Outcome[None]:
-        """Begin the next generation, with the members that have joined and absent static members.
+        """Remove the dynamic members that have not joined, and begin the next generation.
 
-        Static members stay until their session expires, so that they can be restarted meanwhile.
+        Absent static members stay until their sessions expire. If only absent static members are
+        left, the next generation begins later.
         """
         group, roster = self._group, self._group.roster
         self._timers.cancel(self._join_key)
@@ -122,8 +121,8 @@ class ClassicRebalance:
                 )
                 self._drop(member)
         if not roster.elect_leader() and len(roster):
-            # Only absent static members are left: wait until one of them joins or their sessions
-            # expire. Check at most once a second, even if their rebalance timeouts are shorter.
+            # Check for absent static members at most once a second, even if their rebalance
+            # timeouts are shorter.
             self._schedule_completion(instant, at_least=MIN_RECHECK_SECONDS)
             return Outcome()
         group.begin_generation(instant.timestamp_ms)
@@ -182,13 +181,11 @@ class ClassicRebalance:
                 self.restart_session(member, instant)
 
     def synced(self, member_id: str) -> None:
-        """Note that a member has sent SyncGroup; cancel the timer when all members have sent it."""
+        """Note that a member has sent SyncGroup; cancel the sync timer after the last member."""
         pending = self._group.roster.pending_syncs
         pending.pop(member_id, None)
         if not pending:
             self._timers.cancel(self._sync_key)
-
-    # --- removal of members
 
     def remove(self, member: ClassicMember, reason: str, instant: Instant) -> Outcome[None]:
         """Remove a member, and let the other members rebalance."""
@@ -223,10 +220,7 @@ class ClassicRebalance:
         roster.remove(member.member_id)
         self.end_session(member.member_id)
 
-    # --- sessions
-
     def restart_session(self, member: ClassicMember, instant: Instant) -> None:
-        """Restart the session of a member."""
         self._start_session(member.member_id, member.session_timeout_ms / 1000, instant)
 
     def await_first_join(self, member: ClassicMember, instant: Instant) -> None:
@@ -246,7 +240,6 @@ class ClassicRebalance:
         )
 
     def end_session(self, member_id: str) -> None:
-        """Cancel the session of a member id."""
         self._timers.cancel(self._session_key(member_id))
 
     def _session_key(self, member_id: str) -> tuple[str, str, str]:
@@ -264,8 +257,6 @@ class ClassicRebalance:
             return Outcome()
         logger.info("session expired: group=%s member=%s", group.group_id, member_id)
         return self.remove(member, f"the session of {member_id} expired", instant)
-
-    # --- other timers
 
     def _schedule_initial(self, delay: float, remaining: float, instant: Instant) -> None:
         self._timers.schedule(
@@ -308,7 +299,6 @@ class ClassicRebalance:
         self._timers.cancel(self._sync_key)
 
     def cancel_timers(self) -> None:
-        """Cancel all timers of the group."""
         self._timers.cancel(self._join_key)
         self._timers.cancel(self._sync_key)
         roster = self._group.roster

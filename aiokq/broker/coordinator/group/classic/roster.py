@@ -63,8 +63,6 @@ class ClassicRoster:
     def __iter__(self) -> Iterator[ClassicMember]:
         return iter(list(self.members.values()))
 
-    # --- joining and leaving
-
     def add(self, member: ClassicMember, joining: Deferred[JoinGroupResponse] | None) -> None:
         """Add a member; the first member becomes the leader."""
         if member.group_instance_id is not None:
@@ -156,8 +154,6 @@ class ClassicRoster:
             raise UnknownMemberId()
         return member
 
-    # --- leader
-
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
@@ -180,8 +176,6 @@ class ClassicRoster:
                 self.leader_id = member.member_id
                 return True
         return False
-
-    # --- pending responses
 
     @property
     def joining(self) -> int:
@@ -232,8 +226,6 @@ class ClassicRoster:
         """Answer the member's pending SyncGroup; return False if there is none."""
         syncing, member.syncing = member.syncing, None
         return syncing is not None and syncing.complete(response)
-
-    # --- protocols
 
     def share_a_protocol(self, protocols: Iterable[Protocol]) -> bool:
         """Whether at least one of these protocols is supported by all members."""

@@ -61,7 +61,7 @@ FIRST_WITH_REQUIRED_MEMBER_ID: Final = 4
 def join(
     group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, instant: Instant
 ) -> Outcome[JoinGroupResponse]:
-    """Handle JoinGroup: respond without delay, with the member epoch as the generation.
+    """Handle JoinGroup without waiting for other members; the member epoch is the generation.
 
     The last member of the consumer protocol may be a static member that joins again by the classic
     protocol. In that case, the group becomes a classic group if the settings permit it.

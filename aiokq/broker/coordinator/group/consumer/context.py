@@ -71,8 +71,8 @@ class Downgrades(Protocol):
         Args:
             members: the members; all use the classic protocol.
             targets: the target assignments by member id.
-            replaced: the previous id of a static member that joined again, if there is one. Its
-                tombstones are written before these records, so none are added here.
+            replaced: the previous id of a static member that joined again, if there is one. The
+                caller writes the tombstones of this id.
         """
         ...
 

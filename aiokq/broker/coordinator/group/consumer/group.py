@@ -81,8 +81,6 @@ class ConsumerGroup:
         self._topics_version = -1
         """The `TopicView.version` for which the group is up to date; -1 if unknown."""
 
-    # --- properties
-
     @property
     def group_id(self) -> str:
         return self.image.group_id
@@ -117,14 +115,10 @@ class ConsumerGroup:
         return self.image.is_gone
 
     def describe(self) -> ConsumerGroupDescribedGroup:
-        """Return the group for ConsumerGroupDescribe."""
         return describe_group(self.image, self.context.topics, self.context.assignors)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic."""
         return topic in self.image.topic_names
-
-    # --- members
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, instant: Instant
@@ -230,8 +224,8 @@ class ConsumerGroup:
     ) -> Outcome[R]:
         """Remove members, and cancel their timers once the records are written.
 
-        If only members that use the classic protocol are left, the group becomes a classic group.
-        Conditions are that the settings permit it, and that all subscriptions can be read.
+        The group becomes a classic group if only members that use the classic protocol are left,
+        the settings permit the downgrade, and all subscriptions can be read.
         """
         gone = {member.member_id for member in members}
         left = [one for one in self.image.members.values() if one.member_id not in gone]
@@ -260,12 +254,11 @@ class ConsumerGroup:
         *,
         change: MemberChange | None = None,
     ) -> Outcome[R] | None:
-        """Turn the group into a classic group with these members; None if that is not possible.
+        """Return the change to a classic group with these members; None if it is not possible.
 
         Args:
             reason: why the members have to join again; None if the assignment stays.
-            change: the change of the returning member that causes the downgrade; its records come
-                first.
+            change: the change of a member whose join causes the downgrade; its records come first.
         """
         replaced = None if change is None else change.replaced
         planned = self.context.downgrades.plan(
@@ -284,8 +277,6 @@ class ConsumerGroup:
         before = [] if change is None else change.records
         return Outcome([*before, *planned.records], response, on_written=written)
 
-    # --- timers
-
     def _start_revocation(self, member: ConsumerMember, instant: Instant) -> None:
         def current() -> int | None:
             found = self.image.members.get(member.member_id)
@@ -301,7 +292,7 @@ class ConsumerGroup:
         return self._remove_members([member], None, instant)
 
     def loaded(self, instant: Instant) -> None:
-        """Start the session and revocation timers; the log has no deadlines to continue with."""
+        """Start the session and revocation timers with full timeouts; the log has no deadlines."""
         for member in self.image.members.values():
             self.timers.start_session(member, instant)
             if (
@@ -312,11 +303,8 @@ class ConsumerGroup:
                 self._start_revocation(member, instant)
 
     def unloaded(self) -> None:
-        """Cancel all timers."""
         for member_id in self.image.members:
             self.timers.cancel(member_id)
-
-    # --- offsets
 
     def validate_offset_commit(
         self,
@@ -373,8 +361,6 @@ class ConsumerGroup:
     def validate_offset_delete(self) -> None:
         """Permit OffsetDelete in any state."""
 
-    # --- deletion and replay
-
     def validate_delete(self) -> None:
         """Refuse DeleteGroups while there are members.
 
@@ -385,11 +371,9 @@ class ConsumerGroup:
             raise GroupNotEmpty
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Return the records that remove the group."""
         return group_tombstones(self.group_id, self.image.members, self.image.regexes)
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Apply one of the group's records."""
         self.image.replay(record)
 
 

@@ -56,18 +56,11 @@ class Heartbeat:
         )
 
     def run(self) -> ConsumerGroupHeartbeatResponse:
-        """Run the steps, and return the response; `change` has the records to write.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID,
-                FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID or INVALID_REGULAR_EXPRESSION.
-        """
+        """Run the steps, and return the response; `change` has the records to write."""
         member = self._find_member()
         self.change.update(member, self._updated(member))
         self.change.reconcile(self._owned)
         return self._response(member, self.change.member)
-
-    # --- identity
 
     def _find_member(self) -> ConsumerMember:
         request = self._request
@@ -138,8 +131,6 @@ class Heartbeat:
             f" replaces={replaced}" if replaced else "",
         )
 
-    # --- subscription
-
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
         """Return the member updated from the request, in which null stands for unchanged fields.
 
@@ -161,8 +152,6 @@ class Heartbeat:
             if value is not None and value != getattr(member, field):
                 changes[field] = value
         return replace(member, **changes) if changes else member
-
-    # --- response
 
     def _response(
         self, before: ConsumerMember, member: ConsumerMember

@@ -98,8 +98,6 @@ class GroupImage:
         self._owners: dict[uuid.UUID, dict[int, str]] = {}
         self._names: frozenset[str] | None = None
 
-    # --- lookup
-
     def member(self, member_id: str) -> ConsumerMember:
         """Return the member of this id.
 
@@ -127,7 +125,6 @@ class GroupImage:
         return None if owners is None else owners.get(partition)
 
     def target(self, member_id: str) -> Partitions:
-        """Return the target assignment of a member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     @property
@@ -148,8 +145,6 @@ class GroupImage:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
             return "Stable"
         return "Reconciling"
-
-    # --- replay
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply one record; ignore unknown records, and tombstones of entries that do not exist."""

@@ -103,8 +103,6 @@ class MemberChange:
         self._regexes: dict[str, ResolvedRegex] = image.regexes
         self._members: dict[str, ConsumerMember] = image.members
 
-    # --- identity
-
     def check_capacity(self, member_id: str, existing: ConsumerMember | None) -> None:
         """Refuse a new member if the group is full.
 
@@ -139,8 +137,6 @@ class MemberChange:
             current_assignment_record(group_id, member),
         ]
         return member
-
-    # --- subscription
 
     def update(self, member: ConsumerMember, updated: ConsumerMember) -> None:
         """Update the member; the group gets a new epoch if the assignment has to be recomputed.
@@ -228,8 +224,6 @@ class MemberChange:
             len(self._members),
         )
         return epoch
-
-    # --- assignment
 
     def reconcile(self, owned: Partitions | None) -> None:
         """Move the member one step towards its target assignment.

@@ -43,10 +43,9 @@ class MemberTimers:
     def start_revocation(
         self, member: ConsumerMember, current: Callable[[], int | None], instant: Instant
     ) -> None:
-        """Fence a consumer-protocol member if it has not revoked its partitions in time.
+        """Fence a member that does not revoke its partitions within its rebalance timeout.
 
-        The time is the member's rebalance timeout. A member with another epoch at that time is not
-        fenced, because its epoch changes only after the revocation.
+        A member whose epoch has changed is not fenced.
 
         Args:
             current: returns the epoch of the member; None if it has left.

@@ -12,7 +12,7 @@ from typing import TypeAlias
 __all__ = ["RegexCompiler", "ResolvedRegex", "resolve"]
 
 RegexCompiler: TypeAlias = Callable[[str], Callable[[str], object]]
-"""Compiles an expression into a function that is true for names that match as a whole."""
+"""Compiles an expression into a function that returns whether a whole name matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,4 @@ class ResolvedRegex:
 
 
 def resolve(match: Callable[[str], object], names: Iterable[str]) -> frozenset[str]:
-    """Return the names that match."""
     return frozenset(name for name in names if match(name))

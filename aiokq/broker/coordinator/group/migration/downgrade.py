@@ -79,8 +79,8 @@ class OnlineDowngrades:
         Args:
             members: the members; all use the classic protocol.
             targets: the target assignments by member id.
-            replaced: the previous id of a static member that joined again, if there is one. Its
-                tombstones are written before these records, so none are added here.
+            replaced: the previous id of a static member that joined again, if there is one. The
+                caller writes the tombstones of this id.
         """
         group_id = image.group_id
         roster = _roster(group_id, members)
@@ -150,8 +150,8 @@ class Downgrade:
             )
         group.loaded(instant)
         if reason is not None:
-            # The result is ignored: it has records only if all members have sent JoinGroup for
-            # this rebalance, and none has yet.
+            # The result has records only if all members have sent JoinGroup for this rebalance.
+            # No member has sent it yet, so the result is ignored.
             group.rebalance.prepare(reason, instant)
 
 
