@@ -171,8 +171,14 @@ class TransactionShard:
             True.
 
         Raises:
-            InvalidPidMapping, ProducerFenced, ConcurrentTransactions: see `_checked`.
+            ConcurrentTransactions: the markers of the last transaction are still being written.
+            InvalidPidMapping, ProducerFenced: see `_checked`.
         """
+        found = self.transactions.get(transactional_id)
+        if found is not None and found.state.is_prepared:
+            # Check this first: the producer may already use its next producer id, which becomes
+            # current only when all markers are written.
+            raise ConcurrentTransactions()
         current = self._checked(transactional_id, producer)
         if current.state is TransactionState.ONGOING and current.partitions.issuperset(partitions):
             return Outcome(response=True)
@@ -190,9 +196,12 @@ class TransactionShard:
         """Return for each partition None if it is in the transaction, else TRANSACTION_ABORTABLE.
 
         Raises:
-            InvalidPidMapping, ProducerFenced, ConcurrentTransactions: see `_checked`.
+            InvalidPidMapping, ProducerFenced: see `_checked`.
+            ConcurrentTransactions: the markers of the last transaction are still being written.
         """
         current = self._checked(transactional_id, producer)
+        if current.state.is_prepared:
+            raise ConcurrentTransactions()
         return {
             tp: None
             if tp in current.partitions
@@ -203,19 +212,15 @@ class TransactionShard:
     def _checked(
         self, transactional_id: str, producer: TransactionalProducer
     ) -> TransactionMetadata:
-        """Return a transactional id's metadata, if it has this producer and no marker is missing.
+        """Return a transactional id's metadata, if it has this producer.
 
         Raises:
             InvalidPidMapping: the transactional id has another producer id, or none.
             ProducerFenced: the producer id has another epoch.
-            ConcurrentTransactions: the markers of the last transaction are still being written.
         """
-        found = self.transactions.get(transactional_id)
-        if found is not None and found.state.is_prepared:
-            # Check this first: the producer may already use its next producer id, which becomes
-            # current only when all markers are written.
-            raise ConcurrentTransactions()
-        current = known(found, transactional_id, producer.producer_id)
+        current = known(
+            self.transactions.get(transactional_id), transactional_id, producer.producer_id
+        )
         if current.producer_epoch != producer.producer_epoch:
             raise fenced(producer, current)
         return current

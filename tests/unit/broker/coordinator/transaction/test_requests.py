@@ -440,6 +440,54 @@ async def test_brokers_get_the_errors_of_the_coordinator(version, verify_only):
 
 
 @pytest.mark.parametrize("version", [4, 5])
+async def test_while_markers_are_missing_a_wrong_producer_is_told_so(version):
+    """As in Kafka 4.2, a verification checks id, epoch and state, and an addition first the state.
+
+    A producer that was fenced would otherwise repeat its batch until the markers are written.
+    """
+    async with world() as broker:
+        await broker.create("t", 1, min_insync_replicas=2)
+        client = await initialized(broker)
+        await client.wrote("t")
+        release = hold_markers(broker)
+        ended = client.producer
+        assert await client.end() == 0
+        following = (ended[0], ended[1] + 1)
+        for producer, code in (
+            ((following[0] + 1, following[1]), InvalidPidMapping.code),
+            (ended, FENCED),
+            ((following[0], following[1] + 1), FENCED),
+            (following, ConcurrentTransactions.code),
+        ):
+            client.producer_id, client.epoch = producer
+            _, found = await between_brokers(broker, version, (client, True, [0]))
+            assert found == {"t": {0: code}}
+            _, found = await between_brokers(broker, version, (client, False, [0]))
+            assert found == {"t": {0: ConcurrentTransactions.code}}
+        release()
+
+
+@pytest.mark.parametrize("produce_version", [10, 11])
+async def test_while_markers_are_missing_a_batch_of_a_fenced_producer_is_refused_as_fenced(
+    produce_version,
+):
+    """Regression: it got the retriable NOT_ENOUGH_REPLICAS, and was sent again and again."""
+    async with world() as broker:
+        await broker.create("t", 2, min_insync_replicas=2)
+        client = await initialized(broker, version=0)
+        await client.wrote("t")
+        release = hold_markers(broker)
+        late = TransactionalClient(broker, version=0)
+        late.producer_id, late.epoch = client.producer
+        assert (
+            await client.initialize()
+        ) == ConcurrentTransactions.code  # aborts, with a new epoch
+        answer = await late.send("t", partition=1, version=produce_version)
+        assert answer.error_code == OLD_FENCED
+        release()
+
+
+@pytest.mark.parametrize("version", [4, 5])
 async def test_only_brokers_may_ask_about_several_transactions(version):
     """They need CLUSTER_ACTION, and no permission for the ids and topics."""
     async with world() as broker:
