@@ -1,7 +1,7 @@
 """Reading of batch headers and batches from files, with few reads of limited size.
 
-The functions use only files, not the log that the files belong to. The caller passes the range to
-read, so any thread may call the functions while the log is appended to.
+The functions use no log, only what the caller passes. Any thread may call the functions, also while
+the log is appended to.
 
 Tests: ``tests/unit/broker/log/test_batch_reading.py``.
 """
@@ -76,10 +76,10 @@ def walk_headers(
 def first_batch(
     file: File, begin: int, end: int, *, offset: int, reach: int, cached: bool = False
 ) -> FoundBatch | None:
-    """Return the first batch that reaches ``offset`` or ``reach``; None if no batch does.
+    """Return the first batch whose last offset is ``offset`` or higher, or None.
 
-    Batches are read from position ``begin`` up to ``end``. A batch reaches ``offset`` if its last
-    offset is at least ``offset``, and ``reach`` if it ends at this position or later.
+    Batches are read from position ``begin`` up to ``end``. The search also ends at a batch that
+    ends at position ``reach`` or later; that batch is returned.
 
     Raises:
         CorruptRecord: there is no batch at a position where a batch should begin.
@@ -109,7 +109,7 @@ def read_batches(fragments: Iterable[FileRange]) -> Iterator[tuple[BatchHeader, 
     Only one batch at a time is in memory.
 
     Raises:
-        CorruptRecord: a range does not hold whole batches.
+        CorruptRecord: a batch is malformed, or a file ends inside a batch.
         OSError: the disk failed.
     """
     for fragment in fragments:
@@ -126,7 +126,7 @@ def first_record_since(
     Returns None if the range has no such record.
 
     Raises:
-        CorruptRecord: the range does not hold whole batches, or a batch cannot be decoded.
+        CorruptRecord: a batch is malformed, or the file ends inside a batch.
         UnsupportedCompressionType: a batch has an unknown codec.
         RecordTooLarge: a batch decompresses to too many bytes.
         OSError: the disk failed.

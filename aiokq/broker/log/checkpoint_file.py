@@ -22,7 +22,7 @@ def replace_text(files: Files, path: str, lines: Iterable[str], *, durable: bool
     """Replace the content of a file; a killed process leaves either the old or the new content.
 
     Args:
-        durable: whether to sync the file, so that the same holds after a power cut.
+        durable: whether to sync the file, so that a power cut also leaves the old or new content.
     """
     data = "".join(f"{line}\n" for line in lines).encode()
     if durable:
@@ -62,7 +62,7 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
         return {}
     data = files.read_bytes(path)
     if not data:
-        return {}  # Kafka creates the file before it has anything to write
+        return {}  # Kafka creates the file before there are offsets to write
     lines = data.decode("utf-8", "replace").split("\n")
     offsets: dict[TopicPartition, int] = {}
     try:

@@ -1,7 +1,6 @@
 """The four offset checkpoints of one log directory.
 
-An offset is set in memory; any thread may write it to the file later. A file is written only if its
-content changes. The callers decide when a checkpoint is written.
+Offsets are set in memory. Any thread may write a checkpoint to its file.
 
 Source: Kafka ``OffsetCheckpointFile.java``, ``LogManager.scala``.
 Tests: ``tests/unit/broker/log/test_checkpoints.py``.
@@ -29,9 +28,6 @@ class Checkpoint:
 
     A malformed file is ignored, because a log can be opened without these offsets. Without them,
     for example, recovery reads more, or consumers see deleted records again.
-
-    Attributes:
-        path: path of the file.
     """
 
     __slots__ = ("_files", "_offsets", "_owner", "_uncertain", "_written", "path")
@@ -54,14 +50,10 @@ class Checkpoint:
 
     @property
     def is_blank(self) -> bool:
-        """Whether no file is needed: there are no offsets, and the file was not written.
-
-        False if the file had offsets at the start.
-        """
+        """Whether there are no offsets, there were none at the start, and nothing was written."""
         return self._written is None and not self._offsets and not self._uncertain
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return the offset of a partition; None if the checkpoint has none."""
         return self._offsets.get(partition)
 
     def note(self, partition: TopicPartition, offset: int) -> None:
@@ -69,10 +61,9 @@ class Checkpoint:
         self._offsets[partition] = offset
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
-        """Lower the offset of a partition to ``offset`` if it is higher, in memory and in the file.
+        """Lower the offset of a partition to at most ``offset``, in memory and in the file.
 
-        Any thread may call this. The file is written if it may contain a higher offset, even if the
-        offset in memory is not higher. Does nothing if the partition has no offset in memory.
+        Any thread may call this. Does nothing if the partition has no offset in memory.
 
         Raises:
             OSError: the disk failed.
@@ -152,7 +143,7 @@ class Checkpoints:
             checkpoint.keep(partitions)
 
     def write_all(self) -> None:
-        """Write all checkpoints durably; ``cleaned_offsets`` only if it is not blank.
+        """Write all checkpoints durably; ``cleaned_offsets`` is written only if it is not blank.
 
         Raises:
             OSError: the disk failed.
@@ -164,12 +155,11 @@ class Checkpoints:
             self.cleaned_offsets.write()
 
     def forget(self, partition: TopicPartition) -> None:
-        """Remove the offsets of a partition whose log is created.
+        """Remove the offsets that an earlier log of a partition left. Called when a log is created.
 
-        An earlier log of the same name may have left them. On return, all offsets except the high
-        watermark are also removed from the files. After a kill, an old log start offset would hide
-        acknowledged records, and an old recovery point would cover segments that were never synced.
-        The call may be repeated after an error.
+        On return, all offsets except the high watermark are also removed from the files. After a
+        kill, an old log start offset would hide acknowledged records, and an old recovery point
+        would cover segments that were never synced. The call may be repeated after an error.
 
         Raises:
             OSError: the disk failed.
@@ -181,12 +171,10 @@ class Checkpoints:
                 checkpoint.write()
 
     def forget_behind(self, partition: TopicPartition, end_offset: int) -> None:
-        """Lower the offsets of a partition that are above ``end_offset``; durable on return.
+        """Lower the offsets of a partition to at most ``end_offset``; durable on return.
 
-        Any thread may call this. ``end_offset`` is the log end offset, or will be after the cut
-        that follows. New records from this offset on are not yet synced, compacted or committed.
-        The log start offset is not lowered, because the ``.log`` may still contain records that
-        were deleted.
+        Any thread may call this, before or after the log is cut to ``end_offset``. The log start
+        offset is not lowered, because the ``.log`` may still contain deleted records.
 
         Raises:
             OSError: the disk failed.

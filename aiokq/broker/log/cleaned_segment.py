@@ -64,8 +64,8 @@ class CleanedSegment(Segment):
         """Remove the files of a copy that replaces no segments, also after an error in `rename`.
 
         After a crash, the next start would use the ``.swap`` files if there were no ``.cleaned``
-        file. Therefore the ``.cleaned`` files are removed last. If there is none, the ``.log.swap``
-        is first renamed to ``.log.cleaned``.
+        file. Therefore the ``.cleaned`` files are removed last. If there is no ``.cleaned`` file,
+        the ``.log.swap`` is first renamed to ``.log.cleaned``.
 
         Raises:
             OSError: the disk failed, and files may remain; or the directory could not be synced.

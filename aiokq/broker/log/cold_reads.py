@@ -1,9 +1,8 @@
 """Cold reads of a node: reads of logs that need data from the disk.
 
-The disk is read in an executor, so no disk read blocks the loop. The same item is not loaded twice
-at the same time, and the number of concurrent disk reads is limited. A read raises ``ColdRead``
-with the items (such as indexes and batch headers) that have to be loaded. When the segments have
-the items, the read is repeated.
+A read raises ``ColdRead`` with the items, such as indexes and batch headers, that have to be
+loaded. An executor loads the items, and the read is repeated. The number of concurrent disk reads
+is limited.
 
 Tests: ``tests/unit/broker/log/test_cold_reads.py``.
 """
@@ -100,7 +99,7 @@ class ColdReads:
             return await self._offload.run(read, *args)
 
     async def load(self, loads: Sequence[DiskLoad]) -> None:
-        """Load these items, except those that are being loaded already; wait for all of them.
+        """Load the items that are not being loaded already, and wait until all items are loaded.
 
         A load that has begun continues if the caller is cancelled, because other reads may wait for
         it.

@@ -35,7 +35,7 @@ _OFFSET_SPAN: Final = 2**31
 def last_sound_offset(
     file: File, position: int, end: int, expected: int, crc32c: Checksum
 ) -> int | None:
-    """Return the last offset of the last valid v2 batch between two positions; None without one."""
+    """Return the last offset of the last valid v2 batch between two positions, or None."""
     last: int | None = None
     for _, header in batches_behind(file, position, end, expected, crc32c):
         last = header.last_offset
@@ -151,10 +151,9 @@ class Damage:
         self._crc32c = crc32c
 
     def keep_end(self, file: File, path: str, bad: BadBatch) -> None:
-        """Back up the bytes from a bad batch to the end of the file, unless they are worthless.
+        """Back up the bytes from a bad batch to the end of the file; the caller cuts them off.
 
-        The caller cuts these bytes off. They are worthless if they contain no valid batch and are
-        all zeros, or are the beginning of one batch whose write did not finish.
+        Zeros, and an unfinished batch at the end of the file, are not backed up.
         """
         position, end = bad.position, file.size()
         lost = last_sound_offset(file, position, end, bad.expected, self._crc32c)
@@ -188,11 +187,9 @@ class Damage:
         )
 
     def set_segments_aside(self, bases: Sequence[int]) -> None:
-        """Rename the ``.log`` files of segments that leave the log; remove their other files.
+        """Rename the ``.log`` files of segments, and remove the other files of these segments.
 
-        Empty ``.log`` files are removed too. The segments are behind a bad batch or a gap, or are
-        damaged segments of the metadata log that a snapshot replaces. The changes are durable on
-        return.
+        Empty ``.log`` files are removed, too. The changes are durable on return.
 
         Args:
             bases: base offsets of the segments.

@@ -2,9 +2,9 @@
 
 As in Kafka, a full disk or an I/O error takes the whole directory offline until the broker
 restarts, because it is unknown which bytes were written. Damaged records and a lack of file
-descriptors are not errors of the disk: the operation fails, and the directory stays online. Only
-``fail`` takes the directory offline after any error. Unlike in Kafka, the directory also stays
-online if a new log cannot be created on a full disk, because no record is affected.
+descriptors are not errors of the disk: the operation fails, and the directory stays online. Unlike
+in Kafka, the directory also stays online if a new log cannot be created on a full disk, because no
+record is affected. ``fail`` takes the directory offline after any error.
 
 Source: Kafka ``LogDirFailureChannel.java``. Tests: ``tests/unit/broker/log/test_disk_trouble.py``.
 """

@@ -2,8 +2,8 @@
 
 The ``flusher`` of the log directory does the syncs. By default no record has to be durable. With
 ``flush.messages`` a sync is requested when the log has that many unsynced records, and from then on
-acknowledgements wait for its end. With ``flush.ms`` a sync begins at most that long after an
-append, and no acknowledgement waits for it.
+acknowledgements wait for the end of the sync. With ``flush.ms`` a sync begins at most that long
+after an append, and no acknowledgement waits for the sync.
 
 Source: Kafka ``UnifiedLog.flush``, ``LocalLog.unflushedMessages``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -26,8 +26,7 @@ class Durability:
     """The durability of one log.
 
     Attributes:
-        recovery_point: records before this offset are durable; a recovery does not check the
-            segments that end at or before it.
+        recovery_point: records before this offset are durable.
         has_policy: whether the topic's settings (``flush.messages``, ``flush.ms``) require syncs.
         may_wait: whether acknowledgements may have to wait for a sync: there is a flush policy, or
             a sync that an earlier policy required has not ended.
@@ -52,7 +51,7 @@ class Durability:
         self.recovery_point = self.policy_end = 0
         self.is_new = False
         self._flusher: Flusher | None = None
-        # whether a sync was requested that has not ended and for which acknowledgements wait
+        # whether acknowledgements wait for a requested sync that has not ended
         self._asked = False
         self._take(config)
 
@@ -65,7 +64,7 @@ class Durability:
     def update_config(self, config: LogConfig, log: FlushableLog) -> None:
         """Apply changed topic settings.
 
-        If ``flush.ms`` is set, unsynced records are synced within its new value.
+        If ``flush.ms`` is set, a sync of the unsynced records begins within the new ``flush.ms``.
         """
         if not self.may_wait:
             self.policy_end = log.log_end_offset
@@ -108,7 +107,7 @@ class Durability:
         self.recovery_point = self.policy_end = log_end_offset
 
     def truncated(self, log: FlushableLog, active_base_offset: int) -> None:
-        """Lower a higher recovery point to the new log end offset, and request the syncs again.
+        """Lower the recovery point to at most the new log end offset; request syncs again.
 
         The log ignores the results of syncs that began before the truncation.
 

@@ -1,7 +1,7 @@
 """Removal of deleted files after a delay.
 
 The delay is `file.delete.delay.ms` of the topic for the files of segments, and
-`log.segment.delete.delay.ms` of the broker for those of deleted partitions.
+`log.segment.delete.delay.ms` of the broker for the files of deleted partitions.
 
 The deleted files have been renamed, and only responses in progress still read them. When the node
 stops, all files that wait for their delay are removed immediately. Files that a killed node leaves
@@ -76,9 +76,10 @@ class FileDeletion:
         self._supervisor.spawn(self._run([removal]), name="remove deleted files")
 
     async def _run(self, removals: list[_Removal]) -> None:
-        """Run removals in an executor; until `stop`, those that fail are scheduled again.
+        """Run removals in an executor; failed removals are scheduled again until `stop` is called.
 
-        Shielded from cancellation: once the node is closed, another process may own the directory.
+        The removals are shielded from cancellation, because another process may own the directory
+        once the node is closed.
         """
         work = functools.partial(_all, removals)
         failed = await shielded(self._offload.run(work), name="remove deleted files")
@@ -96,7 +97,7 @@ class FileDeletion:
             self._supervisor.spawn(self._run(removals), name="remove deleted files")
 
     def stop(self) -> None:
-        """Start no more removals; `close` runs those that are scheduled."""
+        """Start no more removals; `close` runs the scheduled removals."""
         self._stopped = True
         self._cancel_timers()
 

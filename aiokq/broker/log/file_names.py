@@ -22,12 +22,12 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
 TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
-"""Suffixes of files that a crash may leave; the next start finishes or removes them."""
+"""Suffixes of files that a crash may leave; the next start renames or removes the files."""
 
 CORRUPT: Final = ".corrupt-"
 """Suffix of a copy of bytes that were removed from a file because of damage in the log.
 
-The suffix follows the name of the file, and is followed by the position of the bytes in it.
+The suffix follows the name of the file, and is followed by the position of the bytes in the file.
 """
 
 DELETED_DIRECTORY: Final = "-delete"
@@ -64,7 +64,7 @@ def segment_file(directory: str, base_offset: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Return the base offset and suffix of a segment's file name; None for other names."""
-    # hot: each file of each partition at a start, benchmarks/log_startup.py
+    # hot: called for each file of each partition at a start, benchmarks/log_startup.py
     base, suffix = name[:_BASE_DIGITS], name[_BASE_DIGITS:]
     if len(suffix) < 2 or suffix[0] != "." or not base.isascii() or not base.isdigit():
         return None

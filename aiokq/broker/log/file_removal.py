@@ -34,7 +34,6 @@ class FileRemoval:
     segments: list[Segment] = field(default_factory=list)
 
     def __call__(self) -> None:
-        """Remove the files."""
         for directory in self.directories:
             remove_directory(self.files, directory)
         for segment in self.segments:

@@ -1,9 +1,9 @@
 """Syncs the logs of one log directory in an executor, in one pass after the other.
 
-Group commit: syncs requested during a pass are done in the next pass, so many producers share one
-sync. By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms``
-require more syncs. The flusher does not answer the Produce requests that wait for a sync: when a
-sync has ended, the log notifies its replica, which answers them.
+Syncs requested during a pass are done together in the next pass, so many producers share one sync.
+By default only finished segments are synced; a topic's ``flush.messages`` and ``flush.ms`` require
+more syncs. When a sync has ended, the log notifies its replica, which answers the Produce requests
+that wait for the sync.
 
 Source: Kafka ``UnifiedLog.flush``, ``LogManager.flushDirtyLogs``.
 Tests: ``tests/unit/broker/log/test_flusher.py``.
@@ -172,7 +172,7 @@ class Flusher:
             self.give_up()
 
     async def _pass(self) -> None:
-        """Do all requested syncs. Shielded from cancellation, so that a close waits for them."""
+        """Do all requested syncs, shielded from cancellation, so that a close waits for them."""
         wanted, self._wanted = self._wanted, {}
         pending: list[PendingFlush] = []
         try:

@@ -180,8 +180,8 @@ class OffsetIndex(_SparseIndex):
 
     __slots__ = ()
 
-    # Not in the base class, because it is read at each append: the interpreter specializes an
-    # access for one class only, so a property that both classes share would be slower.
+    # `is_full` is read at each append. It is not in the base class, because the interpreter
+    # specializes an access for one class only: a property that both classes share would be slower.
     @property
     def is_full(self) -> bool:
         """Whether the segment has to roll before the next entry."""
@@ -281,8 +281,10 @@ class TimeIndex(_SparseIndex):
         """Return the timestamp of the last entry without loading the index; None if unknown.
 
         The timestamp is unknown if the index has no entries, if its file is missing or ends inside
-        an entry, or if the last entry is invalid: its timestamp is not positive, or its offset is
-        outside the segment, which ends before `next_offset`.
+        an entry, or if the last entry is invalid.
+
+        Args:
+            next_offset: the segment's next offset.
         """
         if self._column is not None:
             return self._column[-1] if self._column else None
@@ -373,8 +375,8 @@ def _position_of(entry: int) -> int:
     return entry & _POSITION
 
 
-# The next two functions convert columns of words in C. A `struct` format for all entries would be
-# as long as the index, and would stay in the cache of `struct`, with 17 MB for a full index.
+# The next two functions convert columns of words in C. A `struct` format for all entries would stay
+# in the cache of `struct`, and take 17 MB for a full index.
 
 
 def _columns(data: bytes) -> tuple[array[int], array[int]]:

@@ -1,8 +1,8 @@
 """The leader epochs of one log and their file, ``leader-epoch-checkpoint``.
 
-An entry has the offset at which an epoch began; the epoch ends where the next epoch begins. The
-end offsets show a follower that its log has diverged from the leader's log (KIP-101, KIP-279), and
-show a consumer that records it has read were truncated (KIP-320).
+An entry has the offset at which an epoch began; the epoch ends where the next epoch begins. A
+follower uses the end offsets to find where its log diverges from the leader's log (KIP-101,
+KIP-279). A consumer uses the end offsets to detect a truncation of the log (KIP-320).
 
 Source: Kafka ``LeaderEpochFileCache.java``. Tests: ``tests/unit/broker/log/test_leader_epochs.py``.
 """
@@ -194,8 +194,7 @@ class LeaderEpochs:
 
         The file is synced with the records (``begin_sync``). If the new content is not shorter and
         fits one sector, the file is overwritten in place, because a rename over an old file is
-        slow: ext4 then writes the new file to the disk immediately, which would add 5 ms per log to
-        the start after a kill.
+        slow on ext4: 5 ms per log at the start after a kill.
         """
         if self._written == self._entries:
             return

@@ -32,8 +32,7 @@ __all__ = ["LocalLog"]
 class LogListener(Protocol):
     """The listener of a log.
 
-    It is an object and not a callback: a bound method per log would cost the garbage collector
-    more.
+    The listener is no callback, because a bound method per log would burden the garbage collector.
     """
 
     def log_changed(self) -> None:
@@ -52,9 +51,7 @@ class LocalLog(ABC):
             so, nothing is appended.
         generation: grows with each truncation; results of work that began before the truncation are
             discarded.
-        replica: the listener, which the replica of the partition sets. Its `log_changed` is called
-            on the loop when a flush has ended or failed, when the log is truncated or closed, and
-            when the log's directory fails.
+        replica: the listener, set by the replica of the partition.
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -117,8 +114,7 @@ class LocalLog(ABC):
     def flush_policy_end(self) -> int:
         """The offset before which the flush policy allows records to be acknowledged.
 
-        Records from this offset on wait for a sync. If fewer than ``flush.messages`` records are
-        unsynced, no record waits, and the offset is the log end offset.
+        Records from this offset on wait for a sync. If no record waits, this is the log end offset.
         """
         durability = self.durability
         return durability.policy_end if durability.may_wait else self.log_end_offset
@@ -128,8 +124,6 @@ class LocalLog(ABC):
         self.config = config
         self._writer.update_config(config)
         self.durability.update_config(config, self)
-
-    # --- errors of the disk
 
     def read_refused(self, error: OSError) -> KafkaStorage:
         """Log that a read of this log's files failed; return the error to raise.
@@ -169,8 +163,6 @@ class LocalLog(ABC):
         return KafkaStorage(
             f"log of {self.topic_partition} is closed", topic_partition=self.topic_partition
         )
-
-    # --- durability
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
         """Return the files to sync so that records are durable.
@@ -277,8 +269,6 @@ class LocalLog(ABC):
         if self.replica is not None:
             self.replica.log_changed()
 
-    # --- segments
-
     @abstractmethod
     def take_snapshot(self) -> None:
         """Write a snapshot of the producer state at the log end offset. Raises OSError."""
@@ -312,8 +302,8 @@ class LocalLog(ABC):
         """Replace adjacent segments with their compacted copy.
 
         Readers see either the originals or the copy. The copy's files are durable; their names end
-        in ``.swap`` until ``settle_segments``. After a crash before that, recovery replaces the
-        originals with the copy.
+        in ``.swap`` until ``settle_segments``. After a crash before ``settle_segments``, recovery
+        replaces the originals with the copy.
 
         Returns:
             False, with nothing changed, if an original is no longer in the log, or the log is
@@ -374,8 +364,6 @@ class LocalLog(ABC):
         for segment in self.take_removed():
             segment.remove_renamed(file_names.DELETED)
 
-    # --- close
-
     def retire(self) -> None:
         """Stop appends and writes, because the log is being deleted.
 
@@ -386,7 +374,7 @@ class LocalLog(ABC):
         self.notify_replica()
 
     def close(self, clean: bool = True) -> None:
-        """Close the files; with ``clean``, first write them as a start without recovery needs them.
+        """Close the files; with ``clean``, first write all that a start without recovery needs.
 
         Raises:
             KafkaStorage: the disk failed, the newest segment cannot be read, or a truncation is not

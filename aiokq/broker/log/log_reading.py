@@ -1,4 +1,4 @@
-"""The reads of one log: by offset, by timestamp, and of its leader epochs.
+"""The reads of one log: records by offset or timestamp, and leader epochs.
 
 Every read is bounded by the log start and end offsets. A consumer's read is also bounded by the
 high watermark, which the replica sets (``aiokq.broker.replica``).
@@ -30,7 +30,7 @@ class LogRead(NamedTuple):
     """Whole batches of a log, as ranges of its files.
 
     Attributes:
-        fragments: the ranges, in order; the first batch holds the requested offset or a later one.
+        fragments: the ranges, in order; the first batch ends at or after the requested offset.
         size: bytes in all ranges.
         aborted_transactions: the aborted transactions with records in the ranges, if requested.
     """
@@ -45,8 +45,7 @@ class ReadableLog(LocalLog):
 
     Attributes:
         high_watermark: the offset before which all records are committed. The replica advances it.
-            The log uses it as the limit of reads, deletion and compaction. The log itself changes
-            it only when it is opened, truncated or restarted, to keep it inside the log (ADR 9).
+            The log changes it only when the log is opened, truncated or restarted (ADR 9).
     """
 
     def __init__(self, opened: OpenedLog) -> None:
@@ -85,8 +84,6 @@ class ReadableLog(LocalLog):
     def epochs(self) -> LeaderEpochs:
         """The leader epochs of the log."""
         return self._epochs
-
-    # --- read
 
     def read(
         self,
@@ -140,8 +137,8 @@ class ReadableLog(LocalLog):
         """Return a search for the first record at or after ``timestamp_ms``, or None.
 
         None means that the log has no such record. The search covers one segment, and may run in an
-        executor while the log is appended to. If it finds nothing, the caller continues with
-        another search, from ``TimestampSearch.end_offset`` on.
+        executor while the log is appended to. If the search finds nothing, the caller continues
+        with another search, from ``TimestampSearch.end_offset`` on.
 
         Args:
             start_offset: records before this offset or the log start offset are ignored.
@@ -171,8 +168,6 @@ class ReadableLog(LocalLog):
         except OSError as error:
             raise self.read_refused(error) from error
 
-    # --- epochs
-
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the newest epoch up to ``epoch`` and its end offset.
 
@@ -183,8 +178,6 @@ class ReadableLog(LocalLog):
     def epoch_for_offset(self, offset: int) -> int:
         """Return the leader epoch in which ``offset`` was written; -1 if unknown."""
         return self._epochs.epoch_for_offset(offset)
-
-    # --- transactions
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have records between two offsets."""

@@ -64,7 +64,7 @@ class LogSnapshot(NamedTuple):
     def is_current(self) -> bool:
         """Whether the log still has all these segments, and was not truncated since.
 
-        If not, files may have been replaced.
+        Otherwise the files of this view may have been replaced.
         """
         if self.log.is_truncating or self.log.generation != self.generation:
             return False

@@ -72,8 +72,7 @@ class PartitionDirectories:
     def was_written(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition has, or ever had, a batch.
 
-        A log never had a batch if its creation failed or was interrupted by a kill, or if nothing
-        was ever produced to the partition. Its ``.log`` may be a preallocated file of zeros.
+        The ``.log`` of a log without batches may be empty, or a preallocated file of zeros.
 
         Raises:
             OSError: the disk failed.

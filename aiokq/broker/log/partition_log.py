@@ -58,8 +58,6 @@ class PartitionLog(ReadableLog):
         self._lower_log_start = opened.lower_log_start
         self._unfinished: Cut | None = None  # a truncation that failed while it cut the files
 
-    # --- append
-
     def append(
         self,
         data: memoryview,
@@ -71,9 +69,8 @@ class PartitionLog(ReadableLog):
     ) -> AppendResult:
         """Append batches with new offsets and the leader epoch.
 
-        On return the batches are in the log; batches that are in the log already are not written
-        again. Consumers see them when the replica advances ``high_watermark``. The batches are
-        written in one call, and are copied only if a topic setting changes a batch.
+        On return the batches are in the log; a duplicate is not written again. Consumers see the
+        batches when the replica advances ``high_watermark``.
 
         Args:
             data: the batches, one after the other; bytes after the last header's batch are ignored.
@@ -111,8 +108,6 @@ class PartitionLog(ReadableLog):
     def append_prepared(self, prepared: Appendable, *, leader_epoch: int) -> AppendResult:
         """Append batches that were checked against the current ``config``.
 
-        The replica decides when they are committed.
-
         Raises:
             RecordBatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
                 TransactionCoordinatorFenced, KafkaStorage: see ``append``.
@@ -141,7 +136,7 @@ class PartitionLog(ReadableLog):
             prepared.now_ms,
         )
         timestamp_ms = prepared.now_ms if stamped else NO_TIMESTAMP
-        # not AppendResult(...), because that constructor is a Python function, which takes 0.1 us
+        # `tuple.__new__` saves the 0.1 us that the Python constructor of `AppendResult` takes.
         return tuple.__new__(
             AppendResult,
             (base_offset, next_offset - 1, timestamp_ms, self._log_start_offset, False),
@@ -211,7 +206,7 @@ class PartitionLog(ReadableLog):
         return next_offset
 
     def begin_flush(self, before: int | None) -> PendingFlush | None:
-        """See ``LocalLog.begin_flush``; includes the file of leader epochs."""
+        """See ``LocalLog.begin_flush``; the result includes the file of leader epochs."""
         pending = super().begin_flush(before)
         if pending is None:
             return None
@@ -244,8 +239,6 @@ class PartitionLog(ReadableLog):
         data = encode_snapshot(self._producers, self._crc32c)
         self._snapshots.write(self.log_end_offset, data)
 
-    # --- epochs
-
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """Note that a leader epoch begins at ``start_offset``, by default the log end offset.
 
@@ -258,8 +251,6 @@ class PartitionLog(ReadableLog):
                 self._changed = self._renamed = True
         except OSError as error:
             raise self._refused("epoch not written", error) from error
-
-    # --- deletion and truncation
 
     def delete_records(self, offset: int) -> int:
         """Raise the log start offset to ``offset``; remove finished segments that end before it.
@@ -295,7 +286,7 @@ class PartitionLog(ReadableLog):
         """Remove the oldest segments that the policies count as expired; return their number.
 
         A lower log start offset is raised to the base offset of the oldest remaining segment. If
-        none remains, a new empty segment is added at the log end offset.
+        no segment remains, a new empty segment is added at the log end offset.
 
         Raises:
             ColdRead: timestamps have to be read from the disk first.
@@ -349,7 +340,7 @@ class PartitionLog(ReadableLog):
 
         Nothing is appended meanwhile, and readers see the shorter log before the files are cut.
         If an error leaves the truncation unfinished, the log takes no appends until another call
-        has finished it or the log is opened again.
+        has finished the truncation or the log is opened again.
 
         Args:
             offload: runs the reads and writes of files off the loop.
@@ -495,7 +486,8 @@ class PartitionLog(ReadableLog):
         try:
             await offload.run(cut_and_lower_log_start)
         except Exception as error:
-            # Not BaseException: after a cancellation the thread may still be cutting the files.
+            # BaseException is not caught, because after a cancellation the thread may still be
+            # cutting the files.
             self._unfinished = cut
             if not isinstance(error, OSError):
                 raise
@@ -513,8 +505,6 @@ class PartitionLog(ReadableLog):
             self._epochs.truncate_from_end(end_offset)
         except OSError as error:
             raise self._refused("epochs not truncated", error) from error
-
-    # --- producers
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Remove idle producers; return their number. See ``ProducerState.expire``."""

@@ -35,7 +35,7 @@ def read_partition_metadata(files: Files, directory: str) -> uuid.UUID | None:
     """
     path = f"{directory}/{file_names.PARTITION_METADATA}"
     try:
-        data = files.read_bytes(path)  # a start reads the file of each partition
+        data = files.read_bytes(path)
     except OSError:
         if not files.exists(path):
             return None

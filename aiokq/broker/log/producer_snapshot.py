@@ -142,7 +142,7 @@ class UnsyncedSnapshots:
         """Return the open files of the snapshots at or before ``end_offset``, to be synced.
 
         Raises:
-            OSError: a file cannot be opened; all of them still have to be synced.
+            OSError: a file cannot be opened; all files still have to be synced.
         """
         taken = {offset for offset in self._offsets if offset <= end_offset}
         found = []
@@ -150,13 +150,13 @@ class UnsyncedSnapshots:
             try:
                 found.append(self._files.open(self._path(offset)))
             except FileNotFoundError:
-                continue  # a truncation or a deletion of records removed it
+                continue  # a truncation or a deletion of records removed the file
         self._offsets -= taken
         self._taken = taken
         return found
 
     def redo_sync(self) -> None:
-        """Mark the files of the last ``begin_sync`` for another sync, because that one failed."""
+        """Mark the files of the last ``begin_sync`` for another sync, because the sync failed."""
         self._offsets |= self._taken
 
     def sync(self, end_offset: int) -> None:
@@ -202,8 +202,8 @@ class ProducerReplay:
 
     Attributes:
         state: the producer state after the snapshot and the batches applied since.
-        start: offset of the snapshot, whose state includes all earlier batches; without one, the
-            base offset of the first segment.
+        start: offset of the snapshot, whose state includes all earlier batches; without a snapshot,
+            the base offset of the first segment.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class ProducerReplay:
     def note(
         self, segment: Segment, position: int, header: BatchHeader
     ) -> AbortedTransaction | None:
-        """Apply a batch of the log; if it is an abort marker, return the aborted transaction."""
+        """Apply a batch of the log; return the aborted transaction that the batch ends, or None."""
         if not header.has_producer_id or header.base_offset < self.start:
             return None
         if not header.is_control:

@@ -177,8 +177,6 @@ class ProducerState:
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
 
-    # --- after an unclean shutdown
-
     @property
     def unverified(self) -> list[ProducerEntry]:
         """The producers whose open transactions are to be compared with the coordinator."""
@@ -196,10 +194,8 @@ class ProducerState:
         """Mark a producer's open transaction as verified: the coordinator knows it."""
         self._unverified.discard(producer_id)
 
-    # --- before the append
-
     def check_start(self, header: BatchHeader) -> None:
-        """Check that a batch may be the first batch of a transaction of version 2.
+        """Check that a batch may be the first batch of a transaction, with transaction version 2.
 
         If no batch of the producer is known, the sequence must be 0. Each transaction has a new
         epoch, which begins with sequence 0. A higher sequence means that an earlier batch of the
@@ -220,7 +216,7 @@ class ProducerState:
         """Check that the batches of one append may be appended.
 
         Returns:
-            The earlier batch if the append repeats it, so that it must not be written; else None.
+            The earlier batch that this append repeats; None if the append is new.
 
         Raises:
             InvalidProducerEpoch: a newer epoch of the producer has written to the partition.
@@ -277,8 +273,6 @@ class ProducerState:
                 "of it"
             )
 
-    # --- after the append
-
     def update(self, header: BatchHeader, now_ms: int) -> None:
         """Apply an appended data batch of a producer; ``header`` has its offsets in the log."""
         entry = self._entry(header.producer_id)
@@ -304,10 +298,10 @@ class ProducerState:
     ) -> None:
         """Check that a transaction marker may be appended.
 
-        From transaction version 2 on, the producer epoch of a marker is one higher than that of its
-        transaction's batches. A marker with the epoch of the open transaction is therefore a
+        From transaction version 2 on, the producer epoch of a marker is one higher than the epoch
+        of the transaction's batches. A marker with the epoch of the open transaction is therefore a
         delayed marker of the previous transaction. If no transaction is open, a marker with the
-        current epoch repeats the last marker, which is harmless (KAFKA-19999).
+        current epoch is accepted, because it only repeats the last marker (KAFKA-19999).
 
         Args:
             transaction_version: the transaction version (KIP-890) with which the transaction ended.
@@ -369,8 +363,6 @@ class ProducerState:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
         return entry
 
-    # --- transactions
-
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the first offset of the oldest open transaction; None if none is open.
 
@@ -383,10 +375,10 @@ class ProducerState:
         return min([*self._open.values(), *(first for first, _ in self._completed)])
 
     def limit_completed(self, high_watermark: int) -> None:
-        """Forget completed transactions if there are many; takes amortized constant time.
+        """Forget completed transactions with markers below the high watermark, if there are many.
 
-        Called for each appended marker. ``first_unstable_offset`` forgets them too, but it may
-        never be called in a partition that is not read.
+        Called for each appended marker, because a partition that is not read may never call
+        ``first_unstable_offset``.
         """
         if len(self._completed) >= self._forget_at:
             self._forget_completed(high_watermark)
@@ -395,8 +387,6 @@ class ProducerState:
     def _forget_completed(self, high_watermark: int) -> None:
         if self._completed:
             self._completed = [done for done in self._completed if done[1] >= high_watermark]
-
-    # --- entries
 
     def put(self, entry: ProducerEntry) -> None:
         """Add an entry, for example from a snapshot."""

@@ -12,10 +12,10 @@ steps:
 4. Leader epochs, producer state and aborted transactions are restored: from their files, as far as
    these are valid, and from the batches of the log.
 
-A segment begins where the previous segment ends, because aiokq's compaction keeps the last batch of
-segments that it merges. If a segment ends too early, a power cut removed its unsynced end, although
-later segments had reached the disk. Apache Kafka's compaction may remove the last batches of a
-segment; the result looks like such a loss. A gap that Kafka's compaction may have left is accepted.
+aiokq's compaction keeps the last batch of the segments that it merges, so each segment begins where
+the previous segment ends. A gap between two segments was left either by a power cut, which removed
+the unsynced end of a segment, or by Apache Kafka's compaction. A gap that Kafka's compaction may
+have left is accepted.
 
 Source: Kafka ``LogLoader.java``, ``LogSegment.recover``.
 Tests: ``tests/unit/broker/log/test_recovery.py``.
@@ -109,8 +109,7 @@ def open_log(
         log_start_offset: the log start offset in the checkpoint.
         high_watermark: the high watermark in the checkpoint; the replica advances it.
         recovery_point: records before this offset are durable; segments that end at or before it
-            are not checked, unless a durable part of the log is damaged, or the leader epoch file
-            is missing.
+            usually need no check.
         gaps_before: a gap before a segment that begins at or before this offset, or at or before
             the recovery point, is accepted. A gap before any other segment means that records were
             lost; the log is cut there.
@@ -298,10 +297,8 @@ class _Loader:
     def _empty_log(self) -> tuple[list[Segment], ProducerState]:
         """Create an empty segment at the log start offset; remove all producer snapshots.
 
-        If there are snapshots, the segments after them are lost, so the snapshots lack the last
-        batches of the producers and the ends of their transactions. With the state of a snapshot,
-        the next batch of a producer would be refused as out of order, and the last stable offset
-        would stop at a transaction that never ends.
+        The snapshots lack the last batches of the producers and the ends of their transactions,
+        because the segments after the snapshots are lost.
 
         Source: Kafka ``ProducerStateManager.truncateFullyAndStartAt``.
         """
@@ -398,8 +395,6 @@ class _Loader:
         replay.walk(before)
         return replay
 
-    # --- after an unclean shutdown
-
     def _recover_all(self, bases: Sequence[int], point: int) -> tuple[list[Segment], ProducerState]:
         # A segment that ends at or before the recovery point was synced completely.
         sound = sum(1 for after in bases[1:] if after <= point)
@@ -494,7 +489,7 @@ class _Loader:
     def _cut(
         self, segment: Segment, bad: BadBatch, behind: Sequence[int], known_epoch: int
     ) -> None:
-        """Truncate the log at a bad batch; back up the removed bytes unless they are worthless.
+        """Truncate the log at a bad batch; see ``Damage`` for the backup of the removed bytes.
 
         Args:
             behind: base offsets of the later segments. They are removed before the bad batch, so

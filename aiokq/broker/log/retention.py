@@ -90,7 +90,7 @@ class RetentionPolicy(Protocol):
 
 
 class BeforeLogStart:
-    """Deletes segments that end at or before the log start offset, as after DeleteRecords."""
+    """Counts segments that end at or before the log start offset, as after DeleteRecords."""
 
     reason: Final = "before the log start"
 
@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: deletes the oldest segments, but keeps at least that many bytes."""
+    """``retention.bytes``: counts the oldest segments, but keeps at least that many bytes."""
 
     reason: Final = "retention.bytes"
 
@@ -123,7 +123,7 @@ class TooLarge:
 
 
 class TooOld:
-    """``retention.ms``: deletes the oldest segments whose records are all older than the limit."""
+    """``retention.ms``: counts the oldest segments whose records are all older than the limit."""
 
     reason: Final = "retention.ms"
 
@@ -140,7 +140,7 @@ class TooOld:
 
 
 KAFKA_POLICIES: Final[tuple[RetentionPolicy, ...]] = (BeforeLogStart(), TooLarge(), TooOld())
-"""The policies of Apache Kafka, in its order."""
+"""The policies of Apache Kafka, in Kafka's order."""
 
 
 class Expired(NamedTuple):

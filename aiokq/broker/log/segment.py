@@ -55,8 +55,6 @@ class Segment(ReadableSegment):
         self._preallocated = False
         self.transactions = TransactionIndex(files, self.path(file_names.TXN_INDEX), base_offset)
 
-    # --- files
-
     def create(self, *, preallocate: int = 0) -> None:
         """Create an empty ``.log`` file; the first flush creates the index files.
 
@@ -139,8 +137,7 @@ class Segment(ReadableSegment):
             return not self.size
         if index % OffsetIndex.ENTRY or time_index % TimeIndex.ENTRY:
             return False
-        # A power cut may leave an empty index file. A segment whose index is rightly empty is so
-        # small that an unneeded rebuild is quick.
+        # A power cut may leave an empty index file. Only a small segment may have an empty index.
         return index > 0 or self.size <= self._config.index_interval_bytes
 
     def begin_recovery(self) -> None:
@@ -196,7 +193,7 @@ class Segment(ReadableSegment):
         self.flush_indexes()
 
     def sync(self, *, finished: bool) -> None:
-        """Sync the ``.log`` and ``.txnindex`` files; of a finished segment, also both indexes."""
+        """Sync the ``.log`` and ``.txnindex``; if ``finished``, also sync both indexes."""
         if self._dirty:
             self.file.sync()
             self._dirty = False
@@ -238,8 +235,6 @@ class Segment(ReadableSegment):
         self._dirty = True
         for index in self._all_indexes:
             index.redo_sync()
-
-    # --- writing
 
     def should_roll(
         self, size: int, max_timestamp_ms: int, last_offset: int, now_ms: int, limits: RollLimits
@@ -308,8 +303,6 @@ class Segment(ReadableSegment):
         self._bytes_since_index += size
         self.size += size
         self.next_offset = last_offset + 1
-
-    # --- truncation
 
     def cut(self, offset: int, floor: int) -> Segment:
         """Return a copy without the batches that have records from ``offset`` on.

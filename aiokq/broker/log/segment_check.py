@@ -53,8 +53,8 @@ def valid_batches(
         end: size of the file.
         base_offset: base offset of the segment.
         expected: the lowest offset that the first batch may have.
-        ends_at: the log end offset if a checkpoint has it, else None. It shows whether a gap before
-            the last batch is real; for a gap before another batch, the next batch shows that.
+        ends_at: the log end offset in a checkpoint, or None; shows whether a gap before the last
+            batch is real.
 
     Raises:
         BadBatch: a batch is not valid; the valid batches before it were yielded.

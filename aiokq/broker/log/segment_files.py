@@ -50,8 +50,6 @@ class SegmentFiles:
         """Return the path of the segment's file with this suffix."""
         return file_names.segment_file(self._directory, self.base_offset, suffix) + self._suffix
 
-    # --- the .log file
-
     @property
     def file(self) -> File:
         """The open ``.log`` file."""
@@ -64,7 +62,7 @@ class SegmentFiles:
         return file
 
     def keep_open(self, open_files: OpenFiles) -> None:
-        """Count the ``.log`` in ``open_files``: now, if it is open, and at each reopening."""
+        """Count the ``.log`` in ``open_files`` now, if it is open, and whenever it is reopened."""
         if self.open_files is None and self.is_open:
             open_files.created(self)
         self.open_files = open_files
@@ -84,7 +82,7 @@ class SegmentFiles:
         The file is not closed here, because responses may still be sent from it. The last response
         closes it.
         """
-        # before `_file` is None, because then another thread may reopen the file
+        # Called while `_file` is set: once `_file` is None, another thread may reopen the file.
         self._forget_file()
         self._file = None
 
@@ -99,8 +97,6 @@ class SegmentFiles:
         if self.open_files is not None:
             self.open_files.closed(self)
         self._reopened = False
-
-    # --- all files
 
     def add_suffix(self, suffix: str, *, with_snapshot: bool = True) -> None:
         """Add ``suffix`` to the names of all files; the open file stays readable.

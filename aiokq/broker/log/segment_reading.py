@@ -93,8 +93,6 @@ class ReadableSegment(SegmentFiles):
             files, self.path(file_names.TIME_INDEX), base_offset, index_bytes
         )
 
-    # --- by offset and size
-
     def headers(
         self, position: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
@@ -161,8 +159,6 @@ class ReadableSegment(SegmentFiles):
         except NotCached:
             walk = functools.partial(first_batch, file, begin, end, offset=offset, reach=reach)
             raise ColdRead([DiskLoad(self, what, walk)]) from None
-
-    # --- by time
 
     def max_timestamp(self) -> tuple[int, int]:
         """Return the largest timestamp and its batch's last offset.
@@ -231,8 +227,6 @@ class ReadableSegment(SegmentFiles):
                 best = (header.max_timestamp_ms, header.last_offset)
         self._max_timestamp = best
 
-    # --- indexes on demand
-
     def _load_indexes(self) -> None:
         if self._time_index.is_loaded and self._index.is_loaded:
             return
@@ -260,8 +254,6 @@ class ReadableSegment(SegmentFiles):
     @abstractmethod
     def rebuild_indexes(self) -> None:
         """Rebuild both indexes from the batch headers; see ``Segment``."""
-
-    # --- loads from the disk
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
         """Take over the data that ``look`` has loaded into a copy of this segment.

@@ -32,7 +32,7 @@ POSITIONS_REMEMBERED: Final = 64
 class TimestampSearch:
     """A search for a record by timestamp in one segment.
 
-    ``run`` reads and may decompress, so it is called in an executor. It uses only the file.
+    ``run`` uses only the file, and is called in an executor, because it reads and may decompress.
 
     Attributes:
         end_offset: offset from which to continue if nothing was found.
@@ -76,8 +76,6 @@ class Segments:
     def append(self, segment: Segment) -> None:
         """Add a new active segment."""
         self._set((*self.all, segment))
-
-    # --- reading
 
     def read(
         self, offset: int, max_bytes: int, bound: int, *, at_least_one: bool
@@ -185,7 +183,7 @@ class Segments:
         ends[offset] = (segment, position)
 
     def replace(self, kept: Sequence[Segment]) -> None:
-        """Keep only the segments in ``kept``; rename the files of the others.
+        """Keep only the segments in ``kept``; rename the files of all other segments.
 
         Responses that are sent from the renamed files continue.
         """
@@ -216,7 +214,10 @@ class Segments:
             )
 
     def cut(self, kept: Sequence[Segment]) -> None:
-        """Keep only ``kept``, whose last segment is cut or new; the caller renames other files."""
+        """Keep only ``kept``; the caller renames the files of the removed segments.
+
+        The last segment of ``kept`` is new, or the copy of a segment that was cut.
+        """
         self._ends.clear()
         for segment in self.all[len(kept) - 1 :]:
             segment.release()

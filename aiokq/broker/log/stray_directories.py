@@ -1,7 +1,6 @@
 """Directories of partitions that belong to no topic: setting aside, finding, restoring.
 
-Such directories are never deleted, because a user may have copied them to the log directory. Most
-were left by a kill during a deletion.
+Such directories are never deleted, because a user may have copied them to the log directory.
 
 Source: Kafka ``LogManager.addStrayLog``, ``UnifiedLog.logStrayDirName``.
 Tests: ``tests/unit/broker/log/test_directory.py``,
@@ -103,6 +102,6 @@ class StrayDirectories:
         return found
 
     def take_back(self, partition: TopicPartition, path: str) -> None:
-        """Rename a directory that was set aside back to the name of its partition, durably."""
+        """Give a directory that was set aside the name of its partition again, durably."""
         self._files.rename(path, f"{self._path}/{file_names.partition_directory(partition)}")
         self._files.sync_dir(self._path)

@@ -1,4 +1,4 @@
-"""The ``.txnindex`` of a segment: the aborted transactions whose markers lie in it.
+"""The ``.txnindex`` of a segment: the aborted transactions whose markers are in the segment.
 
 A consumer with ``read_committed`` discards the records of these transactions. All entries are kept
 in memory, 32 bytes each, because they are few; most segments have no entries and no file. Unlike in

@@ -10,9 +10,9 @@ producers. Its segments are removed before the leader epoch file is cleared and 
 snapshots are removed. In the other order, a crash in between could leave records without their
 epochs and producers, because recovery does not read records before the recovery point.
 
-The log start offset is not derived from records. A truncation that lowers it (``PartitionLog``)
-lowers its checkpoint after the file is cut and before the first append. If the checkpoint were
-lowered before the cut, a crash in between would bring deleted records back.
+The log start offset is not derived from records. ``PartitionLog`` lowers its checkpoint after the
+file is cut and before the first append. If the checkpoint were lowered before the cut, a crash in
+between would bring deleted records back.
 
 A log is truncated if it has diverged from the leader's log (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
@@ -91,7 +91,7 @@ def find_cut(
         )
         for segment in segments[:at]:
             if segment.next_offset > replay.start:
-                copy = segment.copy()  # because the loop may read from the segment
+                copy = segment.copy()  # the loop may read from the segment itself
                 try:
                     replay.walk([copy])
                 finally:
@@ -127,14 +127,14 @@ def cut_files(
     end_offset = segment.next_offset
     forget_behind(end_offset)
     remove_snapshots_behind(files, directory, end_offset)
-    # before the records are cut: recovery keeps the newest epoch of the file, even without records
+    # Written before the records are cut, because recovery keeps the newest epoch of the file.
     epochs.write()
     remove_behind()
     segment.flush_indexes()
     file = files.open(segment.path(file_names.LOG))
     try:
         file.truncate(segment.size)
-        file.sync()  # otherwise a power cut could bring removed records back behind newer records
+        file.sync()  # otherwise, after a power cut, removed records could follow newer records
     finally:
         file.close()
 
@@ -176,7 +176,7 @@ def restart_files(
 def rename_segments(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """Rename the files of removed segments, durably.
 
-    The newest segment is the first, so that a crash leaves no hole between segments.
+    The newest segment is renamed first, so that a crash leaves no hole between segments.
     """
     for segment in reversed(segments):
         segment.add_suffix(file_names.DELETED)

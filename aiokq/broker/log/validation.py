@@ -105,7 +105,7 @@ def produced_headers(data: Buffer, version: int) -> list[BatchHeader]:
     if size > HEADER_SIZE and _LENGTH.unpack_from(data, LENGTH_OFFSET)[0] + LOG_OVERHEAD == size:
         headers = [read_header(data)]  # hot: benchmarks/micro/produce.py; the usual case
     else:
-        headers = list(islice(iter_headers(data), 2))  # reads at most two, of possibly a million
+        headers = list(islice(iter_headers(data), 2))  # reads at most two headers
     if len(headers) != 1:
         raise InvalidRecord(
             f"Produce version {version} must have exactly one batch per partition, but this "
@@ -132,7 +132,7 @@ def validate_batch(
 ) -> None:
     """Check one batch against the topic's settings, except for its size and its sequences.
 
-    Of a batch that no client has sent, only the CRC is checked.
+    If ``origin`` is not a client, only the CRC is checked.
 
     Args:
         batch: exactly the bytes of the batch.

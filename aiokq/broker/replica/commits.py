@@ -65,8 +65,6 @@ class Commits:
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival
         self.pending: deque[tuple[int, int]] | None = None
 
-    # --- appends
-
     def appended(self, end_offset: int, size: int) -> None:
         """Add an append that is not committed yet."""
         if self.pending is None:
@@ -84,8 +82,6 @@ class Commits:
         """Remove the appends that are not in the log any more."""
         while self.pending and self.pending[-1][0] > log_end_offset:
             self.pending.pop()
-
-    # --- requests
 
     async def acknowledged(
         self, offset: int, acks: int, leader_epoch: int, deadline: float | None = None

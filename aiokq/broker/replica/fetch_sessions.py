@@ -226,7 +226,7 @@ class FetchSessionCache:
         return session_id
 
     def _evict(self, now: float, size: int, privileged: bool) -> bool:
-        """Evict a session for a new session if the rules allow it; return whether one was evicted.
+        """Evict a session if the rules allow a new session; return whether a session was evicted.
 
         The least recently used session is evicted if it has not been used for `EVICTION_SECONDS`.
         Otherwise, the session with the lowest priority is evicted if its priority is lower than

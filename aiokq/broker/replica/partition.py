@@ -65,8 +65,8 @@ class Partition:
         is_recovering: whether the log is not open yet and may need recovery; False if the log
             cannot be opened.
         unavailable: the error that requests get; None while this node leads the partition and has
-            its log. Produce checks only this attribute.
-        commits: the appends that are not committed, and the requests that wait for them.
+            its log.
+        commits: the appends that are not committed, and the requests that wait for their commit.
         high_watermark_listeners: called after the high watermark has passed an append of this node
             as leader, with the number of bytes that became visible.
     """
@@ -102,7 +102,7 @@ class Partition:
         self.unavailable: BrokerError | None = unavailable
         self._log: PartitionLog | None = None
         self.high_watermark_listeners: list[Callable[[int], None]] = []
-        # The log end offset of each other replica, which is the offset of its last fetch.
+        # The log end offset of each follower, by node id: the offset of the follower's last fetch.
         self._replica_ends: dict[int, int] = {}
         self.commits = Commits(self)
         self._settings_changed()
@@ -231,8 +231,6 @@ class Partition:
         if self.is_online:
             self.advance_high_watermark()
 
-    # --- replication
-
     def change_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas = replicas
         self.change_isr(isr)
@@ -258,8 +256,6 @@ class Partition:
         # True if an append is committed as soon as the leader's flush policy allows it, without any
         # fetch of a follower. With replication factor 1, this is true whenever this node leads.
         self._commits_alone = self.isr == (self.leader,) and self.min_isr <= 1
-
-    # --- commit
 
     @property
     def high_watermark(self) -> int:
@@ -341,8 +337,6 @@ class Partition:
             self.advance_high_watermark()
         self.commits.wake()
 
-    # --- reading and writing
-
     def visible_end(self, replica_id: int, read_committed: bool) -> int:
         """Return the offset up to which a consumer or a replica may read the log.
 
@@ -369,8 +363,8 @@ class Partition:
     ) -> AppendResult:
         """Append batches that ``admit`` or ``admit_own`` accepted.
 
-        Awaits nothing: on return the batches are in the log, but are not necessarily committed. The
-        errors of ``log`` and of `PartitionLog.append` are raised.
+        On return the batches are in the log, but are not necessarily committed. The errors of
+        ``log`` and of `PartitionLog.append` are raised.
         """
         prepared = self.log.prepare(records, headers, now_ms=now_ms, origin=origin)
         return self.append_prepared(prepared)

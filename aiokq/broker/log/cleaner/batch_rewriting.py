@@ -1,6 +1,6 @@
 """Reading and encoding of the batches that the cleaner processes in Python.
 
-These are compressed, transactional, control and legacy batches; ``fastpath`` processes the others.
+These are compressed, transactional, control and legacy batches; ``fastpath`` processes all others.
 
 Source: Kafka ``MemoryRecords.filterTo``, ``AbstractLegacyRecordBatch.java``.
 Tests: ``tests/unit/broker/log/test_cleaner.py``.

@@ -1,8 +1,8 @@
 """Runs of the log cleaner. A run compacts one log, one group of segments after the other.
 
-The compacted copy of a group is written off the loop, and replaces the originals on the loop. After
-a crash the log has either the originals or the copy: the copy is durable under ``.swap`` before
-readers use it, and the originals are durably renamed before the copy gets its final name.
+The compacted copy of a group is written off the loop, and replaces the originals on the loop. The
+copy is durable under ``.swap`` before readers use it, and the originals are durably renamed before
+the copy gets its final name. So after a crash the log has either the originals or the copy.
 
 Source: Kafka ``LogCleaner.scala``, KIP-58, KIP-354, KIP-534.
 Tests: ``tests/unit/broker/log/test_cleaner_run.py``, ``test_cleaner_crash.py``.
@@ -43,7 +43,7 @@ R = TypeVar("R")
 logger = logging.getLogger("aiokq.broker.log")
 
 STEP: Final = 4 * 1024 * 1024
-"""The maximum number of bytes per step, about 10 ms; a run can be stopped between two steps."""
+"""The maximum number of bytes per step. A run can be stopped between two steps."""
 
 
 class LogCleaner:
@@ -53,8 +53,6 @@ class LogCleaner:
         settings: returns the settings in effect, which may change while the broker runs.
         directories: returns the log directories that are online.
         swapped: called when a copy has replaced its originals, whose files are to be deleted later.
-        cold_reads: the node's cold reads.
-        counters: the node's counters.
     """
 
     def __init__(
@@ -149,8 +147,6 @@ class LogCleaner:
             )
         return directory.disk.refused(name, "not compacted", error, log.directory)
 
-    # --- one run
-
     async def _clean(self, directory: LogDirectory, chosen: LogToClean) -> Statistics:
         environment, settings, log = self._environment, self._settings(), chosen.log
         threads = max(1, settings.log_cleaner_threads)
@@ -228,9 +224,7 @@ class LogCleaner:
     async def _settle(self, log: PartitionLog) -> None:
         """Rename swapped segments to their final names.
 
-        The segments must have their final names before the next copy is written. If a segment that
-        is still named ``.swap`` became an original of another copy, its files could have the same
-        names as the copy's files, and the deletion of the original would delete the copy.
+        Called before the next copy is written, which may need the same ``.swap`` names.
         """
         if log.is_settled:
             return
@@ -253,7 +247,7 @@ class LogCleaner:
             steps.close()
 
     async def _off_loop(self, work: Callable[[*Ts], R], *args: *Ts) -> R:
-        """Run a step off the loop. Shielded, because the files are in use until the step ends."""
+        """Run a step off the loop, shielded, because the files are in use until the step ends."""
         return await shielded(self._environment.offload.run(work, *args), name="compact a log")
 
     def _count(self, statistics: Statistics) -> None:
@@ -302,7 +296,7 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by about ``portion`` bytes; return the number of bytes, and whether steps remain."""
+    """Advance by at least ``portion`` bytes; return the bytes, and whether steps may remain."""
     size = 0
     for step in steps:
         size += step

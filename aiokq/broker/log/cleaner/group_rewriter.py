@@ -122,7 +122,7 @@ class GroupRewriter:
         self._keeps_legacy_deletes = True
         self._horizon_ms = view.now_ms + view.config.delete_retention_ms
         # The last batch of each group is kept, if necessary without records, so that the copy ends
-        # at the same offset as the originals. By this offset a recovery finds the originals.
+        # at the same offset as the originals. A recovery finds the originals by this offset.
         self._upper = group[-1].next_offset
         self._kept = self._new_block(view.config.index_interval_bytes, view.buffer_bytes)
         self._single = self._new_block(0, 0)  # for single batches processed in Python
@@ -214,8 +214,6 @@ class GroupRewriter:
         finally:
             pieces.close()
 
-    # --- batches processed in Python
-
     def _copy_other(self, header: BatchHeader, batch: memoryview) -> None:
         if header.magic < 2:
             self._copy_legacy(header, batch)
@@ -233,8 +231,7 @@ class GroupRewriter:
     def _copy_marker(self, header: BatchHeader, batch: memoryview) -> None:
         needless = self._transactions.is_needless(header, control_type(batch, header))
         has_horizon = header.attributes & DELETE_HORIZON_MASK != 0
-        # A needless marker is removed once its delete horizon has passed. An empty batch replaces
-        # it if `_is_last_of_producer` requires that.
+        # A needless marker is removed once its delete horizon has passed.
         over = has_horizon and header.base_timestamp_ms <= self._view.now_ms
         if needless and (over or not header.count):
             self._statistics.records_read += header.count
@@ -247,8 +244,8 @@ class GroupRewriter:
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether an empty batch has to replace a removed marker.
 
-        This is so if the marker is the last batch of the group of segments, or if it has the latest
-        epoch of a producer without batches: without the marker the log would lose that epoch.
+        True for the last batch of the group of segments, and for a marker with the latest epoch of
+        a producer that has no data batches. The log would otherwise lose that epoch.
         """
         if header.next_offset == self._upper:
             return True
@@ -297,20 +294,18 @@ class GroupRewriter:
             self._put(closing(header), header.last_offset, header.max_timestamp_ms)
 
     def _put_converted(self, header: BatchHeader, stay: Sequence[Message]) -> None:
-        # The kept records are converted to v2, as by Kafka 4, which writes no older format.
+        # The kept records are converted to v2. Kafka 4 also writes no older format.
         plain = encode_batch(
             (RawRecord(*message[:4]) for message in stay),
             crc32c=crc32c,
             timestamp_type=header.timestamp_type,
         )
-        # This also sets a delete horizon if the batch has tombstones.
+        # `_kept_of` also sets a delete horizon if the batch has tombstones.
         result = self._kept_of(plain, header.base_offset, WALK_KEEP_ALL)
         found = read_header(result)
         if header.codec:
             result = compressed(result, found, header.codec)
         self._put(result, found.last_offset, found.max_timestamp_ms)
-
-    # --- output
 
     def _kept_of(self, batch: Buffer, base_offset: int, flags: int = 0) -> Buffer:
         """Return the kept part of one batch, in a buffer that the next call overwrites."""

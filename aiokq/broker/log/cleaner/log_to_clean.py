@@ -45,7 +45,7 @@ class LogToClean(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether compaction is worthwhile, or required by max.compaction.lag.ms."""
+        """Whether min.cleanable.dirty.ratio or max.compaction.lag.ms is exceeded."""
         if not self.dirty_bytes:
             return False
         return self.delay_ms > 0 or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio

@@ -111,8 +111,8 @@ class LogView(NamedTuple):
 def chunks(files: Files, view: SegmentView, buffer_bytes: int) -> Generator[memoryview, int, None]:
     """Yield the bytes of a segment in pieces that begin with a batch.
 
-    The caller sends back how many bytes of a piece it used; the next piece begins after these. If
-    it used 0 bytes, the next piece is one whole batch, which did not fit into the buffer.
+    The caller sends back how many bytes of the piece it used; the next piece begins after them. If
+    the caller used 0 bytes, the next piece is one whole batch.
 
     Raises:
         FileNotFoundError: the segment was deleted meanwhile.

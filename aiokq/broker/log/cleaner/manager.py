@@ -31,7 +31,7 @@ __all__ = ["LogCleanerManager"]
 logger = logging.getLogger("aiokq.broker.log")
 
 AT_ONCE: Final = 256
-"""The number of segments that are examined before other tasks run, in less than a millisecond."""
+"""The number of logs and segments that are examined before other tasks of the loop may run."""
 
 
 MOST_LOOKS: Final = 4
@@ -53,7 +53,6 @@ class LogCleanerManager:
 
     Args:
         directories: returns the log directories that are online.
-        cold_reads: the node's cold reads.
     """
 
     def __init__(
@@ -110,8 +109,6 @@ class LogCleanerManager:
     def resume(self) -> None:
         """Include the postponed logs again."""
         self._put_off.clear()
-
-    # --- examination of the logs
 
     def _places(self) -> Iterator[_Place]:
         for directory in self._directories():

@@ -42,7 +42,7 @@ def new_offset_map(memory_bytes: int, load_factor: float, records: int, secret: 
 def build_offset_map(
     files: Files, view: LogView, offsets: OffsetMap, statistics: Statistics
 ) -> Generator[int, None, None]:
-    """Put the keys of the dirty part into ``offsets`` until it is full; yield the bytes read.
+    """Put the keys of the dirty part into ``offsets`` until the map is full; yield the bytes read.
 
     Afterwards ``offsets`` has the keys of the dirty part up to ``offsets.latest_offset``.
 
@@ -52,7 +52,7 @@ def build_offset_map(
     """
     dirty = view.dirty
     # Leave out aborted transactions that ended before the dirty part. Their markers are not read,
-    # and without them, later transactions of the same producers would count as aborted.
+    # so later transactions of the same producers would count as aborted.
     transactions = CleanedTransactions(
         found for found in view.aborted if dirty and found.last_offset >= dirty[0].base_offset
     )

@@ -16,7 +16,7 @@ class Throttle:
 
     Args:
         bytes_per_second: returns the current limit.
-        now: returns the seconds of the loop's clock.
+        now: returns the time of the loop's clock, in seconds.
     """
 
     def __init__(self, bytes_per_second: Callable[[], float], now: Callable[[], float]) -> None:
@@ -25,10 +25,7 @@ class Throttle:
         self._free_at = 0.0
 
     def portion(self, most: int) -> int:
-        """Return how many bytes to process before the next wait: those allowed in 0.1 seconds.
-
-        The result is at least 1 and at most ``most``.
-        """
+        """Return how many bytes may be processed in 0.1 seconds: at least 1, at most ``most``."""
         return max(1, min(most, int(min(self._rate() / 10, most))))
 
     async def spent(self, size: int) -> None:
