@@ -34,7 +34,7 @@ class RollLimits(NamedTuple):
             name: a name that identifies the segment among all logs.
         """
         segment_ms = config.segment_ms
-        if config.compacted:  # only finished segments are compacted, so the active segment must roll
+        if config.compacted:  # only finished segments are compacted
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if config.segment_jitter_ms:
             segment_ms -= zlib.crc32(name.encode()) % min(config.segment_jitter_ms, segment_ms)
