@@ -49,7 +49,7 @@ async def run_blocking(function: Callable[P, R], /, *args: P.args, **kwargs: P.k
 
     Raises:
         TypeError: the function is a coroutine function.
-        Exception: whatever the function raises.
+        Exception: the exception that the function raises.
     """
     if inspect.iscoroutinefunction(function):
         raise TypeError(
@@ -99,7 +99,7 @@ class BlockingCalls:
         try:
             return await waiting
         except asyncio.CancelledError:
-            # Log on the loop, so that the failure is logged before the partition's next call ends.
+            # Log on the loop, before the next call of the partition starts.
             ended.add_done_callback(lambda _: _log_failure(running))
             raise
 

@@ -84,9 +84,9 @@ class Cluster:
     ``async with`` blocks of their own. `close` first closes the clients that are still open:
     consumers, then producers (which deliver the records they accepted), then admin clients.
 
-    The constructor uses no event loop; `start` and ``async with`` bind to the running loop. Methods
-    that send requests raise `Closed` before `start` and after `close`, and `WrongLoop` on another
-    event loop.
+    The constructor uses no event loop; `start` and ``async with`` bind the cluster to the running
+    loop. Methods that send requests raise `Closed` before `start` and after `close`, and
+    `WrongLoop` on another event loop.
 
     Args:
         bootstrap_servers: "host:port"; several addresses are separated by commas or passed as a
@@ -115,10 +115,8 @@ class Cluster:
         self._producers: weakref.WeakSet[_Child] = weakref.WeakSet()
         self._admins: weakref.WeakSet[_Child] = weakref.WeakSet()
 
-    # -- lifecycle
-
     async def start(self) -> None:
-        """Bind to the running loop and wait for the first metadata, unless metadata has arrived.
+        """Bind the cluster to the running loop, and wait for the first metadata if there is none.
 
         Raises:
             BootstrapFailed: no address answered with metadata within ``bootstrap_timeout_ms``; the
@@ -193,8 +191,6 @@ class Cluster:
         state = "open" if self._engine.started else "closed" if self._engine.closed else "new"
         return f"<Cluster {servers} {state}>"
 
-    # -- state and metadata
-
     @property
     def settings(self) -> ClusterSettings:
         """The settings in force."""
@@ -267,8 +263,6 @@ class Cluster:
                 f"no broker returned metadata within {total:.3g} s", api="Metadata"
             ) from (engine.last_error or error)
         return engine.metadata
-
-    # -- clients
 
     def producer(
         self, *, settings: ProducerSettings | None = None, **overrides: Unpack[ProducerOverrides]
@@ -346,8 +340,6 @@ class Cluster:
         self._admins.add(admin)
         return admin
 
-    # -- consume, transform, produce
-
     async def process(
         self,
         topics: Sequence[str] | str,
@@ -393,10 +385,10 @@ class Cluster:
                 coroutine function. It returns None, an `Outgoing`, or several in a list or an async
                 iterator.
             group_id: the group whose members share the partitions, and whose offsets are committed.
-            guarantee: "exactly_once", or "at_least_once": after a failure, results may be written
-                again.
+            guarantee: "exactly_once" or "at_least_once". With "at_least_once", results may be
+                written again after a failure.
             concurrency: the maximum number of handlers that run at the same time.
-            order_by: which records are handled in order: those of a "partition", or of a "key".
+            order_by: whether records are handled in order per "partition" or per "key".
             output: the cluster that gets the results, only with at_least_once.
             group_instance_id: makes the member static; a restarted member also has the same
                 transactional id as before.
@@ -428,7 +420,7 @@ class Cluster:
             CommitOutcomeUnknown: no coordinator answered whether the last transaction is committed.
                 A new call reads the committed offsets, and repeats the transaction only if it was
                 not committed.
-            Exception: what the handler raised.
+            Exception: the exception that the handler raised.
         """
         from aiokq.client.process.options import ProcessOptions, topics_of
         from aiokq.client.process.run import run
@@ -460,8 +452,6 @@ class Cluster:
             consumer_overrides=consumer_settings or {},
             producer_overrides=producer_settings or {},
         )
-
-    # -- low level
 
     async def request(
         self,

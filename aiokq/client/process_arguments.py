@@ -1,6 +1,7 @@
 """The keyword arguments of `process()` as a TypedDict, for editors and type checkers.
 
-`Cluster.process` documents them; tests/unit/client/test_process_arguments.py compares the two.
+`Cluster.process` documents the arguments. tests/unit/client/test_process_arguments.py compares the
+TypedDict with the signature of the method.
 """
 
 from __future__ import annotations

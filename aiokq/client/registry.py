@@ -152,8 +152,6 @@ class Registry:
             raise NoNode(f"there is no {path}")
         return node
 
-    # -- requests
-
     async def read(self, names: tuple[str, ...], timeout: float | None) -> RegistryNode | None:
         """Request and return the node; None if it does not exist."""
         limits.optional_seconds(timeout)
@@ -261,8 +259,6 @@ class RegistryWatch:
         self.node = await self._registry.read(self._names, self._timeout)
         self._changes.clear()
 
-    # -- iteration
-
     @property
     def path(self) -> str:
         """The path of the node."""
@@ -303,8 +299,6 @@ class RegistryWatch:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    # -- detection of changes
 
     async def _woken(self) -> bool:
         """Wait for a change or the end of the watch; return False when the next poll is due."""

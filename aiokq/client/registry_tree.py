@@ -163,9 +163,6 @@ def _state(partition: PartitionInfo) -> str:
     )
 
 
-# -- groups
-
-
 def group_node(
     names: tuple[str, ...],
     group: GroupDescription,

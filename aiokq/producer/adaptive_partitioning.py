@@ -26,8 +26,7 @@ UNIFORM = -1
 class AdaptivePartitioning:
     """Chooses partitions at random; the longer a partition's queue, the lower its weight.
 
-    `choose` looks at all partitions of the topic. This is affordable, because it is not called for
-    each record.
+    `choose` examines all partitions of the topic; the method is not called for each record.
 
     Args:
         queues_of: returns the queues of a topic by partition.

@@ -81,8 +81,8 @@ class BatchBuilder:
 def record_size(key: object, value: object, headers: Headers | None) -> int:
     """Return an upper bound of the size of a record in a batch, in bytes.
 
-    None counts as 0, and so does an object that is not bytes-like, which `append` refuses with
-    TypeError.
+    None counts as 0. An object that is not bytes-like also counts as 0; `append` refuses the object
+    with TypeError.
 
     Raises:
         TypeError: headers that are not pairs of a name and a value.

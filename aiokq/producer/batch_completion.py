@@ -41,7 +41,7 @@ class BatchCompletion:
     """Completes and fails batches, and reports each outcome.
 
     Attributes:
-        delivered_records: number of records acknowledged since the start.
+        delivered_records: number of records delivered since the start.
         failed_records: number of records that failed since the start.
         on_failed: called with the error of each failed batch, before its Deliveries raise it.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
@@ -64,7 +64,6 @@ class BatchCompletion:
 
     # hot: once per batch, benchmarks/micro/producer.py
     def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """Complete a batch that a broker acknowledged."""
         batch = queued.batch
         count = batch.count
         counters = self._counters

@@ -65,7 +65,7 @@ class BufferMemoryWaiters:
         Raises:
             BufferFull: the memory did not become free within max_block_ms.
             KafkaError: the error passed to `fail`.
-            whatever `append` raises, except BufferFull.
+            Exception: the exception of `append`, except BufferFull.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout

@@ -48,6 +48,8 @@ CLOSE_TIMEOUT = 5.0
 class DeliveryEngine:
     """Accepts records, delivers them in order per partition, and completes their Deliveries.
 
+    The class implements `RecordDelivery` for the producer's transactions.
+
     Args:
         guard: refuses appends on another event loop or in a forked child.
 
@@ -232,28 +234,16 @@ class DeliveryEngine:
         )
         return report, undelivered
 
-    # -- RecordDelivery, for transactions
-
     def accept(self, refusal: KafkaError | None) -> None:
-        """Accept records if `refusal` is None; otherwise refuse them with `refusal`.
-
-        A refusal also fails the calls that wait to append a record.
-        """
         self.appender.refuse(refusal)
 
     def hurry(self) -> None:
-        """Send batches without lingering, until `relax` is called."""
         self._queues.hurry()
 
     def relax(self) -> None:
-        """Undo one `hurry`."""
         self._queues.relax()
 
     async def settle(self) -> None:
-        """Send without lingering, and wait until every accepted record has an outcome.
-
-        Unlike `flush`, this includes the records that are accepted during the call.
-        """
         self._queues.hurry()
         try:
             while self._incomplete or self.appender.metadata.pending():
@@ -263,27 +253,20 @@ class DeliveryEngine:
             self._queues.relax()
 
     def fail_unsent(self, error: KafkaError) -> None:
-        """Fail, with `error`, the records that are not in flight."""
         self.appender.metadata.fail_pending(error)
         self._queues.fail_unsent(error)
 
     async def answered(self) -> None:
-        """Wait until each batch that exists now is delivered or has failed."""
         await self._incomplete.wait()
 
     def offer_all(self) -> None:
-        """Offer each queue that has a batch ready to the sender of its leader."""
         self._queues.offer_all()
 
     def restart_sequences(self) -> None:
-        """Restart the sequence numbers of all partitions at 0, because the epoch has changed."""
         self._queues.restart_sequences()
 
     def forget_failures(self) -> None:
-        """Forget the failures that nobody observed, because the transaction reports them."""
         self.completion.failures.take()
-
-    # -- internals
 
     def _new_transactions(self) -> Transactions:
         from aiokq.producer.transactions.transactions import Transactions
@@ -332,8 +315,6 @@ class DeliveryEngine:
             self._cluster.environment.random,
         )
         return ProducerIdSource(self._cluster, backoff)
-
-    # -- called by the accumulator
 
     def _unknown_topic(self, topic: str) -> None:
         self.appender.metadata.unknown(topic)

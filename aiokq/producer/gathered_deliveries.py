@@ -34,7 +34,6 @@ class GatheredDeliveries(Deliveries):
         return self._each[index]
 
     def done(self) -> bool:
-        """Return whether the outcome of every record is known."""
         return all(delivery.done() for delivery in self._each)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:

@@ -55,12 +55,11 @@ class IncompleteBatches:
         return list(self._batches)
 
     def add(self, batch: Batch) -> None:
-        """Add a new batch."""
         self._batches[batch] = None
 
     # hot: once per batch, benchmarks/micro/producer.py
     def remove(self, batch: Batch) -> None:
-        """Remove a delivered, failed or split batch, and end flushes that wait for no other."""
+        """Remove a delivered, failed or split batch; end flushes that wait for no other batch."""
         self._batches.pop(batch, None)
         if self._batches:
             self._on_removal()

@@ -78,7 +78,7 @@ class Interceptor:
         """Called before each attempt to send a batch."""
 
     def on_ack(self, batch: BatchInfo) -> None:
-        """Called when a batch was acknowledged."""
+        """Called when a batch was acknowledged; with acks=0, when the batch was sent."""
 
     def on_error(self, batch: BatchInfo, error: KafkaError) -> None:
         """Called when a batch failed for good; its Deliveries raise `error`."""
@@ -148,7 +148,6 @@ class Interceptors:
 
 
 def batch_info(queued: QueuedBatch, base_offset: int = -1) -> BatchInfo:
-    """Return the BatchInfo of a queued batch."""
     return BatchInfo(
         queued.queue.topic,
         queued.queue.partition,

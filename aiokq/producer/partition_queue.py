@@ -94,9 +94,9 @@ class PartitionQueue:
         self.leader_epoch = -1
         self.retry_at = 0.0
         self.blocked_by: KafkaError | None = None
-        """The error that keeps the partition from sending, or that no retry has overcome yet.
+        """The last error that delays the partition's batches; None if there is none.
 
-        None if there is no such error. An acknowledgement or a new leader clears it.
+        An acknowledgement or a new leader clears the error.
         """
         self.scheduled_at = NEVER
         """Monotonic seconds at which the timer calls `on_time`; NEVER if no call is scheduled."""
@@ -144,8 +144,6 @@ class PartitionQueue:
         window = self._window
         return len(window.batches) - window.in_flight + (self._open() is not None)
 
-    # -- new batches; the Accumulator calls batch_opened and batch_full, once per batch
-
     def batch_opened(self, batch: Batch) -> None:
         """Register a new open batch and schedule the end of its linger.
 
@@ -177,8 +175,6 @@ class PartitionQueue:
         self._owner.schedule(self, batch.created + self._limits.delivery_timeout)
         self._senders.ready(self)
 
-    # -- called by a sender
-
     def peek(self, now: float) -> QueuedBatch | None:
         """Return the sealed batch to send next; None if no batch may be sent now.
 
@@ -189,8 +185,8 @@ class PartitionQueue:
         if self.leader < 0 or window.draining:
             return None
         if now < self.retry_at:
-            # The timer may not be set for the end of the pause, because `reschedule` ignores a
-            # pause while the queue has no batch.
+            # `reschedule` ignores a pause while the queue has no batch, so the timer is perhaps not
+            # set for the end of the pause.
             self._owner.schedule(self, self.retry_at)
             return None
         if window.in_flight >= self._limit():
@@ -230,12 +226,10 @@ class PartitionQueue:
         self._window.launched(queued)
         return queued.attempts
 
-    # -- answers
-
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Complete a batch that was acknowledged.
+        """Complete a batch that was acknowledged; with acks=0, that was written to a connection.
 
         After a leader change, the acknowledgement may belong to an earlier attempt.
         """
@@ -287,8 +281,6 @@ class PartitionQueue:
         else:
             self._act(queued, outcome, error, now, bad_records or {})
         self._window.restart_if_drained()
-
-    # -- time and leader
 
     def on_time(self, now: float) -> None:
         """Fail expired batches, offer the queue if a batch is ready, and schedule the next call."""
@@ -356,8 +348,6 @@ class PartitionQueue:
             self._window.restart_if_drained()
         self.offer_if_ripe(now)
 
-    # -- failing and removing batches
-
     def take_all(self) -> list[QueuedBatch]:
         """Remove and return all batches without an outcome; the caller fails them."""
         if self._open() is not None:
@@ -407,8 +397,6 @@ class PartitionQueue:
                     self._window.remove(queued)
                     self._break_off(queued)
                 return
-
-    # -- internals
 
     def _act(
         self,
@@ -554,9 +542,10 @@ class PartitionQueue:
                 numbered = True
         if self._gate is not None:
             # Only the coordinator gives a transactional producer another epoch, so the numbers
-            # continue. If a batch failed, the transaction can only be aborted. If the topic was
-            # recreated: below `transaction.version` 2, its new log accepts any first sequence
-            # number; from version 2 on, it refuses the batch, and the transaction is aborted.
+            # continue. If a batch failed, the transaction can only be aborted. With
+            # `transaction.version` below 2, the new log of a recreated topic accepts any first
+            # sequence number. From version 2 on, the log refuses the batch, and the transaction
+            # is aborted.
             sequences.resume()
         elif numbered or not sequences.mend():
             sequences.renumber()

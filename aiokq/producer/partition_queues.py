@@ -91,8 +91,6 @@ class PartitionQueues:
         self._hurries = 0
         self.timers = QueueTimers(self._clock, internal_errors.fail_queue)
 
-    # -- partitions
-
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """Return the queue of a partition, creating it if there is none."""
         queues = self._queues.get(topic)
@@ -114,11 +112,9 @@ class PartitionQueues:
         return queue
 
     def of_topic(self, topic: str) -> list[PartitionQueue]:
-        """Return the queues of a topic."""
         return list(self._queues.get(topic, {}).values())
 
     def by_partition(self, topic: str) -> Mapping[int, PartitionQueue]:
-        """Return the queues of a topic by partition."""
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
@@ -148,8 +144,6 @@ class PartitionQueues:
             for queue in self._busy()
             if (trouble := queue.trouble) is not None
         }
-
-    # -- batches
 
     def put(self, topic: str, partition: int, records: Sequence[BuiltRecord]) -> list[Delivery]:
         """Append records as a batch of their own, after the other batches of the partition."""
@@ -215,8 +209,6 @@ class PartitionQueues:
             queue.forget(batch)
         self._completion.failed_unqueued(batch, error)
 
-    # -- QueueOwner
-
     @property
     def hurried(self) -> bool:
         return self._hurries > 0
@@ -242,8 +234,6 @@ class PartitionQueues:
         batches = regroup(self._accumulator, queued.batch, codec, groups)
         self._incomplete.replace(queued.batch, batches)
         return [QueuedBatch(queued.queue, batch, queued.deadline) for batch in batches]
-
-    # -- internals
 
     def _all(self) -> list[PartitionQueue]:
         return [queue for queues in self._queues.values() for queue in queues.values()]

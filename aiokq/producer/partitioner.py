@@ -47,9 +47,10 @@ class Partitioner(Protocol):
             available: the partitions that have a leader, according to the metadata; may be empty.
 
         Returns:
-            A member of `partitions`, or None for the default. With a key, that is murmur2 of the
-            key as in Java, unless partitioner_ignore_keys is set. Without a key, it is the same
-            partition for batch_size bytes, then another one (KIP-480, KIP-794).
+            A member of `partitions`, or None for the default partitioner. The default partitioner
+            applies murmur2 to the key, as Kafka's Java client does, unless partitioner_ignore_keys
+            is set. Records without a key get one partition for batch_size bytes, then another
+            partition (KIP-480, KIP-794).
         """
         ...
 

@@ -16,7 +16,7 @@ __all__ = ["OUTCOMES", "Outcome", "outcome_of", "outcome_of_code"]
 
 
 class Outcome(Enum):
-    """What an error code in a Produce response means for the batch."""
+    """The outcome of an attempt to send a batch."""
 
     DELIVERED = "the batch is in the log, from this or an earlier attempt"
     RETRY = "retry: send the same bytes to the same leader after a pause"

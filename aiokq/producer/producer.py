@@ -97,15 +97,13 @@ class Producer:
         self._claimed = False
         self.send_nowait = self._not_started
 
-    # -- lifecycle
-
     @property
     def settings(self) -> ProducerSettings:
         """The effective settings."""
         return self._settings.settings
 
     async def start(self) -> None:
-        """Bind to the running loop.
+        """Bind the producer to the running loop.
 
         A producer that was created without a Cluster also waits for the first metadata. A
         transactional producer also waits for its producer id.
@@ -195,8 +193,8 @@ class Producer:
             closed = True
         finally:
             undelivered, self._undelivered = self._undelivered, None
-            # Log the failures instead of raising them if that would hide an exception of the body,
-            # or the cancellation of this call.
+            # If raising the failures would hide an exception of the body or the cancellation of
+            # this call, log the failures instead.
             if undelivered is not None and (error is not None or not closed):
                 self._announce(undelivered)
         if undelivered is not None and error is None:
@@ -222,8 +220,6 @@ class Producer:
     def health(self) -> ProducerHealth:
         """Return the state of the producer, and the reasons why records are not delivered yet."""
         return self._delivery.health(open_=self._loop is not None and self._closing is None)
-
-    # -- records
 
     # hot: benchmarks/micro/producer.py; the `except` clause is rarely reached
     async def send(
@@ -288,7 +284,7 @@ class Producer:
             KafkaError: a broker refused the record, the record was not delivered within
                 delivery_timeout_ms, or its transaction cannot be committed. The error's
                 `may_have_been_written` is True if the record may be in the log nevertheless.
-            others: whatever a serializer or the partitioner raises.
+            others: the exceptions of serializers and of the partitioner.
         """
         # The loop is not checked here: send_nowait has a cheap check, see LoopGuard.
         try:
@@ -347,9 +343,9 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`. Unless the call waited for memory, no record was
-                accepted then; but with interceptors, serializers or a partitioner, the records
-                before the refused record may have been.
+            others: the errors of `SendNowait`. If the call waited for memory, or if interceptors,
+                serializers or a partitioner are set, the records before the refused record may have
+                been accepted. Otherwise no record was accepted.
         """
         self._check_accepts()
         return await self._appender.append_many(topic, records, partition)
@@ -369,9 +365,9 @@ class Producer:
         Raises:
             BufferFull: no memory in buffer_memory became free within max_block_ms.
             Closed: the producer is not started, or was closed, possibly during this call.
-            others: the errors of `SendNowait`. Unless the call waited for memory, no row was
-                accepted then; but with interceptors, serializers or a partitioner, the rows before
-                the refused row may have been.
+            others: the errors of `SendNowait`. If the call waited for memory, or if interceptors,
+                serializers or a partitioner are set, the rows before the refused row may have been
+                accepted. Otherwise no row was accepted.
         """
         self._check_accepts()
         return await self._appender.append_columns(topic, columns)
@@ -396,8 +392,6 @@ class Producer:
         failed = self._delivery.completion.failures.take()
         if failed is not None:
             raise failed
-
-    # -- batches and topics
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic, requesting its metadata if it is not known.
@@ -447,8 +441,6 @@ class Producer:
         if not len(batch):
             raise ConfigError("the batch is empty: append records to it first")
         return await self._appender.append_batch(batch, topic, partition)
-
-    # -- transactions
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be entered with `async with`.
@@ -547,8 +539,6 @@ class Producer:
             await self.close()  # __aexit__ will not be called
             raise
 
-    # -- closing
-
     async def _end(self, closing: asyncio.Future[CloseReport]) -> None:
         """Shut down, and complete `closing` with the report or with the exception."""
         try:
@@ -578,8 +568,6 @@ class Producer:
             timestamp_ms=self._engine.environment.clock.timestamp_ms(),
         )
         self._engine.changes.emit(event.key, event)
-
-    # -- internals
 
     def _check_open(self) -> None:
         self._binding.check()

@@ -46,7 +46,7 @@ class _Lookup:
 
     Attributes:
         started: monotonic seconds at which the lookup began.
-        task: looks the topic up, and then removes this object; a cancelled task does not.
+        task: looks the topic up, and then removes this object, unless the task is cancelled.
         limit: timeout of `task`; it is set to the current time to end the wait early.
         ending: task that decides when to end the wait early; None until the producer is closed.
     """
@@ -204,8 +204,6 @@ class ProducerMetadata:
         if lookup is None:
             return None
         return self._engine.topics.error(topic, self._engine.now() - lookup.started)
-
-    # -- internals
 
     async def _leave_idle(self) -> None:
         """Periodically stop watching the topics to which no record was sent since the last check.

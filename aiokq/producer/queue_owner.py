@@ -30,13 +30,13 @@ class QueueOwner(Protocol):
         ...
 
     def opened(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Register a new open batch. If this raises a KafkaError, the batch's record is refused."""
+        """Register a new open batch. If the call raises KafkaError, the first record is refused."""
 
     def schedule(self, queue: PartitionQueue, when: float) -> None:
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and seal a batch; return False if this failed or continues in the executor."""
+        """Compress and seal a batch; return whether the batch is sealed on return."""
         ...
 
     def producer_id_needed(self) -> None:
@@ -83,7 +83,7 @@ class QueueOutcomes(Protocol):
     """The receiver of the outcomes of a queue's batches."""
 
     def delivered(self, queued: QueuedBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """Complete a batch that a broker acknowledged."""
+        """Complete a delivered batch."""
 
     def failed(self, queued: QueuedBatch, error: KafkaError) -> None:
         """Fail a batch for good."""

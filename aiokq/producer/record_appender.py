@@ -98,7 +98,7 @@ class SendNowait(Protocol):
                 2**63 - 1.
             TypeError: a key or value that is not bytes-like, without a serializer for it; a number
                 that is not an int; headers that are not (name, value) pairs.
-            others: whatever a serializer or the partitioner raises.
+            others: the exceptions of serializers and of the partitioner.
         """
         ...
 
@@ -300,10 +300,8 @@ class RecordAppender:
             return put()
         return await self._wait_for_memory(batch.size(), put, turn)
 
-    # -- internals
-
     def _check_turn(self, turn: KafkaError | None) -> None:
-        """Raise the last error of `refuse`, if records were refused after the error `turn`."""
+        """Raise the last error of `refuse`, unless it is `turn`, the last error before the call."""
         if self._refusal is not turn:
             assert self._refusal is not None
             raise copy_error(self._refusal)

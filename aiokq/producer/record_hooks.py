@@ -145,10 +145,10 @@ class RecordHooks:
     ) -> PreparedRecord:
         """Run the interceptors and serializers; return the arguments of `Accumulator.append`.
 
-        The partition is not chosen yet; `place` does that.
+        `place` chooses the partition later.
 
         Raises:
-            whatever a serializer raises, as `passable` converts it.
+            Exception: the exception of a serializer, as `passable` converts it.
         """
         if self._interceptors:
             record = self._interceptors.enqueue(
@@ -174,7 +174,7 @@ class RecordHooks:
         Raises:
             PartitionsNotYetKnown: the partitioner needs partitions that are not known yet.
             ConfigError: the partitioner returned neither an existing partition nor None.
-            whatever the partitioner raises, as `passable` converts it.
+            Exception: the exception of the partitioner, as `passable` converts it.
         """
         if self._choice is None or record.partition is not None:
             return record

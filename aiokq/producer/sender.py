@@ -78,7 +78,7 @@ class SenderOwner(Protocol):
     def answered(
         self, queued: QueuedBatch, attempt: int, base_offset: int, log_append_time_ms: int
     ) -> None:
-        """Process the acknowledgement of a batch."""
+        """Process the delivery of a batch."""
 
     def refused(
         self,
@@ -221,8 +221,6 @@ class Sender:
                 await self._send(connection)
             except ConnectionLost:
                 woken.set()  # the connection was closed between two requests: get another one
-
-    # -- sending
 
     def _connection(self) -> Connection | None:
         """Return the open connection for Produce requests; None if there is none."""
@@ -426,8 +424,6 @@ class Sender:
             raise lost from None
         for queued, attempt in in_flight.launched:
             self._owner.answered(queued, attempt, -1, -1)
-
-    # -- answers
 
     def _arrived(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
         self._answers.append((in_flight, future))

@@ -63,8 +63,6 @@ class SenderPool:
         sender = self._senders.get(node_id)
         return 0.0 if sender is None else sender.stalled(self.now())
 
-    # -- QueueSenders
-
     def ready(self, queue: PartitionQueue) -> None:
         leader = queue.leader
         if leader < 0:
@@ -80,8 +78,6 @@ class SenderPool:
 
     def moved(self, queue: PartitionQueue, error: KafkaError) -> None:
         self._leader_failed(queue, error, None)
-
-    # -- SenderOwner
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -138,8 +134,6 @@ class SenderPool:
         self._internal_errors.call_each(
             queues, "unreachable", lambda queue: self._unreachable(queue, error)
         )
-
-    # -- internals
 
     def _unreachable(self, queue: PartitionQueue, error: KafkaError) -> None:
         queue.blocked_by = error

@@ -28,8 +28,8 @@ The DeliveryFailed of `send_many` has the outcomes of all records.
 class UnobservedFailures:
     """The batches that failed since the last call of `take`.
 
-    `take` checks which failures were observed. This cannot be checked when a batch fails, because a
-    task that awaits a Delivery gets the error only after that.
+    `take` checks which failures were observed. At the time of the failure, the check would be too
+    early: a task that awaits a Delivery gets the error later.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,6 @@ class UnobservedFailures:
         self._older_partitions: set[TopicPartition] = set()
 
     def add(self, batch: Batch, error: KafkaError) -> None:
-        """Add a failed batch."""
         self._batches.append((batch, error))
         if len(self._batches) > MAX_BATCHES:
             oldest, _ = self._batches.popleft()
