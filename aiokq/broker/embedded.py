@@ -57,7 +57,7 @@ class EmbeddedCluster:
     `async with` runs the cluster on the running loop. `with` runs it on a thread with its own loop,
     for blocking code.
 
-    Except `start`, the coroutine methods may be called from any event loop, and run on the
+    All coroutine methods except `start` may be called from any event loop, and run on the
     cluster's loop. If the cluster's loop is not running, or stops before the call ends, the call
     raises `WrongLoop`. If the loop is closed before the cluster, the cluster releases its port,
     lock and temporary directory when it is garbage-collected.
@@ -312,8 +312,6 @@ class EmbeddedCluster:
             'loop_scope="session") and @pytest.mark.asyncio(loop_scope="session")'
         )
 
-    # async with: on the caller's loop
-
     async def __aenter__(self) -> EmbeddedCluster:
         await self.start()
         return self
@@ -484,8 +482,6 @@ class EmbeddedCluster:
 
     def __repr__(self) -> str:
         return f"<EmbeddedCluster {self._bootstrap_servers or 'not running'}>"
-
-    # with: on a thread of its own
 
     def __enter__(self) -> EmbeddedCluster:
         thread = LoopThread(self.start, self._close)

@@ -124,8 +124,6 @@ class Gate:
         self.authorizer = authorizer
         self.quotas = quotas
 
-    # -- before a request is decoded
-
     def frame_limit(self, state: SessionState) -> int:
         """Return the largest frame, in bytes, that a session in this state may send."""
         if state is _READY:
@@ -169,8 +167,6 @@ class Gate:
             raise CloseConnection(f"API {name} is not allowed before the login is complete")
         if nbytes > self.frame_limit(state):
             raise CloseConnection(f"request of {nbytes} bytes before the login is complete")
-
-    # -- before a request takes effect or is answered
 
     def authorize(
         self,
@@ -233,8 +229,6 @@ class Gate:
                 if authorizer.authorize(connection, operation, resource_type, (name,))
             ]
         )
-
-    # -- before a response is encoded
 
     def throttle_ms(
         self, connection: RequestContext, api_key: int, client_id: str | None, nbytes: int

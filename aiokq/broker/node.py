@@ -147,8 +147,6 @@ class BrokerNode:
         """The settings in effect."""
         return self.dynamic_settings.current
 
-    # identity
-
     @property
     def node_id(self) -> int:
         return self.storage.directories.properties.node_id
@@ -159,7 +157,7 @@ class BrokerNode:
 
     @property
     def log_directories(self) -> Sequence[LogDirectory]:
-        """The log directories, offline ones included."""
+        """The log directories, including those that are offline."""
         return self.storage.directories.all
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
@@ -178,8 +176,6 @@ class BrokerNode:
 
     def _racks(self) -> dict[int, str | None]:
         return {broker.node_id: broker.rack for broker in self.brokers()}
-
-    # parts
 
     @property
     def storage(self) -> Storage:
@@ -252,8 +248,6 @@ class BrokerNode:
     @property
     def producer_ids(self) -> ProducerIds:
         return self.storage.producer_ids
-
-    # lifecycle
 
     async def open(self) -> None:
         """Open the directories and all logs in them; recover logs that were not closed cleanly.
@@ -356,8 +350,8 @@ class BrokerNode:
         """Recover the logs that were not closed cleanly, then wait for `TransactionRecovery`.
 
         The wait ends after `RECOVERY_MOMENT` seconds at the latest, because the transaction
-        coordinator may be unable to load its log. After that, the comparison continues in the
-        background, and a producer whose transaction is not compared yet is refused.
+        coordinator may be unable to load its log. `TransactionRecovery` then continues in the
+        background.
 
         Raises:
             KafkaStorage: see `open`.
@@ -556,8 +550,6 @@ class BrokerNode:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
             self._failure.exception()  # otherwise asyncio logs the error if no task awaits it
-
-    # notifications of partitions
 
     def _elected(self, partition: Partition) -> None:
         for listener in self.leadership_listeners:

@@ -1,4 +1,4 @@
-"""Areas for request handlers (``handlers.areas``) that combine several parts of a node."""
+"""Areas that combine several parts of a node, for request handlers (``handlers.areas``)."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class NodeQuorum:
         return FinalizedFeatures(levels, end_offset - 1)
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return the addresses on a listener of the registered brokers, except this node."""
+        """Return the other registered brokers, with their addresses on a listener."""
         log = self._storage.metadata
         return [
             BrokerEndpoint(broker.broker_id, address.host, address.port, broker.rack)

@@ -1,7 +1,7 @@
 """The options of `aiokq broker`: their table, and the values of one command line.
 
-Most command lines are read with the table alone. The others are read by `option_parser`, which
-imports `argparse`.
+Most command lines are read with the table alone. All other command lines are read by
+`option_parser`, which imports `argparse`.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ PERMISSIONS: Final[dict[int, tuple[Permission, ...]]] = {
     24: (_WRITE_TRANSACTIONAL, _WRITE_TOPIC, _CLUSTER_ACTION),
     25: (_WRITE_TRANSACTIONAL, _READ_GROUP),
     26: (_WRITE_TRANSACTIONAL,),
-    # A coordinator needs CLUSTER_ACTION, an administrator ALTER.
+    # A coordinator needs CLUSTER_ACTION, and an administrator needs ALTER.
     27: (_ALTER_CLUSTER, _CLUSTER_ACTION),
     28: (_WRITE_TRANSACTIONAL, _READ_GROUP, _READ_TOPIC),
     32: (_CLUSTER_CONFIGS, _TOPIC_CONFIGS, _GROUP_CONFIGS),

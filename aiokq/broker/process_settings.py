@@ -46,7 +46,7 @@ class Choice(NamedTuple):
 def choose_settings(options: Options) -> Choice:
     """Return the settings that the options and the properties file give.
 
-    The profile is that of `--profile`, or else that of `_default_profile`.
+    The profile is `--profile`, or the result of `_default_profile`.
 
     Raises:
         ConfigError: a setting is unknown or its value is refused, a value of `--set` has no `=`, or

@@ -231,7 +231,7 @@ class DynamicSettings:
         self.listeners: list[Callable[[frozenset[str]], None]] = []
 
     def overridden(self) -> dict[str, tuple[SettingValue, SettingValue]]:
-        """Return the settings given at the start that have another value in effect.
+        """Return the settings whose value in effect differs from the value given at the start.
 
         Returns:
             The value given at the start and the value in effect, by name.

@@ -57,7 +57,7 @@ _ENDPOINT: Final = rf"(.*)://\[?({HOST})\]?:(-?[0-9]+)"
 class Endpoint(NamedTuple):
     """A listener's name with a host and a port.
 
-    An empty host means all interfaces. In an advertised address, it means this machine's name.
+    An empty host means all interfaces, or this machine's name in an advertised address.
     """
 
     name: str
@@ -132,12 +132,9 @@ def configured_listeners(
 ) -> Listeners:
     """Return the listeners that the settings describe.
 
-    The first listener is the first one in `listeners` that is not in `controller.listener.names`.
-    If `host` or `port` moves it and `advertise` is not given, its address in `advertised.listeners`
-    may change, too. The advertised port is replaced if it was the port in `listeners`. The
-    advertised host is replaced if it was the host in `listeners`, or if it is a loopback address
-    and `host` is not. Any other advertised port or host is kept, because it belongs to a proxy or
-    to address translation. A wildcard `host` changes no host in `advertised.listeners`.
+    The first listener is the first entry of `listeners` that is not in `controller.listener.names`.
+    If `host` or `port` is given and `advertise` is not, the address of the first listener in
+    `advertised.listeners` may change, too; see `_moved`.
 
     Args:
         settings: `listeners`, `advertised.listeners` and the other settings of listeners.
@@ -357,6 +354,10 @@ def _advertised(
 
 def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endpoint:
     """Return the advertised address of a listener that `--host` or `--port` moved.
+
+    The advertised port is replaced if it was the port in `listeners`. The advertised host is
+    replaced if it was the host in `listeners`, or if only the advertised host is a loopback
+    address. A wildcard address never replaces the advertised host.
 
     Args:
         advertised: the listener's address in `advertised.listeners`.

@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 DEFAULT_CONTROLLER: Final = Endpoint("CONTROLLER", "localhost", 9093)
-"""The address of this node as a voter if neither its settings nor its metadata log has one.
+"""The address of this node as a voter if its settings and its metadata log have no address.
 
-When Kafka starts on the metadata log, Kafka replaces this address with that of its own listener.
+When Kafka starts on the metadata log, Kafka replaces this address with its listener's address.
 """
 
 _VOTER: Final = r"([0-9]+)@\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)"
@@ -87,18 +87,12 @@ def check_roles(settings: BrokerSettings) -> None:
 def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
     """Check that this node is the only voter that the settings name.
 
-    A voter is this node if it has the id and a host of this node. As in Kafka, its port is not
-    compared with the ports of the listeners. A bootstrap server has no id. It is this node if it
-    has a host of this node, and the port of a listener in `controller.listener.names`: the port in
-    `listeners` or in `advertised.listeners`. If such a port is 0, every port is accepted.
+    A voter is this node if its id and host belong to this node. As in Kafka, the port of a voter is
+    not checked. A bootstrap server is this node if its host belongs to this node, and its port is
+    the port of a listener in `controller.listener.names`; port 0 of a listener stands for any port.
 
-    The hosts of this node are localhost and the loopback addresses, the wildcard addresses, the
-    hosts of its listeners, also the advertised ones, and the name of the machine. No name is
-    resolved.
-
-    `controller.quorum.voters` and `controller.quorum.bootstrap.servers` need a listener in
-    `controller.listener.names`. Kafka needs one on every node that is a controller; here a node
-    without these two settings needs none.
+    The hosts of this node are localhost, the loopback and wildcard addresses, the hosts in
+    `listeners` and `advertised.listeners`, and the name of the machine. No name is resolved.
 
     Args:
         node_id: id of the node; None if neither the settings nor the command line set it.
@@ -237,7 +231,7 @@ def _check_host(named: str, host: str, hosts: AbstractSet[str]) -> None:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Return whether `host` is this machine's name; either may lack the domain.
+    """Return whether `host` is this machine's name; either name may lack the domain.
 
     `socket.getfqdn` would return the domain, but may query a name server and block for seconds.
     """

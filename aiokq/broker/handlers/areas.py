@@ -261,7 +261,7 @@ class Logs(Protocol):
 
     @property
     def cold_reads(self) -> ColdReads:
-        """The reads of logs that wait for the disk."""
+        """The reads that wait for the disk."""
         ...
 
     @property
@@ -354,7 +354,7 @@ class Quorum(Protocol):
         ...
 
     def fenced_brokers(self, listener: str) -> list[BrokerEndpoint]:
-        """Return the registered brokers that are out of service, with their addresses.
+        """Return the fenced brokers, with their addresses on a listener.
 
         A broker without an address on the listener is left out.
         """
@@ -363,7 +363,7 @@ class Quorum(Protocol):
     async def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool
     ) -> None:
-        """Change levels of features; they are in effect on return.
+        """Change levels of features; the new levels are in effect on return.
 
         Raises:
             InvalidUpdateVersion: a level cannot be set; no level was changed.

@@ -57,7 +57,7 @@ class Call(NamedTuple):
     def permitted(
         self, operation: Operation, resource_type: ResourceType, names: Collection[str]
     ) -> Collection[str]:
-        """Return the subset of the names on whose resources the client may perform an operation."""
+        """Return the names of the resources on which the client may perform an operation."""
         return self.gate.authorize(self.connection, self.api_key, operation, resource_type, names)
 
     def permits_any(self, operation: Operation, resource_type: ResourceType) -> bool:

@@ -19,8 +19,8 @@ __all__ = ["Decisions"]
 class Decisions:
     """The decisions about one operation of a client, by resource.
 
-    The gate is called once for each resource. A request may name a topic once for each partition.
-    An authorizer that logs its decisions should log only one decision for the topic.
+    The gate is called once for each resource, even if the request names several partitions of one
+    topic.
     """
 
     __slots__ = ("_call", "_operation", "_permitted", "_resource_type")

@@ -295,7 +295,7 @@ async def _join_transaction(
 def _joining(topics: Topics, request: ProduceRequest, version: int, permits: _Permits) -> Joining:
     """Return the partitions in which a batch may begin a transaction, by producer.
 
-    All are added to the transaction together, before the first batch is appended.
+    The partitions are added to the transaction together, before the first batch is appended.
     """
     found: Joining = {}
     for topic in request.topic_data:

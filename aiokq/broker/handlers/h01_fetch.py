@@ -201,7 +201,7 @@ def _read_all(
 ) -> Pass:
     """Read the partitions in order, up to `max_bytes` together.
 
-    Only the first batch of the response is returned even if it is larger.
+    The first batch of the response is returned even if it is larger than `max_bytes`.
     """
     # hot: benchmarks/raw_load.py
     found = Pass()

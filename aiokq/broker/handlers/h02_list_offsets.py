@@ -188,7 +188,7 @@ async def _old_style(
     """Return offsets in descending order, which is the response of version 0.
 
     For `LATEST` the offsets are the end and the start of the log, for `EARLIEST` the start. For a
-    timestamp, the only offset is the result of `_find`, or the start if there is no such record.
+    timestamp, the only offset is the result of `_find`, or the start if `_find` finds no record.
     Kafka returns the starts of all segments instead.
     """
     start = partition.log.log_start_offset

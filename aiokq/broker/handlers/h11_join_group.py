@@ -1,7 +1,7 @@
 """JoinGroup (11), versions 0-9: join a member to the next generation of a classic group.
 
-The response is sent when the generation begins. An error is returned at once, and so is the current
-generation if the join is a repetition. KIP-345, KIP-394.
+The response is sent when the generation begins. An error is returned at once. If the join is a
+repetition, the current generation is returned at once. KIP-345, KIP-394.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT,

@@ -1,6 +1,6 @@
 """DeleteTopics (20), versions 1-6: delete topics and their records.
 
-If a topic is given by id, the response names it only if the client may describe the topic.
+For a topic given by id, the response has the name only if the client may describe the topic.
 
 Errors of a topic: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST (the
 request has the topic twice, or an entry has both a name and an id, or neither),

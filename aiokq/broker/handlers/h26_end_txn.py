@@ -1,9 +1,9 @@
 """EndTxn (26), versions 0-5: commit or abort the transaction of a transactional id.
 
 When the response is sent, the decision to commit or abort is in the log. The markers are written
-next. If no write has to wait, they are written before the node handles a request that the client
-sends after this response. Version 5 implies ``transaction.version`` 2 (KIP-890): the epoch is
-bumped, and the response has the producer id and epoch of the next transaction.
+next. If no write has to wait, the markers are written before the node handles the client's next
+request. Version 5 implies ``transaction.version`` 2 (KIP-890): the epoch is bumped, and the
+response has the producer id and epoch of the next transaction.
 
 Errors: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being written),
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,

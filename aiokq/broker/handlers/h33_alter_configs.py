@@ -1,7 +1,7 @@
 """AlterConfigs (33), versions 0-2: replace all settings of topics, groups and brokers.
 
-Settings that the request does not name are reset. Of a broker's settings, only dynamic settings can
-change. IncrementalAlterConfigs supersedes this API (KIP-339).
+Settings that the request does not name are reset. Only the dynamic settings of a broker can change.
+IncrementalAlterConfigs supersedes this API (KIP-339).
 
 Errors of a resource: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
 GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_CONFIG, INVALID_REQUEST,

@@ -2,7 +2,7 @@
 
 No permission is needed, because every client needs the brokers' addresses to connect to them. The
 response lists the brokers that advertise the listener of the connection, with their addresses on
-it.
+that listener.
 
 Errors: MISMATCHED_ENDPOINT_TYPE (the request is for a controller), UNSUPPORTED_ENDPOINT_TYPE.
 KIP-700.
