@@ -12,6 +12,8 @@ PY := $(BIN)/python
 CACHE := .cache
 KAFKA_LIBS := $(CACHE)/kafka/libs
 KAFKA_OLD_CLIENTS := 3.9.1
+# Earlier releases that must open the directories that aiokq makes.
+KAFKA_EARLIER := 4.0.0 4.1.1
 
 # Address that `make run` connects to; empty: an embedded broker as a process of its own.
 BOOTSTRAP ?=
@@ -70,7 +72,7 @@ setup: $(CACHE)/stamps/build ## Make .venv with aiokq (compiled) and the develop
 # the tests that need them are skipped with a warning.
 .PHONY: kafka
 kafka: ## Fetch Apache Kafka 4.2 from Maven Central into .cache (the interop tests' peer)
-	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) bash tools/fetch_kafka.sh $(KAFKA_LIBS)
+	@KAFKA_OLD_CLIENTS=$(KAFKA_OLD_CLIENTS) KAFKA_EARLIER="$(KAFKA_EARLIER)" bash tools/fetch_kafka.sh $(KAFKA_LIBS)
 
 .PHONY: connector
 connector: java ## Fetch Spark's own Kafka connector (the Spark tests' peer) from Maven Central into .cache

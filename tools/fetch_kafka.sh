@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # fetch_kafka.sh DIR: fetch Apache Kafka from Maven Central into DIR, and into the directories `old`,
-# `shell`, `streams` and `zookeeper` beside DIR the jar of the older clients, Kafka's metadata shell,
-# Kafka Streams with Connect's file connectors, and ZooKeeper.
+# `earlier`, `shell`, `streams` and `zookeeper` beside DIR the jar of the older clients, Kafka's own
+# jars of earlier releases, Kafka's metadata shell, Kafka Streams with Connect's file connectors, and
+# ZooKeeper.
 # Never fails: if something is missing, it says so, and the tests that need it are skipped.
 set -u
 dir=$1
 here=$(cd "$(dirname "$0")" && pwd)
 old=${KAFKA_OLD_CLIENTS:-3.9.1}
+releases=${KAFKA_EARLIER-4.0.0 4.1.1}
 stamp="$dir/.complete"
+earlier="$dir/../earlier"
 shell="$dir/../shell"
 streams="$dir/../streams"
 zookeeper="$dir/../zookeeper"
-[ -f "$stamp" ] && [ -f "$shell/.complete" ] && [ -f "$streams/.complete" ] && [ -f "$zookeeper/.complete" ] &&
+missing=
+for release in $releases; do
+    [ -f "$earlier/$release/.complete" ] || missing="$missing $release"
+done
+[ -f "$stamp" ] && [ -z "$missing" ] && [ -f "$shell/.complete" ] && [ -f "$streams/.complete" ] && [ -f "$zookeeper/.complete" ] &&
     command -v java >/dev/null && command -v javac >/dev/null && exit 0
 
 bash "$here/find_java.sh"
@@ -34,6 +41,15 @@ if [ ! -f "$stamp" ]; then
         echo "aiokq: Maven Central does not answer: the tests against Apache Kafka will be SKIPPED" >&2
     fi
 fi
+for release in $missing; do
+    mkdir -p "$earlier/$release"
+    earlier=$(cd "$earlier" && pwd)
+    if mvn -q -B -f "$here/../tests/interop/kafka_earlier/pom.xml" dependency:copy -Drelease="$release" -DoutputDirectory="$earlier/$release"; then
+        touch "$earlier/$release/.complete"
+    else
+        echo "aiokq: Maven Central does not answer: the tests with Apache Kafka $release will be SKIPPED" >&2
+    fi
+done
 if [ ! -f "$shell/.complete" ]; then
     mkdir -p "$shell"
     shell=$(cd "$shell" && pwd)

@@ -28,6 +28,8 @@ SHELL = LIBS.parent / "shell"
 """The jars of Kafka's metadata shell that are not in `LIBS`."""
 STREAMS = LIBS.parent / "streams"
 """The jars of Kafka Streams and of Connect's file connectors that are not in `LIBS`."""
+EARLIER = LIBS.parent / "earlier"
+"""By release, Kafka's own jars of earlier releases; they run with the other jars in `LIBS`."""
 
 START_SECONDS = 180.0
 """Seconds until a node must have started; on an idle machine it takes three."""
@@ -49,12 +51,20 @@ def why_streams_are_absent() -> str | None:
     return why_absent()
 
 
+def why_earlier_is_absent(release: str) -> str | None:
+    """Return the reason why an earlier release of Kafka cannot be started, None if it can."""
+    if not (EARLIER / release / ".complete").exists():
+        return f"the jars of Kafka {release} are not in .cache/kafka/earlier: run `make kafka`"
+    return why_absent()
+
+
 def java_command(
     main_class: str,
     *arguments: str,
     heap: str = "256M",
     optimised: bool = False,
     jars: Path | None = None,
+    release: str | None = None,
 ) -> list[str]:
     """Return the command that runs a main class of Kafka, or a program given as a `.java` file.
 
@@ -63,9 +73,10 @@ def java_command(
 
     Args:
         jars: a directory with more jars, `SHELL` or `STREAMS`.
+        release: a release in `EARLIER`; None for that in `LIBS`.
     """
     quick = [] if optimised else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    classpath = f"{LIBS}/*"
+    classpath = f"{LIBS}/*" if release is None else _classpath_of(release)
     if jars is not None:
         classpath += f"{os.pathsep}{jars}/*"
     if main_class.endswith(".java"):
@@ -82,6 +93,11 @@ def java_command(
         main_class,
         *arguments,
     ]
+
+
+def _classpath_of(release: str) -> str:
+    others = (jar for jar in LIBS.glob("*.jar") if not jar.name.startswith(("kafka", "connect-")))
+    return os.pathsep.join([f"{EARLIER / release}/*", *map(str, sorted(others))])
 
 
 @functools.cache
@@ -133,6 +149,7 @@ class ApacheKafka:
     Args:
         listeners: more listeners of each node, name to security protocol; `listener_ports` has
             their ports by node and name. Brokers use plaintext among each other.
+        release: the release of Kafka that runs; None for that in `LIBS`.
         properties: properties of every node, with `_` for `.`.
     """
 
@@ -144,9 +161,11 @@ class ApacheKafka:
         heap: str = "1G",
         optimised: bool = False,
         listeners: Mapping[str, str] | None = None,
+        release: str | None = None,
         **properties: str,
     ) -> None:
         self.directory = directory
+        self.release = release
         self.heap = heap
         self.optimised = optimised
         self.listeners = dict(listeners or {})
@@ -241,6 +260,7 @@ class ApacheKafka:
                     str(self._properties_path(node)),
                     heap=self.heap,
                     optimised=self.optimised,
+                    release=self.release,
                 ),
                 stdout=output,
                 stderr=output,

@@ -115,10 +115,13 @@ class Node(ApacheKafka):
     Args:
         voters: `DYNAMIC` or `STATIC`.
         spread: use two log directories, and a third directory for the metadata log.
+        release: the release of Apache Kafka; None for the newest.
     """
 
-    def __init__(self, directory: Path, voters: str, *, spread: bool = False) -> None:
-        super().__init__(directory, **SETTINGS, **ACCESS)
+    def __init__(
+        self, directory: Path, voters: str, *, spread: bool = False, release: str | None = None
+    ) -> None:
+        super().__init__(directory, release=release, **SETTINGS, **ACCESS)
         self.voters = voters
         self.log_dirs = [directory / "node-1"]
         self.data = self.log_dirs[0]
