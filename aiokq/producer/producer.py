@@ -587,9 +587,13 @@ class Producer:
         raise Closed("this producer is not started: use `async with`, or await start()")
 
 
-def handler_results(producer: Producer) -> HandlerResults[Any]:
-    """Return an empty HandlerResults, through which a started producer sends results as records."""
-    return producer._appender.handler_results()
+def handler_results(producer: Producer, *, holds: bool = False) -> HandlerResults[Any]:
+    """Return an empty HandlerResults, through which a started producer sends results as records.
+
+    Args:
+        holds: whether the results are sent only by `release`.
+    """
+    return producer._appender.handler_results(holds=holds)
 
 
 async def enqueue_serialized(

@@ -145,9 +145,9 @@ class RecordAppender:
         append = self._accumulator.append if self._hooks is None else self._hooks.append
         return cast("SendNowait", append)
 
-    def handler_results(self) -> HandlerResults[Any]:
+    def handler_results(self, *, holds: bool) -> HandlerResults[Any]:
         """Return an empty HandlerResults; with hooks, the caller has to send the results itself."""
-        return HandlerResults(self._accumulator, self._hooks is None)
+        return HandlerResults(self._accumulator, self._hooks is None, holds)
 
     def memory_freed(self) -> None:
         """Grant waiting calls the memory that the accumulator has freed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokq.cluster.events import ProcessAborted
 from aiokq.connection.backoff import Backoff
@@ -30,7 +30,7 @@ from aiokq.producer.transactions.transaction import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from collections.abc import Set as AbstractSet
 
     from aiokq.client.process.backlog import Backlog
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aiokq.consumer.consumer import Consumer
     from aiokq.core.types import GroupMetadata
     from aiokq.producer.transactions.transaction import Transaction
+    from aiokq.producer.transactions.transaction_end import Ending
 
 __all__ = ["ABORTS", "Commits"]
 
@@ -50,13 +51,30 @@ ABORTS: Final = (TransactionAborted, CommitFailed, DeliveryFailed, BufferFull)
 """Errors after which all results since the last commit are aborted, and the records read again."""
 
 
+class Begun(NamedTuple):
+    """A commit that was begun, and whose outcome is not known.
+
+    Lost partitions are removed from both dicts.
+    """
+
+    offsets: dict[TopicPartition, int]
+    """The offsets to commit."""
+    taken: dict[TopicPartition, int]
+    """The offset of the first handled record of each partition."""
+    handled: int
+    """The number of handled records."""
+
+
 class Commits:
     """The successive transactions of one call; with `at_least_once`, its commits of offsets.
 
+    While a commit is in progress, handlers may be called for further records. These belong to the
+    next commit, and their results are held until the next transaction has begun.
+
     Attributes:
-        opened_at: the loop's time at which the first record since the last commit was given to a
+        opened_at: the loop's time at which the first record of the next commit was given to a
             handler.
-        taken: the number of records given to handlers since the last commit.
+        taken: the number of records given to handlers since the last commit was begun.
         handled: the number of these records whose results were accepted.
         records, outputs, commits, aborts: see `ProcessReport`.
     """
@@ -81,14 +99,11 @@ class Commits:
         self._group_id = group_id
         self._is_hurried = is_hurried
         self._transaction: Transaction | None = None
-        self._ending = False
-        """Whether a commit was begun whose outcome is not known."""
+        self._begun: Begun | None = None
         self._doomed: str | None = None
         """The reason to abort the handled records; None if they may be committed."""
         self._fenced: ProducerFenced | None = None
         """The error that fenced the producer; None if the producer need not be replaced."""
-        self._committing: dict[TopicPartition, int] = {}
-        """The offsets of the commit that was begun, without those of lost partitions."""
         self._offsets: dict[TopicPartition, int] = {}
         """The latest committed offset of each partition."""
         self._pauses = Backoff(
@@ -105,7 +120,7 @@ class Commits:
     @property
     def presses(self) -> bool:
         """Whether a commit, an abort or a new producer is due before more records are handled."""
-        return self._ending or self._doomed is not None or self._fenced is not None
+        return self._begun is not None or self._doomed is not None or self._fenced is not None
 
     # -- partitions that another member may own
 
@@ -115,11 +130,12 @@ class Commits:
         Records and offsets of these partitions are not committed any more, unless the coordinator
         may already have received the request to commit.
         """
-        amid = partitions & (self._backlog.taken.keys() | self._committing.keys())
+        begun = self._begun or Begun({}, {}, 0)
+        amid = partitions & (self._backlog.taken.keys() | begun.offsets.keys() | begun.taken.keys())
         self._backlog.give_up(partitions)
         for tp in partitions:
-            self._offsets.pop(tp, None)
-            self._committing.pop(tp, None)
+            for offsets in (self._offsets, begun.offsets, begun.taken):
+                offsets.pop(tp, None)
         if amid:
             self._doom_lost(amid)
         return bool(amid)
@@ -154,6 +170,10 @@ class Commits:
 
         The producer may have to abort the previous transaction first. After a timeout, the method
         returns False if a rebalance or the end of the call is waiting; otherwise, it tries again.
+
+        Raises:
+            ResultRefused: a held result cannot be sent; the transaction must be aborted.
+            KafkaError: see `Results.accept`.
         """
         while self._transactional and self._transaction is None:
             try:
@@ -162,9 +182,19 @@ class Commits:
                 if self._is_hurried():
                     return False
                 logger.warning("transaction is not begun yet: error=%s", error)
+            else:
+                await self._release()
         if not self.taken:
             self.opened_at = self._now()
         return True
+
+    async def _release(self) -> None:
+        """Send the held results."""
+        try:
+            await self._results.release()
+        except BaseException:
+            self.doom("a held result was not sent")
+            raise
 
     def moved(self) -> bool:
         """Whether a position has advanced since its commit, past offsets that have no records."""
@@ -173,12 +203,17 @@ class Commits:
         except CommitFailed:  # for example, the consumer is not a member of its group
             return False
 
-    async def commit(self) -> None:
+    async def commit(self, meanwhile: Callable[[Ending], Awaitable[None]] | None = None) -> None:
         """Commit the results and offsets of the handled records.
+
+        Args:
+            meanwhile: called with the end of a transaction that is being committed. It may handle
+                further records. If it raises an Exception, the outcome is awaited first.
 
         Raises:
             TransactionAborted, CommitFailed, DeliveryFailed: nothing was committed.
             KafkaError: the outcome is unknown, or the producer cannot be used any more.
+            others: see `begin`.
         """
         self.check()
         if self.taken != self.handled:
@@ -186,18 +221,35 @@ class Commits:
         if not await self.begin():
             return
         offsets, member = self._committable()
-        self._committing = {tp: offset.offset for tp, offset in offsets.items()}
         if self._transaction is None:
+            self._part(offsets)
             await self._producer.now.flush()
             for _, error in self._results.failures():
                 raise TransactionAborted("results were not delivered") from error
             self.check()
             if offsets:
                 await self._consumer.commit(offsets)
-        else:
-            self._ending = True
-            await commit_with_offsets(self._transaction, offsets, member)
+            self._committed()
+            return
+        ending = commit_with_offsets(self._transaction, offsets, member)
+        self._part(offsets)
+        failure = None if meanwhile is None else await _failure_of(meanwhile(ending))
+        await ending
         self._committed()
+        if failure is not None:
+            raise failure
+        if self.taken:
+            self.check()
+            await self.begin()
+
+    def _part(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """Separate the records of the commit that was begun from those that are handled later."""
+        self._begun = Begun(
+            {tp: offset.offset for tp, offset in offsets.items()}, self._backlog.taken, self.handled
+        )
+        self._backlog.taken = {}
+        self.taken = self.handled = 0
+        self._results.part(holds=self._transactional)
 
     async def learn_outcome(self) -> None:
         """If the timeout of a rebalance cancelled a commit, wait for that commit's outcome.
@@ -206,9 +258,8 @@ class Commits:
             TransactionAborted: the transaction was aborted.
             CommitOutcomeUnknown: no coordinator answered whether the transaction is committed.
         """
-        if not self._ending:
+        if self._begun is None or self._transaction is None:
             return
-        assert self._transaction is not None
         outcome = await self._transaction.outcome()
         if outcome is TransactionOutcome.UNKNOWN:
             await self._producer.now.commit_transaction()
@@ -245,15 +296,19 @@ class Commits:
         return self._again(error, aborted)
 
     def _again(self, error: KafkaError, aborted: Callable[[], None]) -> float:
+        records = self.taken
+        if self._begun is not None:
+            records += self._begun.handled
+            self._backlog.taken |= self._begun.taken
         logger.warning(
-            "records are processed again: records=%d error=%s", self.taken, type(error).__name__
+            "records are processed again: records=%d error=%s", records, type(error).__name__
         )
         aborted()
         self.aborts += 1
         self._engine.counters.process_aborts += 1
         now_ms = self._engine.environment.clock.timestamp_ms()
         self._engine.store.announce(
-            ProcessAborted(self._group_id, self.taken, type(error).__name__, now_ms)
+            ProcessAborted(self._group_id, records, type(error).__name__, now_ms)
         )
         self._forget()
         owned = self._consumer.assignment()
@@ -268,7 +323,7 @@ class Commits:
         The open transaction is aborted, unless its commit has begun.
         """
         try:
-            if not self._ending:
+            if self._begun is None:
                 await self._end_transaction(repeat=False)
         except KafkaError as error:
             logger.debug("abort: %s", error)
@@ -304,22 +359,21 @@ class Commits:
         return offsets, member
 
     def _committed(self) -> None:
+        begun, self._begun, self._transaction = self._begun, None, None
+        assert begun is not None
         counters = self._engine.counters
         self.commits += 1
         counters.process_commits += 1
-        self.records += self.handled
-        counters.process_records += self.handled
-        self.outputs += self._results.count
-        self._offsets.update(self._committing)
-        self._backlog.taken.clear()
+        self.records += begun.handled
+        counters.process_records += begun.handled
+        self.outputs += self._results.committed()
+        self._offsets.update(begun.offsets)
         self._pauses.reset()
-        self._forget()
+        if not self.taken:
+            self._doomed = None
 
     def _forget(self) -> None:
-        self._transaction = None
-        self._ending = False
-        self._doomed = None
-        self._committing = {}
+        self._transaction = self._begun = self._doomed = None
         self.taken = self.handled = 0
         self._results.forget()
 
@@ -348,3 +402,12 @@ class Commits:
                 logger.warning("abort was not answered and is repeated: error=%s", error)
             else:
                 return
+
+
+async def _failure_of(work: Awaitable[None]) -> Exception | None:
+    """Return the error that ended `work`, if there is one."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - raised by the caller
+        return error
+    return None

@@ -1,7 +1,8 @@
 """Processor: runs the loop of `process()`: read, handle, commit.
 
 Records are read into a backlog; handlers get the first records of each partition. A commit begins
-when no handler runs. It covers the records that were read, except those in the backlog. `Reader`
+when no handler runs. It covers the records that were read, except those in the backlog. With
+``concurrency=1``, further records are handled while a transaction is being committed. `Reader`
 reads records, `Lanes` runs handlers concurrently, `Results` sends their results, `Failures` handles
 failed records, and `Commits` commits or aborts.
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aiokq.cluster.engine import ClusterEngine
     from aiokq.consumer.consumer import Consumer
     from aiokq.core.types import TopicPartition
+    from aiokq.producer.transactions.transaction_end import Ending
 
 __all__ = ["Processor"]
 
@@ -45,6 +47,10 @@ TURN_SECONDS: Final = 0.002
 
 Full batches are sent then, so that the broker appends them while further records are handled.
 """
+
+
+HELD_BYTES: Final = 1024 * 1024
+"""Estimated memory of results that are held while a transaction is being committed."""
 
 
 class Processor:
@@ -110,7 +116,7 @@ class Processor:
             await self._supervisor.start()
             self._supervisor.spawn(self._watch_stop(), name="stop")
             while not self._stop.is_set():
-                read = await self._reader.read(self._patience())
+                read = self._is_due() or await self._reader.read(self._patience())
                 async with self._working:
                     pause = await self._round(idle=not read)
                 if pause:
@@ -183,19 +189,25 @@ class Processor:
         """
         if self._failure is not None:
             raise self._failure
+        try:
+            await self._handle_and_commit(idle)
+        except (*ABORTS, ProducerFenced) as error:
+            return await self._recover(error)
+        return 0.0
+
+    async def _handle_and_commit(self, idle: bool) -> None:
         commits = self._commits
         try:
             await commits.learn_outcome()
             commits.check()
             if not self._is_hurried():
-                await self._handle()
+                await self._handle(self._is_due)
             if self._is_due() or (idle and not commits.taken and commits.moved()):
-                await commits.commit()
+                await commits.commit(self._handle_ahead)
             if self._backlog.suspects and not self._is_hurried():
                 await self._failures.handle()
-        except (*ABORTS, ProducerFenced) as error:
-            return await self._recover(error)
-        return 0.0
+        except ResultRefused as refusal:  # a held result, refused when it was sent
+            self._failures.note(refusal.item, refusal)
 
     async def _recover(self, error: KafkaError) -> float:
         """Abort, and replace a fenced producer; return the seconds until the next round.
@@ -218,6 +230,9 @@ class Processor:
     def _is_hurried(self) -> bool:
         return self._hurry > 0 or self._stop.is_set()
 
+    def _is_interrupted(self) -> bool:
+        return self._stop.is_set() or self._results.held_bytes >= HELD_BYTES
+
     def _due_at(self) -> float:
         return self._commits.opened_at + self._options.commit_interval_ms / 1000
 
@@ -236,8 +251,24 @@ class Processor:
             or bool(self._backlog.suspects and self._failures.ready())
         )
 
-    async def _handle(self) -> None:
-        """Call the handler for records of the backlog, until a commit is due.
+    async def _handle_ahead(self, commit: Ending) -> None:
+        """Call the handler for further records while a transaction is being committed.
+
+        Only with ``concurrency=1``: the next transaction begins when no handler runs, and with more
+        handlers at a time, all would have to wait for the slowest.
+        """
+        if self._options.concurrency > 1 or self._backlog.suspects or self._is_hurried():
+            return
+        for _ in range(2):  # until the requests of the commit are sent
+            await asyncio.sleep(0)
+        if not self._backlog.queues:
+            await self._reader.read(0.0)
+        await self._handle(
+            lambda: commit.done or self._results.held_bytes >= HELD_BYTES or self._is_due()
+        )
+
+    async def _handle(self, ended: Callable[[], bool]) -> None:
+        """Call the handler for records of the backlog, until `ended` returns True.
 
         Raises:
             RequestTimeout: see `HandlerLimit.over`.
@@ -251,12 +282,12 @@ class Processor:
         before = commits.taken
         async with self._limit.over():
             if self._options.concurrency == 1:
-                await self._handle_in_order()
+                await self._handle_in_order(ended)
             else:
                 lanes = Lanes(
                     backlog,
                     self._handle_one,
-                    self._is_due,
+                    ended,
                     self._lane_of,
                     self._options.concurrency,
                     self._supervisor,
@@ -265,18 +296,18 @@ class Processor:
         commits.check()
         self._reader.handled(commits.taken - before)
 
-    async def _handle_in_order(self) -> None:
+    async def _handle_in_order(self, ended: Callable[[], bool]) -> None:
         # hot: benchmarks/suites/transactions.py
         backlog, commits, results = self._backlog, self._commits, self._results
         turn = self._now() + TURN_SECONDS
         for tp in backlog.open_partitions():
-            while not self._is_due() and (queue := backlog.next_items(tp)) is not None:
+            while not ended() and (queue := backlog.next_items(tp)) is not None:
                 most = min(self._options.max_records - commits.taken, len(queue))
                 if self._options.batch or tp in backlog.suspects:
                     most = 1
                 left = min(turn, self._due_at()) - self._now()
                 done, rest, error = results.handle(
-                    self._handler, queue, most, left, self._stop.is_set
+                    self._handler, queue, most, left, self._is_interrupted
                 )
                 if done:
                     count = record_count(queue.first) if self._options.batch else done
@@ -289,7 +320,7 @@ class Processor:
                     if not await self._finish(item, rest, error):
                         break
                 # If `handle` stopped before `most` items without a rest or an error, its time is
-                # over or `stop` is set. The loop's clock may not show that the time is over,
+                # over or it was interrupted. The loop's clock may not show that the time is over,
                 # because its resolution may be a millisecond.
                 if self._now() >= turn or (rest is None and error is None and done < most):
                     await asyncio.sleep(0)

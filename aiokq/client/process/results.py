@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +42,7 @@ class ResultRefused(Exception):
 
 
 class Results:
-    """The results of the records since the last commit.
+    """The results of the records since the last commit, and of a commit that was begun.
 
     Attributes:
         waits_for: the topic of a result that waits for buffer memory or for the topic's metadata;
@@ -51,17 +52,47 @@ class Results:
     def __init__(self, producer: CurrentProducer) -> None:
         self._producer = producer
         self._sent: HandlerResults[Item] | None = None
-        """The results accepted since the last commit; None before the first call of the handler."""
+        """The results of the next commit; None before the first call of the handler."""
+        self._parted: HandlerResults[Item] | None = None
+        """The results of the commit that was begun."""
+        self._holds = False
+        """Whether results are held until `release`."""
         self.waits_for: str | None = None
 
     @property
-    def count(self) -> int:
-        """The number of results."""
-        return 0 if self._sent is None else len(self._sent)
+    def held_bytes(self) -> int:
+        """The estimated memory of the held results."""
+        return 0 if self._sent is None else self._sent.held_bytes
+
+    def part(self, *, holds: bool) -> None:
+        """Separate the results of a commit that was begun from those that follow.
+
+        Args:
+            holds: whether the results that follow are sent only by `release`.
+        """
+        self._parted, self._sent = self._sent, None
+        self._holds = holds
+
+    def committed(self) -> int:
+        """Forget the results of the commit that was begun; return their number."""
+        parted, self._parted = self._parted, None
+        return 0 if parted is None else len(parted)
 
     def forget(self) -> None:
-        """Forget all results."""
-        self._sent = None
+        """Forget all results; those that follow are sent at once."""
+        self._sent = self._parted = None
+        self._holds = False
+
+    async def release(self) -> None:
+        """Send the held results, and from now on each result at once.
+
+        Raises:
+            ResultRefused, KafkaError: see `accept`.
+        """
+        self._holds = False
+        if self._sent is not None:
+            for item, output in self._sent.release():
+                await self.accept(item, [output])
 
     def handle(
         self,
@@ -142,7 +173,7 @@ class Results:
     @property
     def _now(self) -> HandlerResults[Item]:
         if self._sent is None:
-            self._sent = handler_results(self._producer.now)
+            self._sent = handler_results(self._producer.now, holds=self._holds)
         return self._sent
 
     def refusals(self) -> Iterator[tuple[Item, KafkaError]]:
@@ -154,6 +185,7 @@ class Results:
 
     def failures(self) -> Iterator[tuple[Item, KafkaError]]:
         """Yield the items whose results were not delivered, with the error of each."""
-        for item, error in () if self._sent is None else self._sent.failures():
+        every = [results for results in (self._parted, self._sent) if results is not None]
+        for item, error in itertools.chain(*(results.failures() for results in every)):
             if isinstance(error, KafkaError) and not isinstance(error, TransactionAborted):
                 yield item, error

@@ -16,5 +16,7 @@ cdef class Outgoing:
 cdef class HandlerResults:
     cdef Accumulator accumulator
     cdef bint direct
+    cdef list held
+    cdef readonly Py_ssize_t held_bytes
     cdef list items
     cdef Deliveries many

@@ -65,6 +65,9 @@ _COROUTINE = CoroutineType
 _FIRST_CAPACITY = 1024
 """Number of results for which memory is reserved at first."""
 
+_HELD_RESULT_BYTES = 1024
+"""Estimated memory of a held result without its value; values of other types are not counted."""
+
 
 # ---------------------------------------------------------------- records to send
 
@@ -138,13 +141,19 @@ class HandlerResults:
         accumulator: the Accumulator to which the results are appended.
         direct: whether the results are appended as they are. If not, for example because a
             serializer must be called, the caller sends each result itself, and calls `add`.
+        holds: whether results are kept until `release`, because records are refused until then.
+
+    Attributes:
+        held_bytes: the estimated memory of the results that are kept.
     """
 
-    __slots__ = ("accumulator", "direct", "items", "many")
+    __slots__ = ("accumulator", "direct", "held", "held_bytes", "items", "many")
 
-    def __init__(self, accumulator, direct):
+    def __init__(self, accumulator, direct, holds=False):
         self.accumulator = accumulator
         self.direct = direct
+        self.held = [] if holds else None
+        self.held_bytes = 0
         self.items = []
         self.many = new_deliveries(_FIRST_CAPACITY, 0)
 
@@ -237,6 +246,24 @@ class HandlerResults:
         note_delivery(self.many, delivery)
         self.items.append(item)
 
+    def release(self):
+        """Append the held results; from now on, results are appended when they are returned.
+
+        Returns:
+            A list of (item, result), from the first held result on that must wait or is refused.
+        """
+        n: cython.Py_ssize_t = 0
+        held: list = self.held
+        require_loop(self.accumulator.guard)
+        self.held = None
+        self.held_bytes = 0
+        now: cython.longlong = now_ms(self.accumulator)
+        for item, output in held:
+            if not _append_one(self, item, output, now):
+                break
+            n += 1
+        return held[n:]
+
     def failures(self):
         """Return (item, error) for each result whose delivery has failed."""
         n: cython.Py_ssize_t
@@ -322,12 +349,17 @@ def _append_list(
 def _append_one(
     results: HandlerResults, item: object, output: Outgoing, timestamp: cython.longlong
 ) -> cython.bint:
-    """Append a result; return False if it must wait, or is refused.
+    """Append or hold a result; return False if it must wait, or is refused.
 
     The error of a refused result is not reported here: the caller sends the result, and gets the
     error then.
     """
     headers = output.headers
+    if results.held is not None:
+        value = output.value
+        results.held.append((item, output))
+        results.held_bytes += _HELD_RESULT_BYTES + (len(value) if type(value) is bytes else 0)
+        return True
     if not results.direct or results.accumulator.queued:
         return False
     if headers is not None and type(headers) is not list and type(headers) is not tuple:

@@ -11,6 +11,7 @@ from aiokq.core.errors import KafkaError, TransactionAborted
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from aiokq.producer.transactions.transaction_end import Ending
     from aiokq.producer.transactions.transactions import Transactions
 
 P = TypeVar("P", bound=tuple[str, int])
@@ -159,18 +160,22 @@ def forbid_commit(transaction: Transaction, cause: KafkaError) -> None:
     transaction._transactions.forbid_commit(transaction, cause)
 
 
-async def commit_with_offsets(
+def commit_with_offsets(
     transaction: Transaction,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     member: GroupMetadata,
-) -> None:
-    """Send offsets as part of a transaction, and commit it.
+) -> Ending:
+    """Begin to send offsets as part of a transaction, and to commit it.
 
-    The offsets are sent once the records of the transaction are delivered. If the call is
-    cancelled, the commit continues.
+    The offsets are sent once the records of the transaction are delivered.
+
+    Returns:
+        The end of the transaction. Awaiting it raises TransactionAborted if the records or the
+        offsets were refused, so that nothing was committed, and the other errors of
+        `Producer.commit_transaction`. If the wait is cancelled, the commit continues.
 
     Raises:
-        TransactionAborted: the records or the offsets were refused; nothing was committed.
-        others: see `Producer.commit_transaction`.
+        TransactionAborted: the transaction can only be aborted.
+        others: see `Transaction.send_offsets`.
     """
-    await transaction._transactions.commit_with_offsets(transaction, offsets, member)
+    return transaction._transactions.commit_with_offsets(transaction, offsets, member)

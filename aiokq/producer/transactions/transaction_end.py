@@ -11,7 +11,7 @@ Source: KIP-98, KIP-890, Kafka ``TransactionManager.java``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from aiokq.core.errors import Closed, KafkaError, RequestTimeout, copy_error
@@ -32,7 +32,7 @@ __all__ = ["Ending", "TransactionEnd"]
 
 
 class Ending:
-    """The end of one transaction, which several calls may await.
+    """The end of one transaction, which several calls may await; `await` raises its error, if any.
 
     It uses an Event instead of a future behind `asyncio.shield`, because a waiter of an Event
     continues one turn of the event loop earlier.
@@ -45,17 +45,21 @@ class Ending:
         self._error: KafkaError | None = None
 
     def set(self, error: KafkaError | None) -> None:
-        """Wake all waiters; `result` raises `error` if it is not None."""
+        """Wake all waiters; `await` raises `error` if it is not None."""
         self._error = error
         self._done.set()
+
+    @property
+    def done(self) -> bool:
+        """Whether the transaction has ended."""
+        return self._done.is_set()
 
     async def wait(self) -> None:
         """Wait until the transaction has ended."""
         await self._done.wait()
 
-    async def result(self) -> None:
-        """Wait until the transaction has ended; raise the error of the end, if there is one."""
-        await self._done.wait()
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from self._done.wait().__await__()
         if self._error is not None:
             raise copy_error(self._error) from self._error.__cause__
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from aiokq.producer.partition_queue import PartitionQueue
     from aiokq.producer.transactions.record_delivery import RecordDelivery
     from aiokq.producer.transactions.transaction import OffsetSource
+    from aiokq.producer.transactions.transaction_end import Ending
     from aiokq.producer.values import ProducerValues
 
 __all__ = ["Transactions"]
@@ -198,6 +199,10 @@ class Transactions:
             RequestTimeout: the abort was not answered within max_block_ms.
             WrongLoop: the call was made outside of the producer's event loop, or after a fork.
         """
+        await self._begin_end(transaction, committed=committed)
+
+    def _begin_end(self, transaction: Transaction | None, *, committed: bool) -> Ending:
+        """Begin to commit or abort a transaction, or return the end in progress; see `end`."""
         self._engine.check_loop()
         state = self._state
         wanted = state.current if transaction is None else transaction
@@ -212,7 +217,7 @@ class Transactions:
             wanted.ended_by_call = True
         if ending is None:
             ending = self._end.begin(committed)
-        await ending.result()
+        return ending
 
     def forbid_commit(self, transaction: Transaction, cause: KafkaError) -> None:
         """See `transaction.forbid_commit`."""
@@ -256,17 +261,17 @@ class Transactions:
         if refusal is not None:
             raise refusal from refusal.__cause__
 
-    async def commit_with_offsets(
+    def commit_with_offsets(
         self,
         transaction: Transaction,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: GroupMetadata,
-    ) -> None:
+    ) -> Ending:
         """See `transaction.commit_with_offsets`."""
         self._state.check_open(transaction)
         if offsets:
             self._offsets.begin(offsets, member)
-        await self.end(transaction, committed=True)
+        return self._begin_end(transaction, committed=True)
 
     async def _last_ended(self) -> None:
         """Wait for the end of the last transaction; repeat its abort if that was not answered."""

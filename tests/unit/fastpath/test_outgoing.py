@@ -303,6 +303,36 @@ def test_no_further_item_is_handled_when_the_time_is_over_or_the_end_has_come(
         made.handle(handler, 6, 11)
 
 
+def test_held_results_are_appended_by_release(core: SimpleNamespace, bench: Make) -> None:
+    """In order, and those that follow at once; until then, the accumulator may refuse records."""
+    there = bench()
+    made = Loop(core, there)
+    made.results = core.HandlerResults(there.accumulator, True, True)
+    there.accumulator.refuse(RecordTooLarge("x"))
+    assert made.handle(made.copy, 0, 3) == (3, None, None)
+    assert made.results.append(3, [made.copy(3)], 0) == 1
+    assert (len(made.results), values(there)) == (0, [])
+    assert made.results.held_bytes == 4 * (1024 + 1)
+    there.accumulator.refuse(None)
+    assert made.results.release() == []
+    assert made.handle(made.copy, 4, 5) == (5, None, None)
+    assert values(there) == [b"0", b"1", b"2", b"3", b"4"]
+    assert (len(made.results), made.results.held_bytes) == (5, 0)
+
+
+def test_release_leaves_the_results_from_the_first_that_is_refused_to_the_caller(
+    core: SimpleNamespace, bench: Make
+) -> None:
+    """So that their order is kept."""
+    there = bench()
+    made = Loop(core, there)
+    made.results = core.HandlerResults(there.accumulator, True, True)
+    text = made.core.Outgoing("t", "text")
+    assert made.handle(lambda item: text if item == 1 else made.copy(item), 0, 3)[0] == 3
+    assert made.results.release() == [(1, text), (2, made.copy(2))]
+    assert values(there) == [b"0"]
+
+
 @pytest.mark.parametrize("broken", ["ended", "clock"])
 def test_a_bug_in_what_is_asked_after_an_item_loses_no_result(
     core: SimpleNamespace, bench: Make, broken: str
