@@ -362,8 +362,8 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         makes between the two requests is lost.
 
         Args:
-            changes: by resource (a plain string is a topic) and config name, a value to set, None
-                to delete the config, or a ConfigChange.
+            changes: for each resource (a plain string is a topic), a map of config name to change.
+                A change is a value to set, None to delete the config, or a ConfigChange.
             validate_only: validate without changing.
         """
         engine = self._check(timeout)
