@@ -42,7 +42,7 @@ class UnreadRest(NamedTuple):
     pieces: list[tuple[int, int]]
     """First and end offset of each piece; records that raised errors are in no piece."""
     unreadable: Unreadable | None
-    """The undecodable part after the last piece; None if everything can be decoded."""
+    """The undecodable part after the last piece; None if no reader has reached one."""
 
 
 class BatchProgress:

@@ -210,7 +210,7 @@ class Buffers:
         return max(0, self._limit - self.used)
 
     def frame(self, size: int) -> Frame:
-        """Return a frame for a response with `size` bytes of records, which then count as used."""
+        """Return a new frame of `size` bytes, and count these bytes as used."""
         self._use(size)
         return Frame(size)
 

@@ -135,8 +135,8 @@ class Commits:
         """Return the offset after the last delivered record of each partition.
 
         With ``ack_mode="explicit"``, the offset of the first unacknowledged record is returned, if
-        there is one. A partition passed to `gone` is included until its reader requests another
-        record, so that the commit of its offset is refused.
+        there is one. The partitions in `lost` are included, so that the commit of their offsets is
+        refused.
         """
         if self._acks is not None:
             offsets = ((state, self.finished(state)) for state in self._positions)

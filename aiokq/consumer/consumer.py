@@ -162,7 +162,7 @@ class Consumer:
         `async for` loops end; other waiting calls raise `Closed`. In a group, `close` waits for the
         records that other tasks are processing, commits finished records (`enable_auto_commit`),
         and leaves the group. The last record of the calling task counts as finished, unless an
-        exception is being handled. With ``ack_mode="explicit"``, the call does not wait for
+        exception is being handled. With ``ack_mode="explicit"``, `close` does not wait for
         records: unacknowledged records are delivered again. Cancellation does not stop closing.
         No effect in a forked child.
 
@@ -313,10 +313,10 @@ class Consumer:
                 that is not given is kept. See the class.
 
         Raises:
-            ConfigError: partitions are assigned; no topic is given, or names and patterns together;
-                an address is given instead of a topic; a pattern cannot be compiled; `regex` is
-                given without a group or with the classic protocol; a handler is given without a
-                `group_id`.
+            ConfigError: partitions are assigned; no topic is given; names and patterns are given
+                together; an address is given instead of a topic; a pattern cannot be compiled;
+                `regex` is given without a group or with the classic protocol; a handler is given
+                without a `group_id`.
             InvalidTopic: a name is not valid for a topic.
             TypeError: a topic, `regex` or a handler has the wrong type.
         """
@@ -468,9 +468,9 @@ class Consumer:
         """Commit offsets, and wait for the result.
 
         Args:
-            offsets: the offset of the next record to consume, by partition. By default, the offsets
-                after all delivered records, including a record that is being processed; with
-                ``ack_mode="explicit"``, the offsets of the first unacknowledged records.
+            offsets: for each partition, the offset of the next record to consume. By default, the
+                offsets after all delivered records, including a record that is being processed;
+                with ``ack_mode="explicit"``, the offsets of the first unacknowledged records.
             timeout: seconds; default `default_api_timeout_ms`.
 
         Raises:
@@ -490,7 +490,7 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit offsets in the background.
 
-        An error is raised when the returned future is awaited; a failed request is also logged.
+        An error of the commit is raised when the returned future is awaited, and is also logged.
         Commits are sent in the order of the calls.
 
         Raises:
@@ -669,7 +669,7 @@ class Consumer:
         The value is None for a partition whose records all have earlier timestamps.
 
         Args:
-            timestamps: milliseconds since 1970, by partition.
+            timestamps: for each partition, a time in milliseconds since 1970.
 
         Raises: the errors of `beginning_offsets`; ConfigError if a time is out of range; TypeError
         if a time is not an int.

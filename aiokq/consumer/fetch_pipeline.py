@@ -119,8 +119,8 @@ class FetchPipeline:
         """Start the tasks that keep the assignment and the positions up to date.
 
         Args:
-            topics: called with the subscribed topics. The group assigns the partitions of these
-                topics to its members. None without a group.
+            topics: called with the subscribed topics, whose partitions the group assigns. If there
+                is no group, `topics` is None.
         """
         self._discovery = PartitionDiscovery(
             self._settings,

@@ -62,7 +62,7 @@ class PositionResolver:
 
     Args:
         settled: called after the position or the stage of a partition has changed.
-        dropped: called before a position changes, to discard the partition's buffered chunks.
+        dropped: discards the buffered chunks of a partition.
         stored: the group's offsets; None without a group.
         found: called with a partition and its committed offset.
         spawn: starts a task of the consumer.

@@ -194,12 +194,13 @@ class RecordSource:
 
         Args:
             wanted: the partitions to read; all if empty.
-            deserialize: called with each record when it is taken. If it raises for a record, the
-                records taken before that record are returned, and the next call raises the error.
-                If no record was taken before, this call raises the error. An interrupt such as
-                KeyboardInterrupt is raised immediately, and no record is delivered.
-            handed: called with each delivered record, and with a record if this call raises the
-                error of its deserialization.
+            deserialize: called with each record when the record is taken. If it raises an error
+                for the first record, `take` raises the error. For a later record, `take` returns
+                the records before that record, and the error is raised by the call of `take` that
+                begins with that record. An interrupt such as KeyboardInterrupt is raised
+                immediately, and no record is delivered.
+            handed: called with each delivered record, and with a record if `take` raises the error
+                of its deserialization.
 
         Raises:
             Closed: the consumer was closed.

@@ -77,8 +77,8 @@ class RecordTaker:
         """Return at most `limit` records of a partition, and whether to read other partitions.
 
         Args:
-            first: whether no record was taken before. If so, an error is raised; otherwise the next
-                call raises it.
+            first: whether no record was taken before. If so, an error is raised. Otherwise the
+                error is raised by the call of `take` that begins at its record.
         """
         before = state.position
         records: list[Record] = []
@@ -133,7 +133,8 @@ class RecordTaker:
                         if handed is not None:
                             handed(record)
                         raise
-                    # The next call raises the error; until then the record is not delivered.
+                    # The call of `take` that begins with this record raises the error. The position
+                    # stays before the record, so the record does not count as delivered.
                     _, chunk.cursor, earlier = start
                     chunk.cursor.take(len(records) - earlier)
                     chunk.failed = record.offset, error
@@ -145,7 +146,7 @@ class RecordTaker:
         return records, True
 
     def _meet(self, state: PartitionState, error: KafkaError, *, raises: bool) -> None:
-        """Raise a cursor's error, or renew the cursor so that the next call raises the error."""
+        """Raise a cursor's error, or renew the cursor so that the error can be raised later."""
         if raises:
             raise self._chunks.give_up(state, error) from None
         self._chunks.skip_to(state, state.chunks[0].cursor.position)
