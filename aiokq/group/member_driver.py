@@ -60,7 +60,7 @@ class Owner(Protocol):
     """
 
     async def take(self, partitions: frozenset[TopicPartition]) -> None:
-        """Call on_assigned, and then read these partitions from their committed offsets."""
+        """Call on_assigned, and then read these partitions."""
         ...
 
     async def give_up(self, partitions: frozenset[TopicPartition]) -> None:
