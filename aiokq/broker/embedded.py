@@ -425,7 +425,7 @@ class EmbeddedCluster:
             raise
 
     async def _close(self) -> None:
-        """Close the node; a second call waits until the first one has finished."""
+        """Close the node; a second call waits until the first call has finished."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return

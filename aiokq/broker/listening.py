@@ -84,7 +84,7 @@ class NodeServers:
             ListenerFailed: a port cannot be bound, for example because it is in use.
         """
         if not all(one.host for one in self.configured.advertised.values()):
-            # In an executor, because the lookup of the name may query a name server.
+            # The lookup runs in an executor, because it may query a name server.
             self._own_name = await environment.offload.run(socket.getfqdn)
         limits = _limits(self._settings, max_frame_bytes)
         sockets = _socket_options(self._settings)

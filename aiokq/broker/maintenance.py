@@ -119,7 +119,7 @@ class CleanerJobs:
 
 
 def jobs(node: MaintainedNode, cleaners: CleanerJobs | None = None) -> list[Job]:
-    """Return the jobs of a node, including those of its log cleaner."""
+    """Return the jobs of a node, including the jobs of its log cleaner."""
 
     async def expire_producers() -> None:
         """Remove the state of producers that were inactive for producer.id.expiration.ms."""
@@ -190,7 +190,7 @@ class Maintenance:
         self._running: set[str] = set()
 
     def start(self, jobs: list[Job]) -> None:
-        """Start a task for each job, except jobs whose name is that of a running job."""
+        """Start a task for each job, except jobs that have the name of a running job."""
         for job in jobs:
             if job.name not in self._running:
                 self._running.add(job.name)

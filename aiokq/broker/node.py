@@ -332,7 +332,7 @@ class BrokerNode:
     def _watch_transactions(self, coordinator: TransactionCoordinator) -> None:
         """Compare open transactions in recovered logs with the transaction coordinator's state.
 
-        The comparison of a log begins when its partition is elected after the recovery. Logs that
+        The comparison begins when this node is elected leader of the recovered partition. Logs that
         are already open were closed cleanly and need no comparison.
         """
         self._transaction_recovery = TransactionRecovery(
@@ -494,7 +494,7 @@ class BrokerNode:
         """Wait until `stop` is set or the node fails.
 
         Raises:
-            Exception: the node failed before `stop` was set; this is the error that made it fail.
+            Exception: the error with which the node failed before `stop` was set.
         """
         assert self._failure is not None
         self._supervisor.spawn(self._end_with(stop, self._failure), name="until stopped")

@@ -36,7 +36,6 @@ logger = logging.getLogger("aiokq.broker")
 
 DYNAMIC_SETTINGS: Final = frozenset(
     (
-        # defaults of topic settings
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.type",
@@ -63,18 +62,15 @@ DYNAMIC_SETTINGS: Final = frozenset(
         "message.max.bytes",
         "min.insync.replicas",
         "unclean.leader.election.enable",
-        # the cleaner
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.buffer.size",
         "log.cleaner.io.max.bytes.per.second",
         "log.cleaner.threads",
-        # connections
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
-        # producers
         "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
     )

@@ -356,8 +356,8 @@ def _moved(advertised: Endpoint, configured: Endpoint, opened: Endpoint) -> Endp
     """Return the advertised address of a listener that `--host` or `--port` moved.
 
     The advertised port is replaced if it was the port in `listeners`. The advertised host is
-    replaced if it was the host in `listeners`, or if only the advertised host is a loopback
-    address. A wildcard address never replaces the advertised host.
+    replaced if it was the host in `listeners`, or if it is a loopback address and the new host is
+    not. A wildcard address never replaces the advertised host.
 
     Args:
         advertised: the listener's address in `advertised.listeners`.

@@ -87,9 +87,10 @@ def check_roles(settings: BrokerSettings) -> None:
 def check_quorum(settings: BrokerSettings, listeners: Listeners, node_id: int | None) -> None:
     """Check that this node is the only voter that the settings name.
 
-    A voter is this node if its id and host belong to this node. As in Kafka, the port of a voter is
-    not checked. A bootstrap server is this node if its host belongs to this node, and its port is
-    the port of a listener in `controller.listener.names`; port 0 of a listener stands for any port.
+    A voter is this node if its id and host belong to this node. As in Kafka, its port may differ
+    from the ports of the listeners. A bootstrap server is this node if its host belongs to this
+    node, and its port is the port of a listener in `controller.listener.names`. If such a listener
+    has port 0, every port is accepted.
 
     The hosts of this node are localhost, the loopback and wildcard addresses, the hosts in
     `listeners` and `advertised.listeners`, and the name of the machine. No name is resolved.

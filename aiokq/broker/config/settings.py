@@ -69,7 +69,6 @@ class BrokerSettings:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
-    # Topics
     auto_create_topics_enable: bool = _setting(
         True, "Create missing topics on Metadata requests that allow topic creation."
     )
@@ -92,7 +91,6 @@ class BrokerSettings:
         has_effect=False,
     )
 
-    # The node, its listeners and its data
     process_roles: str = _setting(
         "broker,controller",
         "Roles of this node; a node is always both broker and controller.",
@@ -201,7 +199,6 @@ class BrokerSettings:
         at_least=1,
     )
 
-    # Records and their logs; most of these settings are defaults of topic settings
     message_max_bytes: int = _setting(
         1048588, "Maximum size of a record batch, in bytes after compression.", at_least=0
     )
@@ -412,7 +409,6 @@ class BrokerSettings:
         5000, "Interval at which the high watermarks are written.", kind="long", at_least=1
     )
 
-    # Fetching
     fetch_max_bytes: int = _setting(
         57671680, "Maximum number of record bytes in one Fetch response.", at_least=1024
     )
@@ -423,7 +419,6 @@ class BrokerSettings:
         2000, "Maximum number of partitions in one DescribeTopicPartitions response.", at_least=1
     )
 
-    # Sockets
     socket_request_max_bytes: int = _setting(
         104857600, "Maximum size of a request frame.", at_least=1
     )
@@ -469,7 +464,6 @@ class BrokerSettings:
     )
     broker_rack: str | None = _setting(None, "Rack of this node.", kind="string", nullable=True)
 
-    # Groups and transactions
     offsets_topic_num_partitions: int = _setting(
         50, "Number of partitions with which __consumer_offsets is created.", at_least=1
     )
@@ -602,7 +596,6 @@ class BrokerSettings:
         1000000, "Number of transactional ids above which this broker takes no new one.", at_least=1
     )
 
-    # Compatibility with older clients
     legacy: bool = _setting(
         False,
         "Serve the API versions that Kafka 4 dropped (Produce 0-2, Fetch 0-3, ListOffsets 0). "

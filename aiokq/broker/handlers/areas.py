@@ -310,7 +310,7 @@ class Cluster(Protocol):
         ...
 
     def brokers(self, listener: str | None = None) -> list[BrokerEndpoint]:
-        """Return the live brokers that advertise a listener, with their addresses on it.
+        """Return the live brokers that advertise a listener, with their addresses on this listener.
 
         Args:
             listener: the listener's name; None for the inter-broker listener, which all brokers

@@ -11,7 +11,7 @@ immediately. Nothing is awaited between the check of the in-sync replicas and th
 acks=all needs no second check.
 
 A transactional batch is ordinary if the log has the producer's open transaction, or if the
-transaction coordinator can add the partition to the transaction at once. The latter requires
+transaction coordinator can add the partition to the transaction at once. The addition requires
 request version 12 or later, and no authorizer. All partitions of a request are added together,
 before the first append.
 

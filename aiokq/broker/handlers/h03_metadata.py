@@ -63,8 +63,8 @@ class _View(NamedTuple):
         node_ids: nodes that advertise the listener that the client connected to.
         no_listener: error code of a partition whose leader is not one of `node_ids`.
         operations: returns the bit field of the client's authorized operations on a topic.
-        only_reachable: whether to leave out replicas that are not among `node_ids`, if the leader
-            is not among them.
+        only_reachable: whether replicas that are not in `node_ids` are left out if the leader is
+            not in `node_ids`.
     """
 
     node_ids: frozenset[int]

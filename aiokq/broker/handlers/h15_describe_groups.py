@@ -1,7 +1,7 @@
 """DescribeGroups (15), versions 0-6: describe members and assignments of classic groups.
 
-A group that does not exist or is not classic is described as dead, from version 6 on with
-GROUP_ID_NOT_FOUND.
+A group that does not exist or is not classic is described as dead. From version 6 on, it also has
+the error GROUP_ID_NOT_FOUND.
 
 Errors of a group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND.

@@ -7,7 +7,7 @@ has several transactions, needs the permission CLUSTER_ACTION, and may name part
 topics. With `verify_only`, the request adds no partitions, and checks that the partitions are in
 the transaction. This node sends no such request, because it has its own coordinator.
 
-Errors of versions 4 and 5 as a whole: CLUSTER_AUTHORIZATION_FAILED.
+Errors of the whole request, from version 4 on: CLUSTER_AUTHORIZATION_FAILED.
 
 Errors of a partition: CONCURRENT_TRANSACTIONS (the markers of the last transaction are being
 written), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,

@@ -130,8 +130,8 @@ async def alter(
 
     Raises:
         UnknownTopicOrPartition: the topic does not exist.
-        InvalidRequest: the name of a BROKER resource is not this node's id, or the type of the
-            resource cannot be changed by this function.
+        InvalidRequest: the name of a BROKER resource is not this node's id, or resources of this
+            type have no settings.
         BrokerError: an error of `MetadataChanges.alter_topic_configs`, `alter_group_configs` or
             `alter_broker_configs`.
     """

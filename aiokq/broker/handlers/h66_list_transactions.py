@@ -1,7 +1,7 @@
 """ListTransactions (66), versions 0-2: list the transactional ids that this node coordinates.
 
-Transactional ids that the client may not describe are left out. Regular expressions are RE2's, as
-in subscriptions of groups.
+Transactional ids that the client may not describe are left out. Regular expressions have the syntax
+of RE2, as in subscriptions of groups.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS (a shard is being loaded), COORDINATOR_NOT_AVAILABLE (a shard
 cannot be used), INVALID_REGULAR_EXPRESSION. KIP-664, KIP-994, KIP-1152.

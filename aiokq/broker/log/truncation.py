@@ -10,9 +10,9 @@ producers. Its segments are removed before the leader epoch file is cleared and 
 snapshots are removed. In the other order, a crash in between could leave records without their
 epochs and producers, because recovery does not read records before the recovery point.
 
-The log start offset is not derived from records. ``PartitionLog`` lowers its checkpoint after the
-file is cut and before the first append. If the checkpoint were lowered before the cut, a crash in
-between would bring deleted records back.
+The log start offset is not derived from records. ``PartitionLog`` lowers the log start checkpoint
+after the file is cut and before the first append. If the checkpoint were lowered before the cut, a
+crash in between would bring deleted records back.
 
 A log is truncated if it has diverged from the leader's log (``PartitionLog.truncate_to``), or if a
 recovery finds damage (``recovery``).
