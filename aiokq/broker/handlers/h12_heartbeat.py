@@ -32,7 +32,7 @@ async def handle(groups: Groups, request: HeartbeatRequest, call: Call) -> Heart
             request.group_id, lambda shard, instant: shard.heartbeat(request, instant)
         )
     except CoordinatorLoadInProgress:
-        # No error is needed: loading restarts the sessions of all members.
+        # No error is needed, because loading restarts the sessions of all members.
         return HeartbeatResponse(error_code=0)
     except BrokerError as error:
         return HeartbeatResponse(error_code=error.code)

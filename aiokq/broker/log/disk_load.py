@@ -78,7 +78,7 @@ def call_each(things: Iterable[T], look: Callable[[T], R]) -> list[R]:
         ColdRead: some calls raised ColdRead; the error contains the loads of all of them.
     """
     found: list[R] = []
-    # Only the loads are stored, because the frames of the exceptions keep files open.
+    # Only the loads are stored, because the frames of the exceptions would keep files open.
     loads: list[DiskLoad] = []
     for thing in things:
         try:

@@ -61,7 +61,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     """
     values = parse_properties(data.decode("utf-8", "replace"))
     version = values.get("version", "0")
-    name = "node.id" if version == "1" else "broker.id"  # as in Kafka
+    name = "node.id" if version == "1" else "broker.id"
     node = values.get(name)
     cluster_id = values.get("cluster.id")
     if version not in ("0", "1"):

@@ -160,7 +160,7 @@ class ProducerState:
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer has an open transaction in the partition, in this epoch.
 
-        A transaction that is not compared with the coordinator yet does not count.
+        A transaction that was not compared with the coordinator yet does not count.
         """
         # hot: benchmarks/raw_load.py
         if producer_id not in self._open or producer_id in self._unverified:

@@ -121,8 +121,7 @@ class TransactionIndex:
         """Add transactions with records from ``offset`` on and before ``upper_bound`` to ``into``.
 
         Returns:
-            Whether the markers of all such transactions were found, so that later segments have
-            none.
+            Whether no later segment has such a transaction.
         """
         columns = self._columns
         for at in range(0, len(columns), _COLUMNS):
