@@ -54,7 +54,7 @@ The three standard streams are not counted.
 
 def main(arguments: Sequence[str]) -> int:
     """Run a broker until SIGTERM, SIGINT or a failure; return the exit code."""
-    # During the start, collections would find no garbage, and would take a tenth of the time.
+    # During the start, garbage collection would find nothing, and would take a tenth of the time.
     gc.disable()
     try:
         return _run(arguments)

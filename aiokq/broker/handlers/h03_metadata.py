@@ -1,9 +1,9 @@
 """Metadata (3), versions 0-13: describe brokers and topics, and create missing topics.
 
-A request has the names or the ids of topics, or requests all topics. In the last case, topics that
-the client may not describe are left out. A named topic that does not exist is created if the
-broker's settings, the request and the client's permissions allow it. The same response describes
-the new topic with its leaders. Kafka first returns UNKNOWN_TOPIC_OR_PARTITION or
+A request has the names or the ids of topics, or requests all topics. If all topics are requested,
+topics that the client may not describe are left out. A named topic that does not exist is created
+if the broker's settings, the request and the client's permissions allow it. The same response
+describes the new topic with its leaders. Kafka first returns UNKNOWN_TOPIC_OR_PARTITION or
 LEADER_NOT_AVAILABLE, and creates the topic later; clients handle either behaviour. The response
 lists the brokers that advertise the listener of the connection, with their addresses on that
 listener.

@@ -7,10 +7,9 @@ A cleaning writes its result as ``.cleaned`` and renames it to ``.swap`` file by
 with the segment of the largest base offset. It then renames the originals to ``.deleted`` and
 removes the suffix ``.swap``. Therefore:
 
-- If a ``.cleaned`` file has the same or a lower base offset, a ``.swap`` file belongs to a cleaning
-  whose files were not all renamed. All originals exist, so the ``.swap`` file is removed. The
-  ``.cleaned`` files are removed later: without them, the ``.swap`` file would look complete after
-  another crash.
+- A ``.swap`` file is incomplete if there is a ``.cleaned`` file with the same or a lower base
+  offset. All originals exist, so the ``.swap`` file is removed. The ``.cleaned`` files are removed
+  later: without them, the ``.swap`` file would look complete after another crash.
 - All other ``.swap`` files are complete. Their originals are the segments from the base offset of
   the first ``.swap`` file to the end of the last ``.swap`` file. The originals are removed, and
   then the ``.swap`` files get their final names.

@@ -158,8 +158,8 @@ class Partition:
     def delete(self) -> None:
         """End the replica because the topic is deleted; the caller deletes the log.
 
-        All requests, including pending requests, fail with UnknownTopicOrPartition: unlike after
-        `leave`, no other node serves the partition.
+        All requests, including pending requests, fail with UnknownTopicOrPartition, because no
+        other node serves the partition.
 
         Source: Kafka's `ReplicaManager.getPartitionOrError`.
         """
@@ -171,8 +171,8 @@ class Partition:
     def take_offline(self, error: BrokerError) -> None:
         """Stop serving the partition until it has a log again; ``log`` raises ``error``.
 
-        The in-sync replicas do not change: without unclean leader election, a replica that was
-        removed from the in-sync replicas could never lead again.
+        The in-sync replicas do not change, because without unclean leader election a replica that
+        was removed from the in-sync replicas could never lead again.
         """
         self._log = None
         self.is_recovering = False
@@ -402,7 +402,7 @@ class Partition:
         After DeleteRecords the log start offset of the leader may lie inside a batch. If a follower
         without records fetches from this offset, it receives the whole batch. In that case, its log
         is restarted at the first offset of the batch. Every other batch that begins below the log
-        end offset is refused: the follower first has to truncate its log by leader epoch.
+        end offset is refused, because the follower first has to truncate its log by leader epoch.
 
         Args:
             leader_epoch: leader epoch of the leader that sent the batches.
