@@ -488,7 +488,8 @@ class Producer:
             TransactionAborted: a record or the offsets failed or were not acknowledged in time, or
                 the coordinator was not found in time. The transaction is aborted, and the cause of
                 the error is the reason. If the abort is not finished yet, the next
-                `begin_transaction` waits for it.
+                `begin_transaction` waits for it. Also after an abort that was not answered: abort
+                again.
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
                 again, or close.
             ProducerFenced: another producer with the transactional id was started, or the
@@ -512,6 +513,8 @@ class Producer:
 
         Raises:
             RequestTimeout: the abort was not answered within max_block_ms: abort again, or close.
+            CommitOutcomeUnknown: a commit of the transaction was sent before, and not answered:
+                commit again, or close.
             ProducerFenced, BrokerError: the producer can only be closed, see `commit_transaction`.
             ConfigError: the producer has no `transactional_id`, no transaction is open, or the
                 transaction is being committed.

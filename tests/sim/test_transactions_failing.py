@@ -106,9 +106,9 @@ def test_the_error_of_the_body_wins_over_that_of_the_abort(level: int) -> None:
             assert "could not be aborted" in note
             assert "PRODUCER_FENCED" in note
             assert await txn.outcome() is TransactionOutcome.ABORTED
-            with pytest.raises(ProducerFenced):
-                async with p.transaction():
-                    pass
+            for call in (p.begin_transaction, p.commit_transaction, p.abort_transaction):
+                with pytest.raises(ProducerFenced, match="create a new producer"):
+                    await call()
 
     simulate(body, level=level)
 

@@ -174,6 +174,15 @@ class TransactionState:
         refused = refusals.unknown if self.commits else refusals.not_aborted_yet
         return refused(self.cause)
 
+    def nothing_to_end(self) -> KafkaError:
+        """Return the error of a commit or abort for which `is_over` returns True."""
+        if self.phase is Phase.UNKNOWN:
+            return self.not_ended()
+        if self.phase is Phase.FINISHED:
+            assert self.cause is not None
+            return refusals.finished(self.cause, self.transactional_id)
+        return ConfigError("there is no open transaction: begin one first")
+
     def is_over(self, committed: bool) -> bool:
         """Return whether a commit (if `committed`), or else an abort, is no longer possible."""
         if self.phase is Phase.FINISHED:

@@ -191,8 +191,10 @@ class Transactions:
             transaction: the transaction; None for the current one.
 
         Raises:
-            TransactionAborted: the commit failed; the transaction was or is being aborted.
-            CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms.
+            TransactionAborted: the commit failed, and the transaction was or is being aborted; or a
+                commit is called after an abort that was not answered.
+            CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms; or an
+                abort is called after such a commit.
             ProducerFenced, BrokerError: the producer can only be closed.
             ConfigError: no transaction is open, or a commit is called during an abort or an abort
                 during a commit.
@@ -207,7 +209,7 @@ class Transactions:
         state = self._state
         wanted = state.current if transaction is None else transaction
         if wanted is None or wanted is not state.current or state.is_over(committed):
-            raise ConfigError("there is no open transaction: begin one first")
+            raise state.nothing_to_end()
         ending = self._end.now
         if ending is not None and state.commits is not committed:
             raise ConfigError(
