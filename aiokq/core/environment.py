@@ -1,7 +1,7 @@
 """Environment: the clock, network, files and threads that components receive as arguments.
 
-aiokq.connection.network.system_environment() creates the real environment, tests/sim/harness the
-simulated one.
+aiokq.connection.network.system_environment() creates the real environment. tests/sim/harness
+creates the simulated environment.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Acceptor(DescriptorHolder, Protocol):
 
         Args:
             make_room: closes a file or an idle connection of the process, and returns False if
-                there is none; None if enough descriptors are available. The acceptor calls
-                `make_room` just before it accepts the connection, and refuses the connection if the
-                result is False.
+                there is none. The acceptor calls `make_room` just before it accepts the connection,
+                and refuses the connection if the result is False. If enough descriptors are
+                available, `make_room` is None.
         """
         ...
 

@@ -9,7 +9,7 @@
     │   └── UnknownBrokerError        a code that aiokq does not know
     ├── BootstrapFailed               no bootstrap address returned metadata in time
     ├── BufferFull                    buffer_memory is used up
-    ├── Closed                        the object was closed
+    ├── Closed                        the object was closed, has failed, or is not started
     ├── CommitFailed                  offsets of some partitions were not committed
     ├── CommitOutcomeUnknown          it is unknown whether a transaction was committed
     ├── ConfigError                   an invalid setting, or settings in conflict (also ValueError)
@@ -271,7 +271,10 @@ class BootstrapFailed(KafkaError):
 
 
 class Closed(KafkaError):
-    """The object was closed, or was never started: create another one, or use `async with`."""
+    """The object was closed, has failed, or is not started.
+
+    Create another object, or use `async with`.
+    """
 
     fatal = True
 

@@ -57,9 +57,10 @@ class Subscription(Generic[K, V]):
 
 
 class ObservableMap(Generic[K, V]):
-    """The latest value of each key. Context: the loop of the owner, which emits after each change.
+    """The latest value of each key.
 
-    Values must be immutable, because a new value is compared with the latest by `==`.
+    Context: the event loop of the object that owns the map. The owner calls `emit` when a value
+    changes. Values must be immutable, because a new value is compared with the latest by `==`.
     """
 
     __slots__ = ("_dispatching", "_emitted", "_failure", "_latest", "_queue", "_subscriptions")

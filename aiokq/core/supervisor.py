@@ -1,4 +1,4 @@
-"""Supervisor: starts and owns background tasks; no other module of aiokq creates tasks.
+"""Supervisor: starts and owns background tasks.
 
 The module also has functions that run a call on another loop, protect cleanup from cancellation,
 and report exception groups and objects that were not closed.
