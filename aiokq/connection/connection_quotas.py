@@ -82,7 +82,7 @@ class ConnectionQuotas:
             peer: address and port of the client, for the log.
             host: address of the client, in brackets if it is IPv6.
             make_room: closes a file or an idle connection of the process, and returns False if
-                there is none; None if enough descriptors are free.
+                there is none. If enough descriptors are free, `make_room` is None.
         """
         counters = self._counters
         refusal = self._counts.refusal(self.listener, host)

@@ -153,7 +153,7 @@ class DedicatedConnection(LazyConnection):
         """Send a request on this connection and wait for the response.
 
         Raises:
-            KafkaError: as `get` and `Connection.request`.
+            KafkaError: an error of `get` or of `Connection.request`.
         """
         connection = await self.get()
         await self.node.ready()

@@ -220,7 +220,7 @@ class Node:
                 begins when the node is connected and does not throttle the client.
 
         Raises:
-            KafkaError: as `connection` and `Connection.request`.
+            KafkaError: an error of `connection` or of `Connection.request`.
         """
         connection = await self.connection(Purpose.CONTROL)
         await self.ready()

@@ -22,7 +22,7 @@ class Security:
 
     Attributes:
         ssl_context: context of TLS connections; `None` for plain TCP.
-        mechanism: returns the SASL mechanism for a connection; `None` for no SASL.
+        mechanism: returns the SASL mechanism for a connection. Without SASL, `mechanism` is `None`.
         server_hostname: host name for the check of the certificate and for SASL; `None` for the
             name that the client connects to.
     """

@@ -228,7 +228,7 @@ class Server:
         Args:
             peer: address of the client.
             make_room: closes a file or an idle connection of the process, and returns False if
-                there is none; None if enough descriptors are free.
+                there is none. If enough descriptors are free, `make_room` is None.
         """
         host = f"[{peer.host}]" if ":" in peer.host else peer.host
         if self._closing or not self._quotas.admit(str(peer), host, make_room):

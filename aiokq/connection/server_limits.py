@@ -25,8 +25,8 @@ class ServerLimits:
             (`max.connections.per.ip`).
         max_connections_of_host: overrides of `max_connections_per_ip` by client address, IPv6 in
             brackets (`max.connections.per.ip.overrides`).
-        max_connections_of_listener: largest number of connections by listener name in capitals
-            (`listener.name.<name>.max.connections`).
+        max_connections_of_listener: for each listener name in capitals, the largest number of
+            connections (`listener.name.<name>.max.connections`).
         max_idle: time after which an idle client is disconnected (`connections.max.idle.ms`), and
             longest time that a request may take to arrive; 0 for no limit.
         read_stall: time without data after which a client is disconnected in the middle of a
