@@ -82,8 +82,8 @@ def node_arguments(
         is_ephemeral: whether the caller gave no data directory.
 
     Raises:
-        ConfigError: an argument or a setting is unknown, out of range or of the wrong type, or
-            contradicts another one.
+        ConfigError: an argument or a setting is unknown, out of range, of the wrong type, or
+            contradictory.
     """
     if isinstance(brokers, Mapping):
         raise ConfigError("pass broker settings as settings=")

@@ -144,8 +144,8 @@ def configured_listeners(
         default_port: port of the listener if `listeners` is not set.
 
     Raises:
-        ConfigError: a setting or an argument is malformed, contradicts another one, requires TLS or
-            SASL, or would advertise a wildcard address.
+        ConfigError: a setting or an argument is malformed or contradictory, requires TLS or SASL,
+            or would advertise a wildcard address.
     """
     protocols = _protocol_map(settings)
     controller_names = _names(settings.controller_listener_names)

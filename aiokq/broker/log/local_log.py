@@ -173,7 +173,7 @@ class LocalLog(ABC):
             before: only records before this offset have to be durable; None means all.
 
         Raises:
-            KafkaStorage: a file cannot be opened.
+            KafkaStorage: a file cannot be opened or written.
         """
         if self._closed or self.is_truncating:
             return None

@@ -113,7 +113,8 @@ class LogWriter:
                 writes the producer snapshot.
 
         Raises:
-            KafkaStorage: the disk failed; the next append tries again.
+            KafkaStorage: the disk failed, or the old segment is damaged; the next append tries
+                again.
         """
         old = self._segments.active
         try:
