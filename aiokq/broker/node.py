@@ -479,7 +479,7 @@ class BrokerNode:
         """Delete all topics and records, all groups, committed offsets and producer state.
 
         Connections stay open. Waiting fetches get the error of an unknown topic, and waiting group
-        members get NOT_COORDINATOR. No id of a topic, producer or fetch session is reused.
+        members get NOT_COORDINATOR. The ids of topics and producers are not reused.
 
         Raises:
             KafkaStorage: an I/O error.
