@@ -29,7 +29,8 @@ from typing import Final, Protocol, TypeAlias
 import aiokq
 from aiokq.fastpath import crc32c
 from aiokq.records.record import RawRecord, encode_batch
-from aiokq.wire import CreateTopicsRequest, ProduceRequest
+from aiokq.wire import CreatePartitionsRequest, CreateTopicsRequest, ProduceRequest
+from aiokq.wire.create_partitions import CreatePartitionsTopic
 from aiokq.wire.create_topics import CreatableTopic
 from aiokq.wire.produce import PartitionProduceData, TopicProduceData
 from benchmarks.raw_load import PRODUCE_VERSION, RawClient, end_offsets
@@ -45,8 +46,18 @@ RECORDS: Final = 10
 REQUEST_PARTITIONS: Final = 1000
 """Partitions of one request, or topics of a request that creates them."""
 
+CREATED_PARTITIONS: Final = 5000
+"""Largest number of partitions of a topic that one request creates; Apache Kafka makes fewer than
+10,000 records for a request.
+"""
+
+CREATION_MS: Final = 60_000
+
 READY_SECONDS: Final = 600
 """Time after which a partition without a leader is an error."""
+
+STOP_SECONDS: Final = 300
+"""Time in which a broker must have stopped."""
 
 PACKAGE: Final = Path(aiokq.__file__).resolve().parents[1]
 """Directory of the `aiokq` that this process imports."""
@@ -112,7 +123,7 @@ class AiokqBroker:
 
     def stop(self, number: int) -> None:
         self._process.send_signal(number)
-        self._process.wait(120)
+        self._process.wait(STOP_SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -133,7 +144,7 @@ class ApacheBroker:
         self.pid = self._cluster.processes[1].pid
 
     def stop(self, number: int) -> None:
-        self._cluster.stop_node(1, number)
+        self._cluster.stop_node(1, number, seconds=STOP_SECONDS)
 
 
 class Startup:
@@ -198,13 +209,23 @@ class Startup:
 def _create(client: RawClient, topics: Mapping[str, int]) -> None:
     """Create topics, and wait until their partitions have leaders."""
     new = [
-        CreatableTopic(name=topic, num_partitions=count, replication_factor=1)
+        CreatableTopic(
+            name=topic, num_partitions=min(count, CREATED_PARTITIONS), replication_factor=1
+        )
         for topic, count in topics.items()
     ]
     for first in range(0, len(new), REQUEST_PARTITIONS):
         some = new[first : first + REQUEST_PARTITIONS]
-        response = client.request(CreateTopicsRequest(topics=some, timeout_ms=60_000), 4)
+        response = client.request(CreateTopicsRequest(topics=some, timeout_ms=CREATION_MS), 4)
         assert not any(each.error_code for each in response.topics), response
+    for topic, count in topics.items():
+        for made in range(CREATED_PARTITIONS, count, CREATED_PARTITIONS):
+            grown = CreatePartitionsTopic(
+                name=topic, count=min(made + CREATED_PARTITIONS, count), assignments=None
+            )
+            request = CreatePartitionsRequest(topics=[grown], timeout_ms=CREATION_MS)
+            added = client.request(request, 2)
+            assert not any(each.error_code for each in added.results), added
     _wait_until_ready(client, topics)
 
 

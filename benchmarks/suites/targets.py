@@ -38,6 +38,10 @@ class Target(NamedTuple):
         return cls(figure, f"{asked:g} {unit}", f"{measured:.1f} {unit}", measured >= asked)
 
     @classmethod
+    def at_most(cls, figure: str, asked: float, measured: float, unit: str) -> Target:
+        return cls(figure, f"{asked:g} {unit}", f"{measured:.1f} {unit}", measured <= asked)
+
+    @classmethod
     def within(cls, figure: str, asked: float, measured: float) -> Target:
         """Return a target of at most `asked` seconds."""
         if asked < 1:

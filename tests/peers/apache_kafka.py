@@ -282,13 +282,15 @@ class ApacheKafka:
         output = (self.directory / f"node-{node}.out").read_text()[-4000:]
         raise RuntimeError(f"Apache Kafka's node {node} does not accept connections:\n{output}")
 
-    def stop_node(self, node: int, signal_number: int = signal.SIGTERM) -> None:
-        """End a node cleanly, or at once with SIGKILL."""
+    def stop_node(
+        self, node: int, signal_number: int = signal.SIGTERM, *, seconds: float = 30
+    ) -> None:
+        """End a node cleanly, or at once with SIGKILL or if it runs for `seconds` longer."""
         process = self.processes.pop(node)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal_number)
         try:
-            process.wait(30)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
