@@ -554,7 +554,7 @@ class Consumer:
         Raises:
             ConfigError: there is no `group_id`.
         """
-        return self._group_of("group_metadata()").metadata
+        return self._group_of("group_metadata()").group_metadata()
 
     def offsets_for_transaction(
         self,

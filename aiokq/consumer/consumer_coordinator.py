@@ -7,6 +7,7 @@ It connects membership (membership.py), commits (commits.py), acknowledgements
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -260,6 +261,13 @@ class ConsumerCoordinator:
         if self._member is None or not self._subscribed:
             return GroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
         return self._member.metadata
+
+    def group_metadata(self) -> GroupMetadata:
+        """See `Consumer.group_metadata`."""
+        metadata = self.metadata
+        if self._committer() is None:
+            metadata = dataclasses.replace(metadata, outside_group=True)
+        return metadata
 
     def health(self) -> GroupHealth:
         """Return the state of the membership and of the commits."""

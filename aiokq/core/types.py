@@ -93,12 +93,15 @@ class GroupMetadata:
             outside a group.
         member_id: id that the group knows the member by; "" outside a group.
         group_instance_id: id of a static member (`group.instance.id`); None for other members.
+        outside_group: whether `Consumer.group_metadata` was called while the consumer had
+            subscribed and was not a member of its group; `Transaction.send_offsets` refuses it.
     """
 
     group_id: str
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    outside_group: bool = False
 
 
 @frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aiokq.cluster.partition_arguments import checked_offsets
+from aiokq.core.errors import CommitFailed, UnknownMemberId
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokq.producer.transactions.transaction import OffsetSource, P
 
@@ -20,7 +21,7 @@ def offsets_and_member(
     Raises:
         ConfigError: the consumer's offsets cannot be part of a transaction, or an offset or leader
             epoch is out of range.
-        CommitFailed: see `OffsetSource`.
+        CommitFailed: the consumer is outside its group; or see `OffsetSource`.
         TypeError: an argument is missing, or has the wrong type.
     """
     if not isinstance(offsets, Mapping):
@@ -39,4 +40,10 @@ def offsets_and_member(
             "send_offsets(offsets, group_metadata) needs the consumer's group_metadata(), or the "
             "id of a group without members"
         )
-    return checked_offsets(offsets), group
+    wanted = checked_offsets(offsets)
+    if group.outside_group and wanted:
+        # The coordinator accepts offsets without a generation from any client (KIP-447), and would
+        # overwrite the offsets of the partitions' new owner.
+        errors = {tp: UnknownMemberId(topic_partition=tp) for tp in wanted}
+        raise CommitFailed(errors, frozenset(errors), api="TxnOffsetCommit")
+    return wanted, group
