@@ -37,7 +37,7 @@ class TaskEntry:
         batch: number of the batch.
         rows: number of rows.
         checksum: sum of the checksums of the rows.
-        run: id of the last run of the query that wrote or compared the rows.
+        run: id of the last run that wrote or compared the rows.
     """
 
     batch: int

@@ -1,6 +1,6 @@
-"""Parsers of option values (flags, numbers, durations), which raise errors with Spark's messages.
+"""Parsers of option values: flags, numbers and durations.
 
-If Spark's message does not name the option, the message is prefixed with "option NAME: ".
+Messages of errors that do not name the option are prefixed with "option NAME: ".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of the source, with the names, defaults and error messages of Spark's Kafka connector.
+"""Options of the source; options of Spark's Kafka connector keep their names and defaults.
 
 No I/O. security.py translates the ``kafka.*`` options to settings of the client.
 """

@@ -1,7 +1,8 @@
 """Translation of the ``kafka.*`` options to settings of a client.
 
-credentials.py translates Java's forms of credentials. options.py refuses options for readers, and
-write_options.py for writers, both with Spark's messages.
+This module refuses options that are unknown, or that aiokq does not support. `REFUSED` in
+options.py lists options that are refused for reads, and `REFUSED` in write_options.py lists options
+that are refused for writes. credentials.py translates Java's forms of credentials.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Target:
         Raises:
             ConfigError: the rows cannot be written exactly once; the message has a remedy.
             KafkaError: the rows are not committed.
-            ValueError, TypeError: as for `write`.
+            ValueError, TypeError: see `write`.
         """
         kafka, id_ = self.options.kafka, TaskId.current()
         counted = _Counted(batches, self.columns)

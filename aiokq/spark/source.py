@@ -55,7 +55,7 @@ class AiokqDataSource(DataSource):
         return "aiokq"
 
     def schema(self) -> str:
-        """Return the columns of Kafka records, as in Spark's own connector."""
+        """Return the schema of the frame in Spark's DDL."""
         return ddl(frame_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

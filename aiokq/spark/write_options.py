@@ -1,4 +1,4 @@
-"""Options and columns of the sink, with the error messages of Spark's Kafka connector."""
+"""Options and columns of the sink."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def until(self) -> int:
-        """Number in the file of the row after the last row of the piece."""
+        """The number, counted as `first`, of the row after the last row of the piece."""
         return self.first + int(self.batch.num_rows)
 
 

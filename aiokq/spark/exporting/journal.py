@@ -52,8 +52,8 @@ class Acknowledged:
     Attributes:
         rows: number of rows.
         checksum: sum of the checksums of the rows.
-        offsets: contiguous ranges by partition, each as first and last offset, in the order in
-            which the rows were noted.
+        offsets: for each partition, contiguous ranges of offsets in the order in which the rows
+            were noted; a range is a list of first and last offset.
     """
 
     rows: int = 0

@@ -67,7 +67,7 @@ class Table(Protocol):
     """A table that a load writes."""
 
     def check(self) -> None:
-        """Check before a load that the table can hold its rows.
+        """Check before a load that the table can hold the load's rows.
 
         Raises:
             OptionError: the table cannot hold the rows.
