@@ -58,9 +58,9 @@ def list_transactions(
         typer.Option(
             "--duration-filter",
             metavar="MS",
-            min=0,
             callback=at_most(limits.INT64_MAX),
-            help="Only transactions that began longer ago than this, in milliseconds.",
+            help="Only transactions that began longer ago than this, in milliseconds; all if it is "
+            "negative.",
         ),
     ] = None,
     pattern: Annotated[
@@ -75,8 +75,9 @@ def list_transactions(
     """List the transactional ids of a cluster, from all of its brokers."""
 
     async def run(admin: Admin) -> None:
+        longer = None if duration is None or duration < 0 else duration
         found = await admin.list_transactions(
-            states=states or (), longer_than_ms=duration, pattern=pattern
+            states=states or (), longer_than_ms=longer, pattern=pattern
         )
         for node, error in found.errors.items():
             call.out.problem(f"broker {node}", error)
@@ -244,3 +245,5 @@ transactions.command(
     )
 )(abort)
 transactions.command(epilog=examples("aiokq transactions terminate orders-1"))(terminate)
+# The name that kafka-transactions has for it.
+transactions.command("forceTerminateTransaction", hidden=True)(terminate)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
 import aiokq
 from aiokq import TopicPartition
+from aiokq.cli.transactions import transactions
 from aiokq.testing import (
     EndTransaction,
     Outcome,
@@ -171,6 +175,26 @@ async def test_the_transactions_command_lists_and_describes(
     missing = ("describe", "--transactional-id", f"{topic}-missing")
     refused = await asyncio.to_thread(tools.run, "TransactionsCommand", *missing)
     assert refused.code == 1
+
+
+def test_our_command_takes_each_option_of_the_transactions_command() -> None:
+    """A line of a script or of Kafka's documentation needs no other spelling."""
+    general = {"--help", "--bootstrap-server", "--command-config"}
+    ours: Any = typer.main.get_command(transactions)
+    with java_tools("127.0.0.1:1") as tools:
+        for command, first in (
+            ("list", "--duration-filter"),
+            ("describe", "--transactional-id"),
+            ("describe-producers", "--broker-id"),
+            ("abort", "--start-offset"),
+            ("forceTerminateTransaction", "--transactionalId"),
+            ("find-hanging", "--max-transaction-timeout"),
+        ):
+            shown = tools.run("TransactionsCommand", command, "--help")
+            options = set(re.findall(r"--[A-Za-z-]+", "\n".join(shown.lines))) - general
+            assert first in options
+            known = {name for option in ours.commands[command].params for name in option.opts}
+            assert options <= known
 
 
 async def test_the_transactions_command_finds_and_aborts_a_hanging_transaction(

@@ -69,6 +69,7 @@ def test_an_open_transaction_is_listed_and_described(opened: OpenTransaction) ->
     assert (listed["transactional_id"], listed["state"]) == ("orders-1", "Ongoing")
     assert cli("transactions", "list", "--state", "empty", "--json").json == []
     assert cli("transactions", "list", "--duration-filter", "3600000", "--json").json == []
+    assert len(cli("transactions", "list", "--duration-filter", "-1", "--json").json) == 1
     assert cli("transactions", "list", "--transactional-id-pattern", "b.*", "--json").json == []
     header, row = cli("transactions", "describe", "orders-1").lines
     assert header.split()[-2:] == ["TransactionDurationMs", "TopicPartitions"]
@@ -132,9 +133,10 @@ def test_ids_are_also_given_as_kafka_transactions_takes_them(opened: OpenTransac
     assert described("orders-1", *option) == [("orders-1", "Ongoing")]
     both = described("none", *option)
     assert [name for name, _ in both] == ["none", "orders-1"]
-    for spelling in ("--transactional-id", "--transactionalId"):
-        done = cli("transactions", "terminate", spelling, "orders-1")
-        assert done.lines == ["orders-1 terminated"]
+    for command in ("terminate", "forceTerminateTransaction"):
+        for spelling in ("--transactional-id", "--transactionalId"):
+            done = cli("transactions", command, spelling, "orders-1")
+            assert done.lines == ["orders-1 terminated"]
     assert described(*option) == [("orders-1", "Empty")]
 
 
