@@ -100,10 +100,10 @@ class Whole(NamedTuple):
 
 
 class Frame:
-    """The memory of one response, which counts as used until its last chunk is released.
+    """The memory of one response, or of a copy. It counts as used until its last chunk is released.
 
     Attributes:
-        size: the size of the response's batches in bytes.
+        size: the size of the batches in bytes.
         chunks: the number of chunks that are not released.
         own: whether the frame is a copy of one chunk, or of parts of one chunk.
         offsets: the offsets of the records, if the frame is a copy whose records were counted; else

@@ -80,7 +80,8 @@ class Reader:
     """Reads from one record source.
 
     Args:
-        deserializer: makes the deserializer of the records; None to deliver records as received.
+        deserializer: makes the deserializer of the records. If `deserializer` is None, records are
+            delivered as received.
         acks: is notified of delivered records; None unless ``ack_mode="explicit"``.
         check: raises WrongLoop if it is called outside the consumer's event loop.
     """

@@ -130,7 +130,7 @@ class RecordSource:
         return self._stream_waits
 
     def wait_for(self, wanted: Collection[TopicPartition]) -> asyncio.Future[None]:
-        """Return a future as `wait` does, for a reader that does not use the stream.
+        """Return a future that is done when a reader of `wanted` should check the source again.
 
         Args:
             wanted: the partitions to wait for; all if empty.
