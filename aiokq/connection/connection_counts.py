@@ -68,7 +68,7 @@ class ConnectionCounts:
         return None
 
     def opened(self, listener: str, host: str) -> None:
-        """Count a connection; if the node has more than `max.connections`, close an idle one."""
+        """Count a connection; above `max.connections`, close an idle connection of the node."""
         self._open += 1
         self._per_listener[listener] += 1
         self._per_host[host] += 1

@@ -83,7 +83,7 @@ class FrameReader:
             memory. Sharing needs a transport that calls `get_buffer`, receives and calls
             `buffer_updated` without returning to the loop. All transports do so, except those of
             Windows' proactor loop.
-        pool: source of the memory of large frames; may be shared under the same condition.
+        pool: source of the memory of large frames; may be shared under the condition of `scratch`.
         spare: the memory budget. While it is ample, the read after a large frame receives one or
             more frames of the same size into memory that is taken without asking the budget. Only
             used with a shared `scratch` and `pool`.

@@ -53,7 +53,7 @@ class LazyConnection:
         does not cancel the attempt for other callers.
 
         Raises:
-            ConnectionLost: this attempt failed; the next call starts another one.
+            ConnectionLost: this attempt failed; the next `get` starts another attempt.
             AuthenticationFailed, UnsupportedVersion, ProtocolError, BrokerError: the broker cannot
                 be used with this configuration; raised without an attempt while the node backs off
                 from such an error.

@@ -198,7 +198,7 @@ class Files(Protocol):
 
 @frozen
 class FileRange:
-    """A range of an open file, sent with sendfile if the transport supports sendfile."""
+    """A range of an open file. A transport may send the range with sendfile."""
 
     file: File
     position: int

@@ -94,7 +94,8 @@ class GroupMetadata:
         member_id: id that the group knows the member by; "" outside a group.
         group_instance_id: id of a static member (`group.instance.id`); None for other members.
         outside_group: whether `Consumer.group_metadata` was called while the consumer had
-            subscribed and was not a member of its group; `Transaction.send_offsets` refuses it.
+            subscribed and was not a member of its group. `Transaction.send_offsets` refuses such
+            metadata.
     """
 
     group_id: str

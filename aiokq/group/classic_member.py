@@ -164,8 +164,8 @@ class ClassicMember(GroupMember):
         """Rejoin if the deletion or recreation of a topic affects this member.
 
         A stable member rejoins if it owns partitions of the topic. A member that waits for its
-        assignment rejoins if it subscribes to the topic. The leader rejoins when `topology` reports
-        the change.
+        assignment, or takes or revokes partitions, rejoins if it subscribes to the topic. The
+        leader rejoins when `topology` reports the change.
         """
         if self._group_leader is not None:
             return

@@ -17,7 +17,7 @@ def with_advice(error: KafkaError, group_id: str, *, auto: bool, by_regex: bool)
     """Return `error`, with advice if the user can resolve it.
 
     Args:
-        auto: whether `group_protocol` is "auto", so that both protocols were tried.
+        auto: whether `group_protocol` is "auto".
         by_regex: whether the subscription is a pattern that the broker evaluates.
     """
     if not isinstance(error, BrokerError):
