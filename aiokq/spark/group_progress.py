@@ -42,8 +42,8 @@ class GroupProgress:
 
     Args:
         group_id: id of the group.
-        client: function that returns the client of this process; it may raise what `worker_client`
-            raises.
+        client: function that returns the client of this process, or raises an error of
+            `worker_client`.
     """
 
     def __init__(self, group_id: str, client: Callable[[], WorkerClient]) -> None:

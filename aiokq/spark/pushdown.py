@@ -29,7 +29,7 @@ from aiokq.spark.planning import OffsetRange
 __all__ = ["PushdownReader"]
 
 Narrow: TypeAlias = Callable[[OffsetRange], OffsetRange | None]
-"""Function from a range to the part that a filter selects; None if no offset is selected."""
+"""Function that returns the part of a range that a filter selects, or None if no offset matches."""
 
 
 class PushdownReader(KafkaBatchReader):
