@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from aiokq.fastpath.loading import choose, load
 
 COMPILED, MISSING = choose()
-"""COMPILED: whether the compiled core is in use. MISSING: the reason why it is not, and the remedy.
+"""COMPILED: whether the compiled core is in use. MISSING: why it is not in use, and the remedy.
 
 MISSING is None if the compiled core is in use, or if AIOKQ_PURE=1 requested the pure core.
 """

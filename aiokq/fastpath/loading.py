@@ -1,7 +1,7 @@
 """Chooses between the compiled and the pure core, and loads the units of either.
 
 All units are compiled, or all are pure. A mixture could combine a compiled Delivery with a pure
-Batch, or a Batch with the field layout of another build's Accumulator. A mixture therefore raises
+Batch, or a Batch of one build with an Accumulator of another build. A mixture therefore raises
 ImportError.
 Tests: tests/unit/fastpath/test_build.py, tests/unit/test_fastpath.py.
 """

@@ -20,8 +20,6 @@ HEADER_SIZE: Final = 61
 CRC_COVERS: Final = 21
 """Position of the first byte of a v2 batch that its checksum covers."""
 
-# ---------------------------------------------------------------- varints
-
 
 def zigzag_bytes(value: int) -> bytes:
     """Return `value` as a zigzag varint."""
@@ -71,9 +69,6 @@ def long_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
     if most == 32 and bits > 0xFFFFFFFF:
         raise IndexError("a varint too long")
     return bits, at
-
-
-# ---------------------------------------------------------------- CRC-32C
 
 
 def _rows() -> Iterator[int]:

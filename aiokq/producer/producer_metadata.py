@@ -137,7 +137,7 @@ class ProducerMetadata:
     def unknown(self, topic: str) -> None:
         """Start to look up a topic without metadata, unless a lookup of the topic is in progress.
 
-        Called by the accumulator during an append, and for a deleted topic.
+        Called by the accumulator during an append, and after a topic was deleted.
         """
         if topic not in self._looking:
             lookup = self._looking[topic] = _Lookup(self._engine.now())

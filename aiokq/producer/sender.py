@@ -165,7 +165,7 @@ class Sender:
         this sender, which may be busy connecting, still has the queue.
         """
         self._waiting_since: float | None = None
-        """Monotonic seconds since which queues have waited without a request being sent.
+        """Monotonic seconds at which the wait of queues began; each request restarts the wait.
 
         None if no queue waits.
         """

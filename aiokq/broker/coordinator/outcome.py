@@ -18,11 +18,11 @@ __all__ = ["Deferred", "Outcome", "WrittenCallback", "in_sequence"]
 R = TypeVar("R")
 
 WrittenCallback = Callable[["KafkaError | None"], None]
-"""Called once: with None after an outcome's records, if any, were appended, or with the error."""
+"""Called once per outcome: with None after the records were appended, or with the error."""
 
 
 class Deferred(Generic[R]):
-    """A response that a shard sets later, exactly once.
+    """A response that a shard sets later.
 
     Attributes:
         done: whether the response is set.

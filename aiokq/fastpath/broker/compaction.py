@@ -131,7 +131,7 @@ class OffsetMap:
             return len(self.entries)
 
     def close(self):
-        """Free the memory; releases the GIL, because this takes long. A second call does nothing.
+        """Free the memory. The compiled core releases the GIL. A second call does nothing.
 
         Neither the map nor a KeptBatches that uses it may be used afterwards.
         """
@@ -182,9 +182,10 @@ class OffsetMap:
             return self.entries.get(pure_compaction.hashed(self.secret, data), -1)
 
     def index(self, data, at, start_offset, flags=0):
-        """Add the keys of the batches that begin at byte `at` of `data`. Releases the GIL.
+        """Add the keys of the batches that begin at byte `at` of `data`.
 
-        Afterwards, the keys of all batches up to `latest_offset` are in the map.
+        Afterwards, the keys of all batches up to `latest_offset` are in the map. The compiled core
+        releases the GIL.
 
         Args:
             start_offset: records before this offset are not added.
@@ -303,9 +304,9 @@ class KeptBatches:
             self.max_timestamp_ms, self.max_timestamp_offset = -1, base_offset
 
     def keep(self, data, at, flags=0):
-        """Add the records to keep of the batches that begin at byte `at` of `data`.
+        """Read the batches that begin at byte `at` of `data`, and add the records that are kept.
 
-        Releases the GIL.
+        The compiled core releases the GIL.
 
         Args:
             flags: WALK_ONE, WALK_TRUSTED, WALK_KEEP_ALL, WALK_HORIZON.
@@ -466,8 +467,6 @@ class KeptBatches:
         def max_timestamp_offset(self):
             return self.keeping.max_offset
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

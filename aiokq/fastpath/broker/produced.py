@@ -50,10 +50,10 @@ __all__ = ["read_produced"]
 def read_produced(frame):
     """Return the checked batches of an ordinary Produce request; None for any other request.
 
-    An ordinary request is what producers usually send: version 3 to 13, at most 1024 topics and
-    partitions together, and for each partition one batch of magic 2 that a broker can store
-    unchanged. A batch may be transactional if the request has a transactional id. If the result is
-    None, the caller decodes the request in the general way, and finds the error if there is one.
+    An ordinary request has version 3 to 13, at most 1024 topics and partitions together, and for
+    each partition one batch of magic 2 that a broker can store unchanged. A batch may be
+    transactional if the request has a transactional id. If the result is None, the caller decodes
+    the request in the general way, and finds the error if there is one.
 
     Args:
         frame: a Produce request with its header.
@@ -180,8 +180,6 @@ if cython.compiled:
             partitions.append((index, frame[batch - start : batch - start + size], header))
         return partitions
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -174,7 +174,7 @@ def keep(kept: Any, data: bytes, at: int, flags: int) -> tuple[int, int]:
 
 
 def _keep_batch(kept: Any, data: bytes, batch: _Batch, flags: int) -> bool:
-    """Add the records to keep of a batch; return False if the block has no space for them.
+    """Add the records of a batch that are kept; return False if the block has no space for them.
 
     A batch that gets a delete horizon may become larger, because all timestamp deltas change.
     """

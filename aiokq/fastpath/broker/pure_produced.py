@@ -1,4 +1,4 @@
-"""Reader of ordinary Produce requests for the pure core; requests.h has that of the compiled core.
+"""The reader of ordinary Produce requests in the pure core; the compiled core has requests.h.
 
 `produced.read_produced` defines which requests are ordinary.
 Tests: tests/unit/fastpath/test_produced.py runs both implementations.

@@ -269,8 +269,8 @@ def _native_columns(cursor: Cursor, columns: Columns, max_bytes: cython.longlong
                 or rows + cursor.remaining >= _MAX_INT32
             ):
                 break
-            # A wrong record count must not cause a large allocation. Therefore `most` is at most
-            # the number of records that fit, at seven bytes, the smallest size of a record.
+            # A wrong record count must not cause a large allocation. Therefore `most` is limited by
+            # the payload: a record has at least seven bytes.
             most = min(cursor.remaining, payload // 7)
             if want_key:
                 _reserve(keys, key_used, ahead)
@@ -526,8 +526,6 @@ if not cython.compiled:
             columns.headers = pure.headers_column([record.headers for record in records])
         return columns
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

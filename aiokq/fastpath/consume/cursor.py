@@ -2,11 +2,6 @@
 
 To follow the reading of a record, start at Cursor.__next__.
 
-    records                     Record
-    the cursor                  Cursor
-    batches                     opened, checked, decompressed, left
-    decoding                    records of the open batch
-
 Tests: tests/unit/fastpath/test_cursor.py, tests/property/test_core_parity.py.
 """
 
@@ -74,9 +69,6 @@ else:
     _TOP_OFFSET = 2**63 - 2**32 - 1
 
 
-# ---------------------------------------------------------------- records
-
-
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
@@ -89,8 +81,8 @@ class Record:
         partition: the partition number.
         offset: the offset in the partition.
         timestamp_ms: milliseconds since 1970; -1 if the record has no timestamp.
-        timestamp_type: 0 = set by the producer (CreateTime), 1 = by the log (LogAppendTime),
-            -1 = none (NoTimestampType): records of format 0 have no timestamp.
+        timestamp_type: 0 if the producer set the timestamp (CreateTime), 1 if the log set it
+            (LogAppendTime), -1 if there is none (NoTimestampType, in records of format 0).
         key: bytes or None.
         value: bytes; None for a tombstone.
         headers: (name, value) pairs; () if there are none.
@@ -176,9 +168,6 @@ def _short(data):
 
 
 _SHORT = 32
-
-
-# ---------------------------------------------------------------- the cursor
 
 
 @cython.final
@@ -321,7 +310,7 @@ class Cursor:
 
     @property
     def bytes_left(self):
-        """Bytes of the batches that are not opened yet, including a truncated last one."""
+        """Bytes of the batches that are not opened yet, including a truncated last batch."""
         return self.size - self.at
 
     @property
@@ -370,7 +359,7 @@ class Cursor:
         return record
 
     def next_batch(self):
-        """Return the remaining records of the open batch; if none is open, those of the next batch.
+        """Return the remaining records of the open batch, or else the records of the next batch.
 
         Returns:
             A list; [] at the end.
@@ -423,7 +412,7 @@ class Cursor:
         return _fork(self, self.stop if stop_offset is None else min(stop_offset, self.stop))
 
     def skip_batch(self):
-        """Skip the open batch; if none is open, skip the next one, which may be corrupt."""
+        """Skip the open batch, or else the next batch, which may be corrupt."""
         corrupt: cython.bint = self.error is not None
         self.error = None
         self.deferred = False
@@ -462,9 +451,9 @@ class Cursor:
 
 @cython.cfunc
 def _offset_behind(cursor: Cursor) -> object:
-    """Return the offset after the open batch; if none is open, the offset after the next batch.
+    """Return the offset after the open batch, or else the offset after the next batch.
 
-    The latter is computed from the header of the next batch; None if the header is invalid.
+    The offset after the next batch comes from its header; None if the header is invalid.
     """
     if cursor.opened:
         return cursor.next_offset
@@ -608,9 +597,6 @@ def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
     if offset > cursor.position:
         cursor.position = offset
     return None
-
-
-# ---------------------------------------------------------------- batches
 
 
 @cython.cfunc
@@ -790,7 +776,7 @@ def open_next(cursor: Cursor) -> cython.int:
 
 @cython.cfunc
 def _view(cursor: Cursor, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
-    """Return the bytes from `at` to `end` of the converted batch, if any, else of the source."""
+    """Return the bytes from `at` to `end` of the converted batch, or else of the source."""
     if cursor.sub is not None:
         return memoryview(cursor.sub)[at:end]
     return cursor.source[at:end]
@@ -973,9 +959,6 @@ def _skip_below(cursor: Cursor) -> cython.int:
         return cursor.remaining > 0  # _decode_batch() left these records out
 
 
-# ---------------------------------------------------------------- decoding
-
-
 @cython.cfunc
 def _bad_record(cursor: Cursor, what: object) -> object:
     """Raise CorruptRecord, unless all records up to the stop offset were returned."""
@@ -1131,8 +1114,6 @@ if not cython.compiled:
         cursor.position = offset + 1
         return record
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

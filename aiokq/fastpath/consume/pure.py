@@ -15,8 +15,6 @@ from aiokq.fastpath.pure import long_varint
 
 Pairs: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-# ---------------------------------------------------------------- records
-
 
 def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
     out: list[tuple[str, bytes | None]] = []
@@ -44,7 +42,9 @@ def _decode_headers(data: bytes, at: int, end: int, count: int) -> Pairs:
 
 
 def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | None]:
-    """Return the open batch's records in reverse order, and the error after the last one or None.
+    """Return the open batch's records in reverse order, and the error after the last record.
+
+    The error is None if all records are valid, or if a record reaches the stop offset.
 
     All records are decoded at once, because a call per record would cost as much as the decoding.
     A field may be read past the end of its record: only the position after the last field is
@@ -177,8 +177,6 @@ def decode_batch(cursor: Any, count: int, kind: Any) -> tuple[list[Any], str | N
 
 
 _FAR = 2**62
-
-# ---------------------------------------------------------------- columns
 
 
 def packed(code: str, numbers: Sequence[int]) -> memoryview:

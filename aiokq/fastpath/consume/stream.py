@@ -97,7 +97,7 @@ class RecordStream:
         return _stream_next(self)
 
     def detach(self):
-        """Release the cursor for a seek or a pause; the source provides the next one."""
+        """Release the cursor for a seek or a pause; the source provides the next cursor."""
         self.cursor = None
 
     def __repr__(self):
@@ -242,8 +242,6 @@ def _stream_wait_slot(self: object, yielded: cython.p_int) -> object:
         yielded[0] = 1
     return value
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

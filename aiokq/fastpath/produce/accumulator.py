@@ -2,12 +2,6 @@
 
 To follow a record that is sent, start at Accumulator.append.
 
-    the accumulator             Accumulator: append(), append_many(), append_columns(), routes
-    a record's place            its route, partition and batch
-    encoding                    into the memory block of the batch
-    memory                      batches opened, grown and closed
-    many records                append_many() and append_columns()
-
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
 
@@ -139,9 +133,6 @@ _POOLED_BYTES = 4 * 1024 * 1024
 _NO_TOPIC = object()
 
 
-# ---------------------------------------------------------------- the accumulator
-
-
 @cython.final
 @cython.cclass
 class Accumulator:
@@ -158,9 +149,8 @@ class Accumulator:
         on_unknown_topic: called with the topic when its first record begins to wait for the
             topic's metadata.
         on_memory_freed: called when a batch has freed memory while `waiting` is above 0.
-        on_refused: called with a batch that failed in the core, because its records had waited for
-            the metadata of their topic and named a partition that the topic does not have, or
-            because of a bug.
+        on_refused: called with a batch that failed in the core because of a bug, or because the
+            topic does not have the requested partition.
         on_bug: called with the name of the callback or step that raised an exception because of a
             bug, and with the exception; returns the error with which the records concerned fail.
             Without `on_bug`, they fail with the exception itself.
@@ -295,8 +285,8 @@ class Accumulator:
             TypeError: a topic that is not str, a key or value that is not bytes-like, a number
                 that is not an int, or headers that are not pairs.
             ValueError: a partition or timestamp that is negative or too large.
-            others: the error of the guard's check, which comes first, or a KafkaError that a
-                callback raised to refuse the record.
+            others: the error of the guard's check, or a KafkaError with which a callback refused
+                the record.
         """
         require_loop(self.guard)
         if self.queued:
@@ -463,7 +453,6 @@ class Accumulator:
         return many, n
 
     def route(self, topic):
-        """Return the topic's Route, or None."""
         return self.routes.get(topic)
 
     def set_route(self, topic, partitions, available, owner_factory):
@@ -653,7 +642,7 @@ class Accumulator:
             report_memory_freed(self)
 
     def refuse(self, error):
-        """Refuse further records with copies of `error`; accept them again if it is None."""
+        """Refuse further records with copies of `error`; accept records again if it is None."""
         self.refusal = error
         self.last_topic = _NO_TOPIC  # so that append() looks the route up, and finds the error
 
@@ -683,9 +672,6 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
     if accumulator.clock is not None:
         return accumulator.clock.monotonic()
     return time.monotonic()
-
-
-# ---------------------------------------------------------------- a record's place
 
 
 @cython.cfunc
@@ -955,9 +941,6 @@ def _refused_one(
     return batch
 
 
-# ---------------------------------------------------------------- encoding
-
-
 @cython.cfunc
 def _put(
     accumulator: Accumulator,
@@ -1213,9 +1196,6 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
     return None
 
 
-# ---------------------------------------------------------------- memory
-
-
 @cython.cfunc
 @cython.inline
 def _batch_for(
@@ -1359,9 +1339,6 @@ def _open(
     return batch
 
 
-# ---------------------------------------------------------------- many records
-
-
 @cython.cfunc
 def append_noted(
     accumulator: Accumulator,
@@ -1458,8 +1435,6 @@ def _append_each(
         pass  # the caller waits for memory and continues at n
     return n
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

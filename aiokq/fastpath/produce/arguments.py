@@ -245,7 +245,5 @@ def check_records(
     return None
 
 
-# ---------------------------------------------------------------- at import
-
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

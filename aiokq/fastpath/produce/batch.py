@@ -1,10 +1,4 @@
-"""Batch: a memory block of records, its header, its outcome, and its share of buffer_memory.
-
-    batches                     Batch
-    slots                       Slot: the open batch of a partition
-    memory                      blocks, and a batch's share of buffer_memory
-    the end of a batch          outcomes, and callbacks
-    records read back           for a move or a split
+"""Batch: records in a memory block, with their outcome; Slot: the open batch of a partition.
 
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
@@ -85,9 +79,6 @@ __all__ = ["Batch", "Slot"]
 
 _BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _AFTER_CRC = struct.Struct(">hiqqqhii")
-
-
-# ---------------------------------------------------------------- batches
 
 
 @cython.final
@@ -407,9 +398,6 @@ def failed_batch(
     return batch
 
 
-# ---------------------------------------------------------------- slots
-
-
 @cython.final
 @cython.cclass
 class Slot:
@@ -451,9 +439,6 @@ def detach(batch: Batch) -> object:
         slot.batch = None
         slot.hint = batch.pos + (batch.pos >> 2)
     return None
-
-
-# ---------------------------------------------------------------- memory
 
 
 @cython.cfunc
@@ -499,7 +484,7 @@ def set_block(batch: Batch, capacity: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def _copy_block(batch: Batch) -> object:
-    """Copy the block before writing, because a transport may have a view of the old one."""
+    """Copy the block before a write, because a transport may have a view of the old block."""
     if cython.compiled:
         block = PyBytes_FromStringAndSize(cython.cast(cython.p_char, batch.base), batch.wire_size)
         batch.block = block
@@ -541,9 +526,6 @@ def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> obje
     if freed > 0 and accumulator.queued:
         report_memory_freed(accumulator)
     return None
-
-
-# ---------------------------------------------------------------- the end of a batch
 
 
 @cython.cfunc
@@ -626,9 +608,6 @@ def report_memory_freed(accumulator: Accumulator) -> object:
     return None
 
 
-# ---------------------------------------------------------------- records read back
-
-
 def _decode_records(data, count, base_timestamp):
     """Decode records without checks, because the accumulator encoded them."""
     out = []
@@ -661,8 +640,6 @@ def _decode_records(data, count, base_timestamp):
         out.append((fields[0], fields[1], headers, base_timestamp + delta))
     return out
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -130,8 +130,8 @@ class RecordColumns:
             bits of the values or None, int32 value offsets, values).
         timestamp: (validity bits or None, int64), microseconds since 1970, truncated to
             milliseconds. A null stands for the time of the call.
-        partition: (validity bits or None, int32). If a row has null, its key determines the
-            partition.
+        partition: (validity bits or None, int32). A null leaves the choice of the partition to the
+            accumulator.
 
     Raises:
         ValueError: a buffer is too short, offsets decrease, or a partition or timestamp is
@@ -371,8 +371,6 @@ def row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_
             size += 1
     return size
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -1,9 +1,5 @@
 """The outcomes of records: Delivery, Deliveries, and the waits for them.
 
-    deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
-    many deliveries at once     Deliveries, the result of send_many() and send_columns()
-    type slots                  the C functions that a compiled `await` calls directly (am_send)
-
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
 
@@ -71,9 +67,6 @@ else:
     from aiokq.fastpath.shared import int_of, require_loop, thrown
 
 __all__ = ["Deliveries", "Delivery", "RecordMetadata"]
-
-
-# ---------------------------------------------------------------- deliveries
 
 
 @cython.final
@@ -401,7 +394,7 @@ class Wait:
 
 @cython.cfunc
 def _loop_of(batch: Batch) -> object:
-    """Return the loop on which waiters are woken, which the accumulator's first wait sets."""
+    """Return the loop on which waiters are woken; the accumulator's first wait sets the loop."""
     accumulator: Accumulator = batch.accumulator
     if accumulator.loop is None:
         accumulator.loop = asyncio.get_running_loop()
@@ -509,7 +502,7 @@ def _leave(wait: Wait) -> object:
 
 @cython.cfunc
 def rejoin(wait: Wait) -> object:
-    """Continue a wait in the batch that its record moved to, which may be done already."""
+    """Continue a wait in the batch to which its record moved; that batch may be done already."""
     batch: Batch = settle(wait.delivery)
     if batch.state == DELIVERED or batch.state == FAILED:
         observe(batch, wait.delivery.index)
@@ -566,9 +559,6 @@ class Wakes:
                 self.loop.call_exception_handler(
                     {"message": f"Exception in callback {fn!r}", "exception": error}
                 )
-
-
-# ---------------------------------------------------------------- many deliveries at once
 
 
 _marks = 0
@@ -713,8 +703,7 @@ def delivery_at(many: Deliveries, at: cython.Py_ssize_t) -> Delivery:
 def records_by_batch(many: Deliveries) -> dict:
     """Return the number of records of `many` in each batch.
 
-    The counts are cached until records are added or move to other batches. A full batch is sent
-    without a call of this function.
+    The counts are cached until records are added or move to other batches.
     """
     n: cython.Py_ssize_t
     batch: Batch
@@ -863,7 +852,7 @@ def _leave_all(self: _WaitAll) -> object:
     return None
 
 
-# ---------------------------------------------------------------- type slots
+# A compiled `await` calls the next three functions through the type slots of awaiting.h.
 
 
 @cython.cfunc
@@ -887,8 +876,6 @@ def _wait_all_slot(self: object, yielded: cython.p_int) -> object:
         yielded[0] = 1
     return value
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

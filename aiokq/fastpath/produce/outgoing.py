@@ -1,8 +1,5 @@
 """Outgoing, which handlers of `process()` return, and HandlerResults, which appends the results.
 
-    records to send             Outgoing
-    results of handlers         HandlerResults: calls a handler for many items, appends the results
-
 This module does not depend on consumers or transactions: an item is any argument of a handler.
 
 Tests: tests/unit/fastpath/test_outgoing.py.
@@ -69,9 +66,6 @@ _HELD_RESULT_BYTES = 1024
 """Estimated memory of a held result without its value; values of other types are not counted."""
 
 
-# ---------------------------------------------------------------- records to send
-
-
 @cython.freelist(64)
 @cython.cclass
 class Outgoing:
@@ -127,9 +121,6 @@ class Outgoing:
         from aiokq.fastpath import restore_outgoing
 
         return restore_outgoing, self._values()
-
-
-# ---------------------------------------------------------------- results of handlers
 
 
 @cython.final
@@ -228,7 +219,7 @@ class HandlerResults:
         return n, None, None
 
     def append(self, item, outputs, start):
-        """Append the results from index `start` on, until one must wait or is refused.
+        """Append the results from index `start` on, until a result must wait or is refused.
 
         Args:
             item: the item for which the handler returned the results.
@@ -392,8 +383,6 @@ def _reserve(results: HandlerResults) -> object:
         enlarge(results.many)
     return None
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

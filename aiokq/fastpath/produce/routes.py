@@ -1,4 +1,4 @@
-"""Route: the partitions of a topic, and the choice of one for records without a key.
+"""Route: the partitions of a topic, and the choice of a partition for records without a key.
 
 Tests: tests/unit/fastpath/test_accumulator.py.
 """
@@ -126,8 +126,6 @@ def _below(accumulator: Accumulator, limit: cython.uint) -> cython.uint:
         z ^= z >> 31
         return (z >> 32) * limit >> 32
 
-
-# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

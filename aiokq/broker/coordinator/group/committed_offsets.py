@@ -43,7 +43,7 @@ class CommittedOffset(NamedTuple):
     topic_id: uuid.UUID
     """The id of the topic at the time of the commit; zero if unknown."""
     record_offset: int
-    """The log offset of the commit's record; of two commits, the one with the later record wins."""
+    """The log offset of the commit's record; the commit with the later record takes precedence."""
 
     def is_of(self, topic_id: uuid.UUID) -> bool:
         """Whether the commit was for this topic, not for an earlier topic of the same name.
@@ -92,7 +92,10 @@ class OffsetStore:
         return [_tombstone(group, topic, partition) for topic, partition in places]
 
     def tombstone(self, group: str, topic: str, partition: int) -> CoordinatorRecord | None:
-        """Return the record that removes a partition's offset, committed or pending, if any."""
+        """Return the record that removes the committed and pending offsets of a partition.
+
+        None if there are no such offsets.
+        """
         if self.get(group, topic, partition) is None and not self.is_unstable(
             group, topic, partition
         ):

@@ -196,7 +196,7 @@ class ClassicRebalance:
         return self._complete_without(instant)
 
     def remove_pending(self, member_id: str, instant: Instant) -> Outcome[None]:
-        """Remove a member id that was given to a client which has not joined with it."""
+        """Remove a pending member id: its client did not join."""
         self._group.roster.remove(member_id)
         self.end_session(member_id)
         return self._complete_without(instant)
@@ -228,7 +228,7 @@ class ClassicRebalance:
         self._start_session(member.member_id, NEW_MEMBER_JOIN_TIMEOUT, instant)
 
     def await_pending(self, member_id: str, session_timeout_ms: int, instant: Instant) -> None:
-        """Start the session of a member id that was given to a client which has to join with it."""
+        """Add a pending member id, and start its session; the client has to join with this id."""
         self._group.roster.pending_joins[member_id] = None
         self._start_session(member_id, session_timeout_ms / 1000, instant)
 

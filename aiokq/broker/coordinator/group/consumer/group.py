@@ -139,7 +139,7 @@ class ConsumerGroup:
         return self.take(beat.change, response, instant)
 
     def begin_change(self, caller: Caller, instant: Instant) -> MemberChange:
-        """Return a change of a member, based on the current topics."""
+        """Begin a change of a member, based on the current topics."""
         version = self.context.topics.version
         return MemberChange(
             self.image,

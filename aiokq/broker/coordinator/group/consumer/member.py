@@ -138,9 +138,9 @@ class ConsumerMember:
     ) -> ConsumerMember:
         """Return the member after a step of `reconcile`; its epoch becomes the previous epoch.
 
-        The previous epoch is replaced even if the epoch stays the same. If the member kept an older
-        previous epoch, a delayed request of that epoch would be accepted as a retry. Partitions
-        assigned since then, which that request does not list, would count as revoked.
+        The previous epoch is replaced even if the epoch does not change. Otherwise a delayed
+        request with an older epoch would be accepted as a retry, and partitions that were assigned
+        later would count as revoked.
         """
         return dataclasses.replace(
             self,

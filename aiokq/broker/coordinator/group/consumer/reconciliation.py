@@ -44,8 +44,8 @@ def reconcile(
     """Return the member after the step; the result may equal `member`.
 
     Args:
-        wanted: the topics that the member subscribes to now. It gets no partitions of other topics,
-            even if the target assignment is older than its subscription.
+        wanted: the topics that the member subscribes to now. The member gets no partitions of other
+            topics, even if the target assignment is older than the subscription.
         owned: the partitions that the member reports as its own; None if the request does not list
             them.
         subscription_changed: whether this request changed the subscription.
