@@ -1,5 +1,9 @@
 """Code that several units share: checksums, hashes of keys, and the guard of the event loop.
 
+    numbers and checksums       crc32c, murmur2, partition_for_key
+    arguments                   int_of, thrown
+    event loops                 LoopGuard: refuses calls on other loops and threads
+
 Tests: tests/unit/fastpath/test_checksums.py, test_guard.py.
 """
 
@@ -32,6 +36,9 @@ else:
     from aiokq.fastpath.pure import crc32c as _crc32c
 
 __all__ = ["LoopGuard", "SOURCE_HASH", "crc32c", "murmur2", "partition_for_key"]
+
+
+# ---------------------------------------------------------------- numbers and checksums
 
 
 def crc32c(data, value=0):
@@ -111,6 +118,9 @@ def read_varint(data, at):
             raise IndexError("a varint too long")
 
 
+# ---------------------------------------------------------------- arguments
+
+
 def int_of(value, name, bits):
     """Return `value` if it is an int that fits into a signed C integer of `bits` bits.
 
@@ -137,6 +147,9 @@ def thrown(kind, value, traceback):
     else:
         error = kind() if value is None else kind(value)
     return error.with_traceback(traceback) if traceback is not None else error
+
+
+# ---------------------------------------------------------------- event loops
 
 
 @cython.final
@@ -189,6 +202,8 @@ if not cython.compiled:
 
 NO_GUARD = LoopGuard()
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

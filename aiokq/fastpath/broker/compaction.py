@@ -468,6 +468,8 @@ class KeptBatches:
             return self.keeping.max_offset
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
     aiokq_crc32c_setup()

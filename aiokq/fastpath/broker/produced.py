@@ -181,6 +181,8 @@ if cython.compiled:
         return partitions
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
     aiokq_crc32c_setup()

@@ -527,5 +527,7 @@ if not cython.compiled:
         return columns
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -2,6 +2,11 @@
 
 To follow the reading of a record, start at Cursor.__next__.
 
+    records                     Record
+    the cursor                  Cursor
+    batches                     opened, checked, decompressed, left
+    decoding                    records of the open batch
+
 Tests: tests/unit/fastpath/test_cursor.py, tests/property/test_core_parity.py.
 """
 
@@ -67,6 +72,9 @@ if cython.compiled:
     from cython.cimports.aiokq.fastpath.native import AIOKQ_TOP_OFFSET as _TOP_OFFSET
 else:
     _TOP_OFFSET = 2**63 - 2**32 - 1
+
+
+# ---------------------------------------------------------------- records
 
 
 @cython.final
@@ -168,6 +176,9 @@ def _short(data):
 
 
 _SHORT = 32
+
+
+# ---------------------------------------------------------------- the cursor
 
 
 @cython.final
@@ -599,6 +610,9 @@ def move_up_to(cursor: Cursor, offset: cython.longlong) -> object:
     return None
 
 
+# ---------------------------------------------------------------- batches
+
+
 @cython.cfunc
 def leave_batch(cursor: Cursor) -> object:
     """Leave the open batch and move the position to the offset after the batch.
@@ -959,6 +973,9 @@ def _skip_below(cursor: Cursor) -> cython.int:
         return cursor.remaining > 0  # _decode_batch() left these records out
 
 
+# ---------------------------------------------------------------- decoding
+
+
 @cython.cfunc
 def _bad_record(cursor: Cursor, what: object) -> object:
     """Raise CorruptRecord, unless all records up to the stop offset were returned."""
@@ -1114,6 +1131,8 @@ if not cython.compiled:
         cursor.position = offset + 1
         return record
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -243,6 +243,8 @@ def _stream_wait_slot(self: object, yielded: cython.p_int) -> object:
     return value
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
     aiokq_patch_stream(RecordStream, _stream_slot)

@@ -2,6 +2,12 @@
 
 To follow a record that is sent, start at Accumulator.append.
 
+    the accumulator             Accumulator: append(), append_many(), append_columns(), routes
+    a record's place            its route, partition and batch
+    encoding                    into the memory block of the batch
+    memory                      batches opened, grown and closed
+    many records                append_many() and append_columns()
+
 Tests: tests/unit/fastpath/test_accumulator.py, tests/property/test_core_parity.py.
 """
 
@@ -131,6 +137,9 @@ __all__ = ["Accumulator"]
 _MAX_INT32 = 2**31 - 1
 _POOLED_BYTES = 4 * 1024 * 1024
 _NO_TOPIC = object()
+
+
+# ---------------------------------------------------------------- the accumulator
 
 
 @cython.final
@@ -674,6 +683,9 @@ def _monotonic(accumulator: Accumulator) -> cython.double:
     return time.monotonic()
 
 
+# ---------------------------------------------------------------- a record's place
+
+
 @cython.cfunc
 def _check_accepts(accumulator: Accumulator):
     if accumulator.closed:
@@ -941,6 +953,9 @@ def _refused_one(
     return batch
 
 
+# ---------------------------------------------------------------- encoding
+
+
 @cython.cfunc
 def _put(
     accumulator: Accumulator,
@@ -1196,6 +1211,9 @@ def _put_headers(at: cython.p_uchar, headers: object) -> object:
     return None
 
 
+# ---------------------------------------------------------------- memory
+
+
 @cython.cfunc
 @cython.inline
 def _batch_for(
@@ -1339,6 +1357,9 @@ def _open(
     return batch
 
 
+# ---------------------------------------------------------------- many records
+
+
 @cython.cfunc
 def append_noted(
     accumulator: Accumulator,
@@ -1435,6 +1456,8 @@ def _append_each(
         pass  # the caller waits for memory and continues at n
     return n
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -245,5 +245,7 @@ def check_records(
     return None
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

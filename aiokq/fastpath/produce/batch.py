@@ -1,4 +1,10 @@
-"""Batch: records in a memory block, with their outcome; Slot: the open batch of a partition.
+"""Batch: a memory block of records, its header, its outcome, and its share of buffer_memory.
+
+    batches                     Batch
+    slots                       Slot: the open batch of a partition
+    memory                      blocks, and a batch's share of buffer_memory
+    the end of a batch          outcomes, and callbacks
+    records read back           for a move or a split
 
 Tests: tests/unit/fastpath/test_batch.py, test_memory.py.
 """
@@ -79,6 +85,9 @@ __all__ = ["Batch", "Slot"]
 
 _BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _AFTER_CRC = struct.Struct(">hiqqqhii")
+
+
+# ---------------------------------------------------------------- batches
 
 
 @cython.final
@@ -398,6 +407,9 @@ def failed_batch(
     return batch
 
 
+# ---------------------------------------------------------------- slots
+
+
 @cython.final
 @cython.cclass
 class Slot:
@@ -439,6 +451,9 @@ def detach(batch: Batch) -> object:
         slot.batch = None
         slot.hint = batch.pos + (batch.pos >> 2)
     return None
+
+
+# ---------------------------------------------------------------- memory
 
 
 @cython.cfunc
@@ -528,6 +543,9 @@ def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> obje
     return None
 
 
+# ---------------------------------------------------------------- the end of a batch
+
+
 @cython.cfunc
 def _finish(batch: Batch, state: cython.int) -> object:
     """End the batch: free its memory first, so that it is available before any waiter runs."""
@@ -608,6 +626,9 @@ def report_memory_freed(accumulator: Accumulator) -> object:
     return None
 
 
+# ---------------------------------------------------------------- records read back
+
+
 def _decode_records(data, count, base_timestamp):
     """Decode records without checks, because the accumulator encoded them."""
     out = []
@@ -640,6 +661,8 @@ def _decode_records(data, count, base_timestamp):
         out.append((fields[0], fields[1], headers, base_timestamp + delta))
     return out
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

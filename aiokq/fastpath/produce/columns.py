@@ -372,5 +372,7 @@ def row_headers_size(columns: RecordColumns, n: cython.Py_ssize_t) -> cython.Py_
     return size
 
 
+# ---------------------------------------------------------------- at import
+
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

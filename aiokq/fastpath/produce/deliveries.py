@@ -1,5 +1,9 @@
 """The outcomes of records: Delivery, Deliveries, and the waits for them.
 
+    deliveries                  RecordMetadata, Delivery, Wait (one `await`), Wakes
+    many deliveries at once     Deliveries, the result of send_many() and send_columns()
+    type slots                  the C functions that a compiled `await` calls directly (am_send)
+
 Tests: tests/unit/fastpath/test_delivery.py, test_deliveries.py.
 """
 
@@ -67,6 +71,9 @@ else:
     from aiokq.fastpath.shared import int_of, require_loop, thrown
 
 __all__ = ["Deliveries", "Delivery", "RecordMetadata"]
+
+
+# ---------------------------------------------------------------- deliveries
 
 
 @cython.final
@@ -561,6 +568,9 @@ class Wakes:
                 )
 
 
+# ---------------------------------------------------------------- many deliveries at once
+
+
 _marks = 0
 
 
@@ -852,7 +862,7 @@ def _leave_all(self: _WaitAll) -> object:
     return None
 
 
-# A compiled `await` calls the next three functions through the type slots of awaiting.h.
+# ---------------------------------------------------------------- type slots
 
 
 @cython.cfunc
@@ -876,6 +886,8 @@ def _wait_all_slot(self: object, yielded: cython.p_int) -> object:
         yielded[0] = 1
     return value
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()

@@ -1,5 +1,8 @@
 """Outgoing, which handlers of `process()` return, and HandlerResults, which appends the results.
 
+    records to send             Outgoing
+    results of handlers         HandlerResults: calls a handler for many items, appends the results
+
 This module does not depend on consumers or transactions: an item is any argument of a handler.
 
 Tests: tests/unit/fastpath/test_outgoing.py.
@@ -66,6 +69,9 @@ _HELD_RESULT_BYTES = 1024
 """Estimated memory of a held result without its value; values of other types are not counted."""
 
 
+# ---------------------------------------------------------------- records to send
+
+
 @cython.freelist(64)
 @cython.cclass
 class Outgoing:
@@ -121,6 +127,9 @@ class Outgoing:
         from aiokq.fastpath import restore_outgoing
 
         return restore_outgoing, self._values()
+
+
+# ---------------------------------------------------------------- results of handlers
 
 
 @cython.final
@@ -383,6 +392,8 @@ def _reserve(results: HandlerResults) -> object:
         enlarge(results.many)
     return None
 
+
+# ---------------------------------------------------------------- at import
 
 if cython.compiled:
     SOURCE_HASH: str = AIOKQ_SOURCE_HASH.decode()
