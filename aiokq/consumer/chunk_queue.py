@@ -108,7 +108,7 @@ class ChunkQueue:
         return copy_error(error)
 
     def park(self, state: PartitionState, error: KafkaError) -> None:
-        """Stop reading the partition until a seek()."""
+        """Stop reading the partition until its position is set or reset."""
         state.park(error)
         self._consumed(state)
         logger.error("batch cannot be read: partition=%s error=%s", state.tp, error)

@@ -490,8 +490,8 @@ class Consumer:
     ) -> asyncio.Future[None]:
         """Commit offsets in the background.
 
-        An error of the commit is raised when the returned future is awaited, and is also logged.
-        Commits are sent in the order of the calls.
+        An error of the commit is raised when the returned future is awaited. Commits are sent in
+        the order of the calls.
 
         Raises:
             ConfigError: there is no `group_id`; an offset is out of range.

@@ -216,7 +216,7 @@ class PartitionState:
         self._try_now()
 
     def park(self, error: KafkaError) -> None:
-        """Stop fetching until seek(), because `error` is raised to the reader."""
+        """Stop fetching until the position is set or reset; the caller reports `error`."""
         self.generation += 1
         self.stage = Stage.PARKED
         self.error = error

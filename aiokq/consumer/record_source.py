@@ -1,6 +1,6 @@
 """RecordSource: delivers the records of its partitions to one reader at a time.
 
-It is the source of a `RecordStream`, which calls the code here once per chunk, not once per record.
+It is the source of a `RecordStream`, which calls `next_cursor` once per chunk, not once per record.
 """
 
 from __future__ import annotations
