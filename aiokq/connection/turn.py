@@ -93,7 +93,7 @@ class Turn:
         return Share(self, nbytes)
 
     def _begin(self) -> None:
-        """Begin an iteration with the granted requests, and grant requests of the next one."""
+        """Begin an iteration with the granted requests; grant requests of the next iteration."""
         if self._reserved:  # `_begin` runs before the tasks of the next iteration
             asyncio.get_running_loop().call_soon(self._begin)
         self._left = REQUESTS_PER_TURN - self._reserved

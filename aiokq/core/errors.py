@@ -287,7 +287,7 @@ class InternalError(KafkaError):
 
 
 class WrongLoop(KafkaError, RuntimeError):
-    """The object was used in a forked child, or on a loop other than the one it was started on.
+    """The object was used in a forked child, or on a loop other than the loop of its start.
 
     Create one object per loop and process.
     """

@@ -53,7 +53,7 @@ class FileLock:
         """Lock `path`, creating the file if it is missing.
 
         Raises:
-            BlockingIOError: the file is locked by another process or by this one.
+            BlockingIOError: the file is locked by another process or by this process.
             NotRegularFile, IsADirectoryError: `path` is a FIFO, socket, device or directory.
         """
         import fcntl  # missing on Windows, where only the client is used

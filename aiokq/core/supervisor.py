@@ -31,7 +31,7 @@ STILL_RUNNING_SECONDS: Final = 0.1
 
 
 class State(Enum):
-    """States of a Supervisor; a state changes only to a later one in this list."""
+    """States of a Supervisor; a state changes only to a later state in this list."""
 
     NEW = auto()
     """Created, not bound to a loop."""
