@@ -30,7 +30,8 @@ class Topology:
 
     Attributes:
         partitions: the number of partitions by topic; topics that do not exist are missing.
-        racks: the racks of the replicas by partition, for rack-aware assignment; may be empty.
+        racks: for each partition, the racks of its replicas, for rack-aware assignment; may be
+            empty.
     """
 
     partitions: Mapping[str, int]
