@@ -97,7 +97,7 @@ class Losses:
         )
 
     def beginning_unknown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Report that the start of a first batch, planned by the JVM connector, is unknown."""
+        """Report that the JVM connector planned the first batch, and that its start is unknown."""
         self._report(
             "INITIAL_OFFSET_UNKNOWN",
             "The first batch was planned by another connector, and only that connector knows "

@@ -95,7 +95,10 @@ def _between(part: OffsetRange, start: int, stop: int) -> OffsetRange | None:
 
 
 def _since_ms(item: Filter) -> int | None:
-    """Return the least timestamp that a filter can select, in milliseconds since 1970, or None."""
+    """Return the least timestamp that a filter can select, in milliseconds since 1970.
+
+    The result is None if the filter gives no such bound.
+    """
     match item:
         case GreaterThanOrEqual(("timestamp",), datetime() as time) | GreaterThan(
             ("timestamp",), datetime() as time

@@ -189,8 +189,8 @@ class UnlimitedStreamReader(_StreamReader):
     def _beginning(self) -> OffsetMap | None:
         """Return the start offset of a new query; None if the start is not known.
 
-        Spark requests the end of the first batch before the start of the query. The start is looked
-        up now, because "latest" may be another offset later.
+        Spark requests the end of the first batch before it requests the start of the query. The
+        start is looked up now, because "latest" may be another offset later.
         """
         try:
             return self.initialOffset()

@@ -48,7 +48,7 @@ class WriteOptions:
     """Options of a write; made by `parse`.
 
     Attributes:
-        topic: topic of all rows; None if each row has its own.
+        topic: topic of all rows; None if each row has its own topic.
         kafka: settings of the client, by Kafka's names.
         ledger: topic of the ledger; None if rows are written at least once.
     """

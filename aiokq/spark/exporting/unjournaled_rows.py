@@ -53,7 +53,7 @@ class UnjournaledRows:
     """The records that `find` has read from the log, and that `take` has not removed yet."""
 
     def __init__(self) -> None:
-        # Timestamp and offset, by digest of the record and by partition.
+        # For each digest of a record, a map of partition to timestamps and offsets.
         self._places: dict[bytes, dict[int, deque[tuple[int | None, int]]]] = {}
         self._left = 0
 

@@ -243,7 +243,7 @@ class LoadOptions:
             maximum=limits.INT64_MAX,
         ),
     )
-    """A batch has at least one record of each partition with new records, so it may have more."""
+    """A batch has at least one record of each partition with new records, so it may exceed this."""
     checkpoint: str | Path | None = field(
         default=None,
         metadata=option(

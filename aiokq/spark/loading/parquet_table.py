@@ -48,7 +48,7 @@ def find_files(
     """Yield the positions of the rows in each batch directory, and the problems found there.
 
     Args:
-        batches: manifest and expected files, by number of the batch.
+        batches: for each batch number, the manifest and the expected files.
     """
     import pyarrow as pa
 
