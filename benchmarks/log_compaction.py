@@ -53,6 +53,7 @@ def opened(path: Path) -> LogDirectory:
     directory = LogDirectory.open(
         OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
     )
+    directory.begin()
     log = directory.open_partition(PARTITION, None, CONFIG, now_ms=NOW_MS)
     log.high_watermark = log.log_end_offset  # as with a sole replica, so that all may be compacted
     return directory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokq.broker.log.directories import DirectoriesOpening
@@ -317,7 +318,9 @@ async def _start_metadata(
         await shielded(start_metadata(), name="open the log directories")
     except asyncio.CancelledError:
         for found in started:  # otherwise the directories stay locked
-            await shielded(environment.offload.run(_give_up, *found), name="unlock directories")
+            await shielded(
+                environment.offload.run(_give_up, *found, True), name="unlock directories"
+            )
         raise
     return started[0]
 
@@ -333,7 +336,8 @@ async def _started(
 
     While one thread reads the metadata log, another opens the directories and lists the partitions
     in them; one thread does both if the log is small. The logs of partitions are not opened. If a
-    step fails, the clean shutdown marker of each directory is as it was before.
+    step fails before the epoch has begun, the clean shutdown markers are not touched; if the start
+    is refused, no file is.
     """
     files, run = environment.files, environment.offload.run
     lead = functools.partial(_lead, environment, settings, registration)
@@ -431,17 +435,26 @@ def _lead(
         start.look_for_missing()
         start.lead(registration)
     except BaseException:
-        _give_up(directories, start)
+        _give_up(directories, start, False)
         raise
     return start
 
 
-def _give_up(directories: LogDirectories, start: MetadataStart | None) -> None:
-    """Close the metadata log, and unlock the directories; no partition's log was opened."""
+def _give_up(directories: LogDirectories, start: MetadataStart | None, clean: bool) -> None:
+    """Close the metadata log, and unlock the directories; no partition's log was opened.
+
+    Args:
+        clean: whether the epoch has begun; the metadata log is then closed cleanly.
+    """
+    is_closed_clean = False
     try:
         if start is not None:
-            start.log.close(clean=False)
+            with suppress(KafkaStorage):  # the next start checks the log
+                start.log.close(clean)
+                is_closed_clean = clean
     finally:
+        if not is_closed_clean:
+            directories.metadata.leave_unclean()
         directories.close_unused()
 
 

@@ -59,6 +59,7 @@ class Crowd:
         self.directory = LogDirectory.open(
             OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
         )
+        self.directory.begin()
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, self.config, now_ms=self.now_ms()
         )

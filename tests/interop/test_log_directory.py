@@ -42,6 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     opened = LogDirectory.open(
         OsFiles(), str(path), crc32c=crc32c, random=source, now=time.monotonic
     )
+    opened.begin()
     log = opened.open_partition(
         TP,
         random_id(source),
@@ -116,6 +117,7 @@ def opened(path: Path, **options: int) -> tuple[LogDirectory, PartitionLog]:
     directory = LogDirectory.open(
         OsFiles(), str(path), crc32c=crc32c, random=random.Random(1), now=time.monotonic
     )
+    directory.begin()
     log = directory.open_partition(
         TP,
         None,
@@ -134,6 +136,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = LogDirectory.open(
         OsFiles(), str(path), crc32c=crc32c, random=source, now=time.monotonic
     )
+    directory.begin()
     log = directory.open_partition(
         TP,
         random_id(source),

@@ -42,6 +42,7 @@ class Story:
         self.directory = LogDirectory.open(
             self.files, "/data", crc32c=crc32c, random=self.random, now=lambda: 0.0, node_id=0
         )
+        self.directory.begin()
         self.logs: dict[TopicPartition, PartitionLog] = {tp: self._log(tp) for tp in PARTITIONS}
 
     def _log(self, tp: TopicPartition) -> PartitionLog:

@@ -176,6 +176,7 @@ class DiskMachine(RuleBasedStateMachine):
             counters=BrokerCounters(),
         )
         self.directories.find(lambda partition, topic_id: True)
+        self.directories.begin()
         self.logs = {}
         for partition, config in TOPICS.items():
             log = self.directories.open_partition(

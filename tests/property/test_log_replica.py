@@ -204,6 +204,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             random=random.Random(1),
             now=self.clock.monotonic,
         )
+        self.directory.begin()
         self.supervisor = Supervisor("replica")
         await self.supervisor.start()
         self.flusher = Flusher(

@@ -27,24 +27,18 @@ def clean_shutdown_marker(broker_epoch: int = NO_BROKER_EPOCH) -> bytes:
 
 
 class CleanShutdown:
-    """The marker of one log directory; it is removed when the directory is opened.
+    """The marker of one log directory. It is read when the directory is opened.
 
     Attributes:
         found: whether the directory had a valid marker.
-        broker_epoch: the broker epoch that ``leave`` writes. Until this broker is registered, it
-            is the epoch in the marker that was found (-1 without one), so that a start that fails
-            does not change the epoch; then it is the epoch of the registration.
+        broker_epoch: the broker epoch in the marker that was found (-1 without one); once this
+            broker is registered, the epoch of the registration, which ``leave`` writes.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")
 
     def __init__(self, files: Files, directory: str) -> None:
-        """Remove the marker.
-
-        The marker is removed before the logs are loaded, because a crash while they are loaded is
-        an unclean shutdown. The removal is durable on return: if a power cut brought the marker
-        back, the next start would not check the records, although appends are not synced. Each log
-        directory needs its own sync, since each may be a file system of its own.
+        """Read the marker, if there is one; nothing is changed.
 
         Raises:
             OSError: the disk failed.
@@ -56,8 +50,21 @@ class CleanShutdown:
         self.found = False
         if files.exists(self._path):
             self._read()
-            files.remove(self._path)
-            files.sync_dir(directory)
+
+    def remove(self) -> None:
+        """Remove the marker, if there is one.
+
+        The marker is removed before the logs are loaded, because a crash while they are loaded is
+        an unclean shutdown. The removal is durable on return: if a power cut brought the marker
+        back, the next start would not check the records, although appends are not synced. Each log
+        directory needs its own sync, since each may be a file system of its own.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if self._files.exists(self._path):
+            self._files.remove(self._path)
+            self._files.sync_dir(self._directory)
 
     def _read(self) -> None:
         """Read the marker. A damaged marker is treated as missing, so the logs are recovered.

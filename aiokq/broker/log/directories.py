@@ -65,6 +65,7 @@ class LogDirectories:
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._counts = dict.fromkeys(self.all, 0)
         self._counting = threading.Lock()
+        self._to_set_aside: list[tuple[TopicPartition, LogDirectory, str]] = []
 
     @classmethod
     def open(
@@ -78,7 +79,7 @@ class LogDirectories:
         node_id: int | None = None,
         metadata_path: str | None = None,
     ) -> LogDirectories:
-        """Open and lock log directories; create missing ones.
+        """Open and lock log directories; create missing ones. See ``LogDirectory.open``.
 
         Args:
             now, node_id: as in ``LogDirectory.open``.
@@ -114,9 +115,55 @@ class LogDirectories:
         """The ids of the metadata directory; all directories have its node id and cluster id."""
         return self.metadata.properties
 
+    @property
+    def with_metadata(self) -> Sequence[LogDirectory]:
+        """The metadata directory, and the log directories."""
+        return tuple(dict.fromkeys((self.metadata, *self.all)))
+
+    def write_ids(self) -> None:
+        """Store the ids of new directories; a directory that fails goes offline.
+
+        Raises:
+            OSError: the metadata directory failed.
+        """
+        for directory in self.with_metadata:
+            self._prepare(directory, directory.write_ids, "directory.id not written")
+
+    def begin(self) -> None:
+        """Prepare the directories for changes; a directory that fails goes offline.
+
+        Called after ``find``, when the start cannot be refused any more, and before the first log
+        is loaded. See ``LogDirectory.begin``.
+
+        Raises:
+            OSError: the metadata directory failed.
+        """
+        for directory in self.with_metadata:
+            self._prepare(directory, directory.begin, "clean shutdown marker not removed")
+        for partition, directory, reason in self._to_set_aside:
+            if directory.disk.failure is None:
+                try:
+                    kept = directory.strays.set_aside(partition)
+                except OSError as error:
+                    directory.disk.fail(None, "directory not set aside", error)
+                else:
+                    logger.warning("%s: its directory was renamed to %s", reason, kept)
+        self._to_set_aside.clear()
+
+    def _prepare(self, directory: LogDirectory, step: Callable[[], None], what: str) -> None:
+        if directory.disk.failure is not None:
+            return
+        try:
+            step()
+        except OSError as error:
+            if directory is self.metadata:
+                raise
+            # Even after a lack of descriptors: the next start must not find changes with a marker.
+            directory.disk.fail(None, what, error)
+
     def close_unused(self) -> None:
         """Unlock all directories after a refused start; see ``LogDirectory.close_unused``."""
-        for directory in dict.fromkeys((*self.all, self.metadata)):
+        for directory in self.with_metadata:
             directory.close_unused()
 
     @property
@@ -173,10 +220,10 @@ class LogDirectories:
     ) -> None:
         """Find out which directory holds which partition.
 
-        If a partition belongs to no topic and its directory contains a log, the directory is set
-        aside: it is renamed, as in Kafka, and never deleted. Such a directory remains if a kill
-        interrupts a deletion, or if the log directory is offline during the deletion. A user may
-        also have copied it.
+        If a partition belongs to no topic and its directory contains a log, ``begin`` sets the
+        directory aside: it is renamed, as in Kafka, and never deleted. Such a directory remains if
+        a kill interrupts a deletion, or if the log directory is offline during the deletion. A user
+        may also have copied it.
 
         If a partition is in two log directories, and one of its two logs never had records, the
         empty log is set aside too. This happens if a creation failed, and the partition was then
@@ -202,13 +249,8 @@ class LogDirectories:
                         continue
                     if not directory.on_disk.has_segments(partition):
                         continue  # named like a partition, but without a log
-                    logger.warning(
-                        "partition belongs to no topic partition=%s topic_id=%s: its directory "
-                        "was renamed to %s",
-                        partition,
-                        topic_id,
-                        directory.strays.set_aside(partition),
-                    )
+                    reason = f"partition belongs to no topic {partition=!s} {topic_id=!s}"
+                    self._to_set_aside.append((partition, directory, reason))
             except OSError as error:
                 directory.disk.refused(None, "directory not read", error, directory.path)
 
@@ -232,12 +274,19 @@ class LogDirectories:
             )
 
     def _set_unwritten_aside(self, partition: TopicPartition, directory: LogDirectory) -> None:
-        logger.warning(
-            "partition=%s is in two log directories: its directory without records was renamed to "
-            "%s",
-            partition,
-            directory.strays.set_aside(partition),
-        )
+        reason = f"{partition=!s} is in two log directories, and has no records in {directory.path}"
+        self._to_set_aside.append((partition, directory, reason))
+
+    def take_back(self, partition: TopicPartition, directory: LogDirectory, path: str) -> None:
+        """Rename a directory that was set aside back to the name of its partition, durably.
+
+        Called after ``find``, before the metadata names the partition.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        directory.strays.take_back(partition, path)
+        self._place(partition, directory)
 
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
         """Return the directory that is known to hold a partition; None if there is none."""

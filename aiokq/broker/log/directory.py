@@ -21,7 +21,11 @@ from aiokq.broker.log.clean_shutdown import CleanShutdown
 from aiokq.broker.log.config import LogConfig
 from aiokq.broker.log.disk_trouble import DiskTrouble, is_full, remedy, unusable
 from aiokq.broker.log.file_removal import FileRemoval, remove_directory
-from aiokq.broker.log.meta_properties import MetaProperties, adopt_meta_properties
+from aiokq.broker.log.meta_properties import (
+    MetaProperties,
+    find_meta_properties,
+    write_meta_properties,
+)
 from aiokq.broker.log.open_files import OpenFiles
 from aiokq.broker.log.partition_directories import PartitionDirectories
 from aiokq.broker.log.partition_log import PartitionLog
@@ -42,6 +46,9 @@ logger = logging.getLogger("aiokq.broker.log")
 
 class LogDirectory:
     """A log directory that this process has locked; ``open`` creates the object.
+
+    ``open`` changes no file, so that a start can still be refused; ``begin`` is called before the
+    first log is loaded.
 
     Used on the loop, with these exceptions. Existing logs are opened in other threads, each log in
     one thread; after an unclean shutdown several threads open logs, while logs that are already
@@ -71,6 +78,7 @@ class LogDirectory:
         random: Random,
         now: Callable[[], float],
         clean_shutdown: CleanShutdown,
+        has_ids: bool,
     ) -> None:
         self.path = path
         self.properties = properties
@@ -91,6 +99,8 @@ class LogDirectory:
         self.on_disk = PartitionDirectories(files, path)
         self.strays = StrayDirectories(files, path, random)
         self._clean_shutdown = clean_shutdown
+        self._has_ids = has_ids
+        self._has_begun = False
         # Error messages of logs that were not closed cleanly. The exceptions themselves are not
         # kept, because the frames of their tracebacks would keep files open.
         self._not_closed: list[str] = []
@@ -110,6 +120,8 @@ class LogDirectory:
         cluster_id: str | None = None,
     ) -> LogDirectory:
         """Open and lock a log directory; create it if it is missing.
+
+        Files are only read, except that a missing directory and its lock file are created.
 
         Args:
             now: returns the seconds of a monotonic clock; limits how often errors are logged.
@@ -134,17 +146,18 @@ class LogDirectory:
         except OSError as error:
             raise unusable(path, error) from error
         try:
+            properties, has_ids = find_meta_properties(files, path, node_id, cluster_id, random)
             directory = cls(
                 files,
                 path,
-                adopt_meta_properties(files, path, node_id, cluster_id, random),
+                properties,
                 lock,
                 crc32c=crc32c,
                 random=random,
                 now=now,
                 clean_shutdown=CleanShutdown(files, path),
+                has_ids=has_ids,
             )
-            directory._remove_leftovers()
         except OSError as error:
             lock.release()
             raise unusable(path, error) from error
@@ -153,9 +166,37 @@ class LogDirectory:
             raise
         return directory
 
+    def write_ids(self) -> None:
+        """Store the ids of the directory durably, unless they are stored.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if not self._has_ids:
+            write_meta_properties(self._files, self.path, self.properties)
+            self._has_ids = True
+
+    def begin(self) -> None:
+        """Prepare the directory for changes: remove the clean shutdown marker and leftovers.
+
+        Called when the start cannot be refused any more. The removal of the marker is durable on
+        return. Leftovers are directories whose deletion was interrupted by a stop or a kill.
+
+        Raises:
+            OSError: the disk failed; no log may be loaded.
+        """
+        self.write_ids()
+        self._clean_shutdown.remove()
+        self._has_begun = True
+        for name in self._files.listdir(self.path):
+            if name.endswith(file_names.DELETED_DIRECTORY) and self._files.is_dir(
+                f"{self.path}/{name}"
+            ):
+                remove_directory(self._files, f"{self.path}/{name}")
+
     @functools.cached_property
     def directory_id(self) -> uuid.UUID:
-        """The id of the directory; ``open`` gives one to each directory."""
+        """The id of the directory; ``open`` chooses one if none is stored."""
         # cached, because a start reads it once per partition
         found = self.properties.directory_uuid
         assert found is not None
@@ -237,6 +278,7 @@ class LogDirectory:
         Raises:
             KafkaStorage: the disk failed or is full, or no file descriptor is left.
         """
+        assert self._has_begun, "the clean shutdown marker must be removed before any change"
         directory = f"{self.path}/{file_names.partition_directory(partition)}"
         if not self.clean and not is_new:
             self._unserved.add(partition)
@@ -515,13 +557,14 @@ class LogDirectory:
     def close_unused(self) -> None:
         """Unlock a directory in which no log of a partition was opened.
 
-        The start was refused, or the node stops and the directory has only the metadata log. The
-        clean shutdown marker is written if ``clean`` is true, except after ``leave_unclean``. If
-        the write fails, the next start recovers the logs.
+        The start was refused or cancelled, or the node stops and the directory has only the
+        metadata log. If ``begin`` was not called, no file is changed. Otherwise the clean shutdown
+        marker is written if ``clean`` is true, except after ``leave_unclean``. If the write fails,
+        the next start recovers the logs.
         """
         self._closed = True
         try:
-            if self.clean and not self._unrecovered:
+            if self._has_begun and self.clean and not self._unrecovered:
                 self._clean_shutdown.leave()
         except OSError as error:
             logger.warning("clean shutdown not recorded path=%s error=%s", self.path, error)
@@ -542,11 +585,3 @@ class LogDirectory:
             self._clean_shutdown.leave()
         except OSError as error:
             raise unusable(self.path, error) from error
-
-    def _remove_leftovers(self) -> None:
-        """Remove directories whose deletion was interrupted by a shutdown or a crash."""
-        for name in self._files.listdir(self.path):
-            if name.endswith(file_names.DELETED_DIRECTORY) and self._files.is_dir(
-                f"{self.path}/{name}"
-            ):
-                remove_directory(self._files, f"{self.path}/{name}")

@@ -107,14 +107,16 @@ def random_id(source: Random) -> uuid.UUID:
             return value
 
 
-def adopt_meta_properties(
+def find_meta_properties(
     files: Files,
     path: str,
     node_id: int | None,
     cluster_id: str | None,
     random: Random,
-) -> MetaProperties:
-    """Return the ids stored in a log directory; create and store those that are missing.
+) -> tuple[MetaProperties, bool]:
+    """Return the ids of a log directory, and whether all of them are stored there.
+
+    Those that are missing are chosen here; `write_meta_properties` stores them.
 
     Args:
         node_id: the broker's id; None takes the stored id, or 0 in a new directory.
@@ -132,8 +134,7 @@ def adopt_meta_properties(
             0 if node_id is None else node_id,
             format_uuid(random_id(random)),
         )
-        files.write_atomic(file, properties.encode())
-        return properties
+        return properties, False
     stored = decode_meta_properties(files.read_bytes(file), file)
     if node_id is not None and node_id != stored.node_id:
         raise ConfigError(
@@ -145,6 +146,14 @@ def adopt_meta_properties(
             f"log directory {path} belongs to cluster {stored.cluster_id}, not {cluster_id}"
         )
     if stored.directory_id is None:  # written before Kafka 3.7
-        stored = stored._replace(directory_id=format_uuid(random_id(random)))
-        files.write_atomic(file, stored.encode())
-    return stored
+        return stored._replace(directory_id=format_uuid(random_id(random))), False
+    return stored, True
+
+
+def write_meta_properties(files: Files, path: str, properties: MetaProperties) -> None:
+    """Store the ids of a log directory, durably.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    files.write_atomic(f"{path}/{META_PROPERTIES}", properties.encode())

@@ -179,27 +179,20 @@ class Migration:
         self._node_id = directories.properties.node_id
         self._has_directories = True
         self._places: dict[TopicPartition, LogDirectory] = {}
+        self._set_aside: dict[TopicPartition, str] = {}
+        """Where the logs are that `restore_logs` takes back."""
         for directory in directories.online:
             for partition in directory.on_disk.partitions():
                 self._places.setdefault(partition, directory)
 
     # --- migration into a new log
 
-    def write(
-        self,
-        *,
-        min_insync_replicas: int,
-        voter: VotersRecordEndpoint | None,
-        timestamp_ms: int,
-        random: Random,
-        crc32c: Checksum,
-    ) -> None:
-        """Write a metadata log with the metadata of the file, and the features of a new directory.
+    def image(self, *, min_insync_replicas: int) -> MetadataImage:
+        """Return the metadata of the file, with the features of a new directory.
 
         Args:
             min_insync_replicas: ``min.insync.replicas`` of the node. It becomes the dynamic setting
                 of all brokers if eligible leader replicas are on.
-            voter: the endpoint of the only voter; None if the log does not name its voters.
 
         Raises:
             OSError: the disk failed.
@@ -209,6 +202,25 @@ class Migration:
         for record in (*first, *self._all_records()):
             if not isinstance(record, TRANSACTION_MARKERS):
                 image.replay(record)
+        return image
+
+    def write(
+        self,
+        image: MetadataImage,
+        *,
+        voter: VotersRecordEndpoint | None,
+        timestamp_ms: int,
+        random: Random,
+        crc32c: Checksum,
+    ) -> None:
+        """Write a metadata log with what ``image`` has returned.
+
+        Args:
+            voter: the endpoint of the only voter; None if the log does not name its voters.
+
+        Raises:
+            OSError: the disk failed.
+        """
         home = self._directories.metadata
         write_metadata_log(
             self._files,
@@ -287,7 +299,9 @@ class Migration:
         place = self._places.get(partition)
         if place is None:
             return NO_EPOCH
-        directory = f"{place.path}/{file_names.partition_directory(partition)}"
+        directory = self._set_aside.get(
+            partition, f"{place.path}/{file_names.partition_directory(partition)}"
+        )
         return read_latest_epoch(self._files, directory)
 
     # --- migration into the log that Apache Kafka left
@@ -321,7 +335,7 @@ class Migration:
             if known is None:
                 is_ours = format_uuid(topic.topic_id) not in was_kafkas
                 if (is_ours or is_newer) and topic.name not in taken:
-                    self._take_back(topic)
+                    self._find_set_aside(topic)
                     records += self._topic_records(topic)
             elif is_newer:
                 records += self._config_differences(topic, image)
@@ -366,15 +380,27 @@ class Migration:
             wanted = {**unknown, **self._private.groups.get(group_id, {})}
             yield from config_records(GROUP_CONFIG, group_id, present, wanted)
 
-    def _take_back(self, topic: PrivateTopic) -> None:
-        """Restore the logs of a topic that Kafka set aside because it did not know the topic."""
+    def _find_set_aside(self, topic: PrivateTopic) -> None:
+        """Find the logs of a topic that Kafka set aside because it did not know the topic."""
         for directory in self._directories.online:
             for (topic_id, index), path in directory.strays.find().items():
                 partition = TopicPartition(topic.name, index)
                 if topic_id == topic.topic_id and partition not in self._places:
-                    directory.strays.take_back(partition, path)
+                    self._set_aside[partition] = path
                     self._places[partition] = directory
-                    logger.warning("log that was set aside is served again partition=%s", partition)
+
+    def restore_logs(self) -> None:
+        """Restore the logs that Kafka set aside and ``differences`` has found, durably.
+
+        Called before the differences are recorded: otherwise, after a kill, the next start would
+        create the partitions empty.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for partition, path in self._set_aside.items():
+            self._directories.take_back(partition, self._places[partition], path)
+            logger.warning("log that was set aside is served again partition=%s", partition)
 
     # --- end of the migration
 

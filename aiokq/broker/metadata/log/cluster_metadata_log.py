@@ -159,7 +159,8 @@ class ClusterMetadataLog:
             directory: path of ``__cluster_metadata-0``.
             state: what was read from the directory; the node must be the only voter.
             disk, open_files: the log directory's failure handling and its open files.
-            clean: whether the last shutdown was clean, so that the indexes need no check.
+            clean: whether the last shutdown was clean, so that the indexes need no check. It has no
+                effect if ``quorum-state`` has a later epoch than the log: a start was interrupted.
 
         Raises:
             KafkaStorage: ``quorum-state`` cannot be read, the newest epoch is the largest that
@@ -169,6 +170,7 @@ class ClusterMetadataLog:
         known = read_quorum_state(files, directory)  # first: if it raises, nothing is changed
         epoch = next_epoch(directory, state, known)
         names = files.listdir(directory) if known is not None else []
+        clean = clean and known is not None and known.epoch <= state.epoch
         log = open_log_files(
             files,
             directory,

@@ -40,9 +40,11 @@ from aiokq.broker.metadata.log.bootstrap_checkpoint import (
     write_bootstrap_checkpoint,
 )
 from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, LogLimits
+from aiokq.broker.metadata.log.log_opening import next_epoch
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter
+from aiokq.broker.metadata.start.metadata_reading import read_metadata
 from aiokq.broker.metadata.start.missing_directories import look_for_missing
 from aiokq.broker.metadata.start.node_file import read_node_file, write_node_file
 from aiokq.core.errors import CorruptRecord, KafkaStorage
@@ -53,6 +55,7 @@ from aiokq.wire.cluster_metadata_records import BeginTransactionRecord, EndTrans
 
 if TYPE_CHECKING:
     from aiokq.broker.log.directories import Listed, LogDirectories
+    from aiokq.broker.log.directory import LogDirectory
     from aiokq.broker.metadata.earlier.migration import Migration
     from aiokq.broker.metadata.image.image import MetadataImage
     from aiokq.core.clock import Clock
@@ -133,6 +136,9 @@ class MetadataStart:
     def lead(self, registration: NodeRegistration) -> None:
         """Begin the epoch: register the node, and make it leader of the partitions it may lead.
 
+        Then the clean shutdown markers are removed. Until then no log of a partition was changed,
+        so that a start that fails leaves the directories clean.
+
         Raises:
             KafkaStorage: the disk failed; the message says what to do.
         """
@@ -167,8 +173,9 @@ class MetadataStart:
             moved = [BeginTransactionRecord(name="Migration"), *moved, EndTransactionRecord()]
         try:
             self.log.lead([*self._first, *moved, *registered, *led])
-            for directory in directories.all:
+            for directory in directories.with_metadata:
                 directory.set_broker_epoch(broker_epoch)
+            directories.begin()
             if self._finish is not None:
                 self._finish()
             self._note_paths()
@@ -293,20 +300,35 @@ def _open(
     home, node_id = directories.metadata, directories.properties.node_id
     _check_place(files, directories)
     migration = _find_migration(files, directories)
-    state = _checked(
-        files,
-        directories,
-        registration,
-        state,
-        migration,
-        timestamp_ms=clock.timestamp_ms(),
-        random=random,
-    )
+    _check_continued(files, directories, state)
+    is_moved = migration is not None and not migration.is_empty and state is None
+    if migration is not None and is_moved:
+        moved = migration.image(min_insync_replicas=registration.min_insync_replicas)
+        directories.find(_owned(moved, node_id), listed)
+        directories.write_ids()
+        migration.write(
+            moved,
+            voter=registration.voter,
+            timestamp_ms=clock.timestamp_ms(),
+            random=random,
+            crc32c=crc32c,
+        )
+        state = read_metadata(files, home)
+        _check_continued(files, directories, state)
+    if state is None:
+        state = MetadataState()
     first = _first_records(files, home.path, state, registration)
     last = _last_records(files, directories, state, migration, random)
     image = _after(state.image, first, last)
-    # a migration may move directories of partitions
-    directories.find(_owned(image, node_id), listed if migration is None else None)
+    if not is_moved:
+        directories.find(_owned(image, node_id), listed)
+    # Up to here, nothing was changed if the start is refused. From here on, only a failure of the
+    # disk ends it.
+    directories.write_ids()
+    if migration is not None:
+        migration.restore_logs()
+    if state.snapshot is None and not state.end_offset and registration.voter is not None:
+        state = _write_voter(files, directories, registration.voter, clock.timestamp_ms())
     _tell_unenforced(image)
     log = ClusterMetadataLog.open(
         files,
@@ -315,7 +337,7 @@ def _open(
         node_id=node_id,
         disk=home.disk,
         open_files=home.open_files,
-        clean=home.clean,
+        clean=_was_log_closed(home, state),
         limits=limits,
         now_ms=clock.timestamp_ms,
         crc32c=crc32c,
@@ -334,49 +356,43 @@ def _open(
     )
 
 
-def _checked(
-    files: Files,
-    directories: LogDirectories,
-    registration: NodeRegistration,
-    state: MetadataState | None,
-    migration: Migration | None,
-    *,
-    timestamp_ms: int,
-    random: Random,
-) -> MetadataState:
-    """Return the content of the metadata log, after a check that this node may continue the log.
+def _check_continued(
+    files: Files, directories: LogDirectories, state: MetadataState | None
+) -> None:
+    """Check that this node may continue the metadata log, or begin one.
 
-    A log is written first if the metadata of an earlier version must be migrated, or if a new log
-    must name its voter.
+    Args:
+        state: the content of the log; None if there is no log.
 
     Raises:
-        KafkaStorage: the log is damaged, or this node is not allowed to continue it.
+        KafkaStorage: this node is not allowed to continue the log, or no epoch is left.
         OSError: the disk failed.
     """
     home = directories.metadata
-    reader = MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c)
-    if state is None and migration is not None and not migration.is_empty:
-        migration.write(
-            min_insync_replicas=registration.min_insync_replicas,
-            voter=registration.voter,
-            timestamp_ms=timestamp_ms,
-            random=random,
-            crc32c=crc32c,
-        )
-        state = reader.read()
+    directory = f"{home.path}/{file_names.CLUSTER_METADATA}"
     if state is None:
         state = MetadataState()
+    known = read_quorum_state(files, directory)
     check_sole_voter(
         state,
-        read_quorum_state(files, reader.directory),
-        directory=reader.directory,
+        known,
+        directory=directory,
         node_id=directories.properties.node_id,
         directory_id=home.directory_id,
     )
-    if state.snapshot is None and not state.end_offset and registration.voter is not None:
-        _write_voter(files, directories, registration.voter, timestamp_ms)
-        state = reader.read()
-    return state
+    next_epoch(directory, state, known)  # raises if there is none
+
+
+def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
+    """Whether the clean shutdown marker counts for the metadata log, too.
+
+    A start begins its epoch and registers the node before it removes the marker. If it was
+    interrupted in between, the log ends with the control records of the epoch, or the marker has
+    another broker epoch than the registration.
+    """
+    broker = state.image.brokers.get(home.properties.node_id)
+    is_registered = broker is not None and broker.broker_epoch == home.broker_epoch
+    return home.clean and is_registered and state.data_end_offset == state.end_offset
 
 
 def _first_records(
@@ -472,13 +488,18 @@ def _find_migration(files: Files, directories: LogDirectories) -> Migration | No
 
 def _write_voter(
     files: Files, directories: LogDirectories, endpoint: VotersRecordEndpoint, timestamp_ms: int
-) -> None:
-    """Write the first snapshot of a new log; it records this node as the only voter."""
+) -> MetadataState:
+    """Write the first snapshot of a new log; it records this node as the only voter.
+
+    Returns:
+        The content of the log.
+    """
     from aiokq.broker.metadata.log.voters import only_voter, write_voters
 
     home = directories.metadata
     voters = only_voter(home.properties.node_id, home.directory_id, [endpoint])
     write_voters(files, home.path, voters, timestamp_ms=timestamp_ms, crc32c=crc32c)
+    return MetadataReader(files, f"{home.path}/{file_names.CLUSTER_METADATA}", crc32c).read()
 
 
 def _after(

@@ -30,7 +30,11 @@ from typing import TYPE_CHECKING
 from aiokq.broker.config.roles import DEFAULT_CONTROLLER
 from aiokq.broker.log import file_names
 from aiokq.broker.log.locked_directories import locked_directories
-from aiokq.broker.log.meta_properties import adopt_meta_properties, random_id
+from aiokq.broker.log.meta_properties import (
+    find_meta_properties,
+    random_id,
+    write_meta_properties,
+)
 from aiokq.broker.metadata.image.record_codec import encode_metadata_record, record_version
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
 from aiokq.broker.metadata.log.quorum_state import (
@@ -127,7 +131,9 @@ def adopt(
         state = reader.read()
         quorum = read_quorum_state(files, reader.directory)
         if execute and properties.directory_id is None:  # written before Kafka 3.7
-            properties = adopt_meta_properties(files, path, None, None, random)
+            properties, are_stored = find_meta_properties(files, path, None, None, random)
+            if not are_stored:
+                write_meta_properties(files, path, properties)
         node_id, directory_id = properties.node_id, properties.directory_uuid or random_id(random)
         _check_other_voters(state, quorum, reader.directory, node_id, directory_id)
         if state.image.metadata_version is None:

@@ -78,6 +78,7 @@ class CleanedLog:
         self.directory = LogDirectory.open(
             self.files, path, crc32c=crc32c, random=random.Random(1), now=self.clock.monotonic
         )
+        self.directory.begin()
         self.log: PartitionLog = self.directory.open_partition(
             TP, None, config or compacted(), now_ms=self.clock.now_ms
         )

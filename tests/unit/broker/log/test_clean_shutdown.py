@@ -16,6 +16,8 @@ def opened(content: bytes | None) -> CleanShutdown:
     if content is not None:
         files.write_atomic(MARKER, content)
     found = CleanShutdown(files, "/data")
+    assert files.exists(MARKER) == (content is not None)
+    found.remove()
     assert not files.exists(MARKER)
     return found
 

@@ -19,6 +19,7 @@ import pytest
 
 from aiokq.broker.log import file_names
 from aiokq.broker.log.directory import LogDirectory
+from aiokq.broker.log.disk_trouble import unusable
 from aiokq.broker.log.partition_log import PartitionLog
 from aiokq.broker.log.producer_state import Origin
 from aiokq.core.errors import KafkaStorage
@@ -79,7 +80,13 @@ class TroubledFiles(MemoryFiles):
 
 
 def open_directory(files: Files, path: str = PATH) -> LogDirectory:
-    return LogDirectory.open(files, path, crc32c=crc32c, random=random.Random(1), now=lambda: 0.0)
+    opened = LogDirectory.open(files, path, crc32c=crc32c, random=random.Random(1), now=lambda: 0.0)
+    try:
+        opened.begin()
+    except OSError as error:
+        opened.close(clean=False)
+        raise unusable(path, error) from error
+    return opened
 
 
 def open_log(directory: LogDirectory, tp: TopicPartition = TP) -> PartitionLog:

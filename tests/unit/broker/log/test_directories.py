@@ -28,7 +28,7 @@ A, B = "/a", "/b"
 def open_directories(
     files: Files, *paths: str, node_id: int | None = None, seed: int = 1
 ) -> LogDirectories:
-    return LogDirectories.open(
+    opened = LogDirectories.open(
         files,
         paths or (A, B),
         crc32c=crc32c,
@@ -36,6 +36,8 @@ def open_directories(
         now=lambda: 0.0,
         node_id=node_id,
     )
+    opened.begin()
+    return opened
 
 
 def close(directories: LogDirectories) -> None:
@@ -108,7 +110,7 @@ def test_a_refused_start_leaves_a_clean_shutdown_clean() -> None:
     files.write_atomic(markers[0], b'{"version":0,"brokerEpoch":12}')
     with pytest.raises(ConfigError, match="belongs to cluster"):
         open_directories(files, A, B)
-    assert b'"brokerEpoch": 12' in files.read_bytes(markers[0])
+    assert files.read_bytes(markers[0]) == b'{"version":0,"brokerEpoch":12}'
     assert files.exists(markers[1])
     files.remove(markers[0])  # as after a kill
     with pytest.raises(ConfigError, match="belongs to cluster"):
@@ -471,6 +473,7 @@ def test_after_a_kill_the_names_of_what_is_flushed_are_made_durable_too(every: i
     files.power_cut()
     found = open_directories(files, A)
     found.find(lambda partition, topic_id: True)
+    found.begin()
     assert found.directory_of(TP) is not None
     log = found.open_partition(TP, None, settings, now_ms=NOW_MS, is_new=False)
     assert values(log) == [(0, b"kept")]
@@ -486,6 +489,7 @@ def test_the_first_flush_after_a_kill_syncs_the_name_of_the_partition() -> None:
     files.crash()
     directories = open_directories(files, A)
     directories.find(lambda partition, topic_id: True)
+    directories.begin()
     log = directories.open_partition(TP, None, config(), now_ms=NOW_MS, is_new=False)
     pending = log.begin_flush(None)
     assert pending is not None

@@ -38,7 +38,9 @@ def files() -> MemoryFiles:
 
 def open_directory(files: MemoryFiles, **options: object) -> LogDirectory:
     options.setdefault("now", lambda: 0.0)
-    return LogDirectory.open(files, PATH, crc32c=crc32c, random=random.Random(1), **options)
+    directory = LogDirectory.open(files, PATH, crc32c=crc32c, random=random.Random(1), **options)
+    directory.begin()
+    return directory
 
 
 def partition(directory: LogDirectory, tp: TopicPartition = TP, **settings: object) -> PartitionLog:
@@ -79,11 +81,12 @@ def test_a_directory_in_use_is_refused_with_what_to_do(files: MemoryFiles) -> No
     open_directory(files)
 
 
-@pytest.mark.parametrize("operation", ["mkdirs", "write_atomic"])
-def test_a_directory_that_cannot_be_written_is_refused_with_what_to_do(
+@pytest.mark.parametrize("operation", ["mkdirs", "open", "read_bytes"])
+def test_a_directory_that_cannot_be_used_is_refused_with_what_to_do(
     files: MemoryFiles, operation: str
 ) -> None:
     """It is read-only, full, or another user's."""
+    open_directory(files).close()
     files.fail(operation, errno.EACCES)
     with pytest.raises(KafkaStorage, match="make the directory writable"):
         open_directory(files)
@@ -684,6 +687,7 @@ def test_it_works_on_a_real_disk(tmp_path) -> None:
     path = str(tmp_path / "new" / "data")
     source = random.Random(1)
     directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
+    directory.begin()
     log = partition(directory, segment_bytes=300)
     for index in range(8):
         append(log, batch(b"%d" % index))
@@ -691,11 +695,13 @@ def test_it_works_on_a_real_disk(tmp_path) -> None:
         LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
     directory.close()
     directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
+    directory.begin()
     assert directory.clean
     log = partition(directory)
     assert [offset for offset, _ in values(log)] == list(range(8))
     directory.close(clean=False)
     directory = LogDirectory.open(files, path, crc32c=crc32c, random=source, now=lambda: 0.0)
+    directory.begin()
     assert not directory.clean
     assert [offset for offset, _ in values(partition(directory))] == list(range(8))
     directory.delete_partition(TP)

@@ -233,6 +233,7 @@ def directory_of(files: MemoryFiles) -> tuple[LogDirectory, PartitionLog]:
     directory = LogDirectory.open(
         files, "/data", crc32c=crc32c, random=random.Random(1), now=lambda: 0.0
     )
+    directory.begin()
     settings = config(segment_bytes=3 * SIZE, index_interval_bytes=0)
     return directory, directory.open_partition(TP, None, settings, now_ms=NOW_MS)
 

@@ -577,7 +577,7 @@ async def test_the_features_of_a_formatted_directory_count(log: KafkaLog) -> Non
 async def test_a_clean_start_writes_no_partition_record_and_syncs_little(
     directories: tuple[str, ...],
 ) -> None:
-    """It syncs the removal of each clean shutdown marker, and the metadata log.
+    """It syncs the metadata log, and the removal of each clean shutdown marker.
 
     With up to two log directories, there are at most three syncs. Each directory needs its own: it
     may be a disk of its own, and records that are not synced may be appended in it next.
@@ -598,7 +598,7 @@ async def test_a_clean_start_writes_no_partition_record_and_syncs_little(
     async with Broker(files, directories=directories) as broker:
         await broker.fetch_one("t", 0, 0)
         files._take_fault = taken
-    assert syncs == [*directories, f"/a/__cluster_metadata-0/{0:020d}.log"]
+    assert syncs == [f"/a/__cluster_metadata-0/{0:020d}.log", *directories]
     # LeaderChange and the registrations of controller and broker; the fencing of the broker
     assert read_in(files, "/a").end_offset == end + 4
 
