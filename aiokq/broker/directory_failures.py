@@ -64,8 +64,11 @@ class DirectoryFailures:
         if directory is directories.metadata:
             self._fail(
                 error
-                if len(directories.all) == 1
-                else KafkaStorage(f"the metadata log has failed: {error.message}")
+                if directories.all == (directory,)
+                else KafkaStorage(
+                    f"the metadata log has failed: {error.message}; no other directory has a copy "
+                    "of the metadata"
+                )
             )
         elif not directories.online:
             self._fail(KafkaStorage(f"every log directory is offline: {error.message}"))

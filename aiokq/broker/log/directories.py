@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiokq.broker.log.directory import LogDirectory
-from aiokq.broker.log.disk_trouble import is_full
+from aiokq.broker.log.disk_trouble import METADATA_DIRECTORY, is_full
 from aiokq.broker.log.file_names import META_PROPERTIES, partition_directory
 from aiokq.core.errors import ConfigError, KafkaStorage
 
@@ -475,6 +475,8 @@ class DirectoriesOpening:
         found = [opened[path] for path in self._paths if path in opened]
         if not found:
             raise next(iter(unopened.values()))
+        if self.metadata not in found:
+            self.metadata.disk.kind = METADATA_DIRECTORY
         return LogDirectories(found, unopened, self.metadata)
 
     def give_up(self) -> None:

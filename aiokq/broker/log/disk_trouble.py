@@ -23,9 +23,12 @@ from aiokq.core.types import TopicPartition
 from aiokq.core.utf8 import response_text
 from aiokq.core.warning_backoff import WarningBackoff
 
-__all__ = ["DiskTrouble", "is_full", "remedy", "unusable"]
+__all__ = ["METADATA_DIRECTORY", "DiskTrouble", "is_full", "remedy", "unusable"]
 
 logger = logging.getLogger("aiokq.broker.log")
+
+LOG_DIRECTORY: Final = "log directory"
+METADATA_DIRECTORY: Final = "metadata log directory"
 
 _FULL: Final = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 _NO_DIRECTORY: Final = frozenset({errno.ENOTDIR, errno.EEXIST})
@@ -44,18 +47,21 @@ class DiskTrouble:
         now: returns the seconds of a monotonic clock.
 
     Attributes:
+        kind: what messages call the directory; ``METADATA_DIRECTORY`` if it has only the metadata
+            log.
         failure: the error that took the directory offline; None while it is online.
         listener: called with ``failure`` when the directory goes offline, in the thread in which
             the operation failed.
     """
 
-    __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "listener")
+    __slots__ = ("_lock", "_now", "_path", "_warnings", "failure", "kind", "listener")
 
     def __init__(self, now: Callable[[], float], path: str = "") -> None:
         self._now = now
         self._path = response_text(path)
         self._warnings = WarningBackoff(now)
         self._lock = threading.Lock()
+        self.kind = LOG_DIRECTORY
         self.failure: KafkaStorage | None = None
         self.listener: Callable[[KafkaStorage], None] | None = None
 
@@ -120,7 +126,7 @@ class DiskTrouble:
         """Take the directory offline; return False if it was offline already."""
         reason = _reason(error)
         failure = KafkaStorage(
-            f"log directory {self._path} is offline until the broker restarts: "
+            f"{self.kind} {self._path} is offline until the broker restarts: "
             f"{what}: {reason}; {remedy(error)}"
         )
         with self._lock:
@@ -128,7 +134,8 @@ class DiskTrouble:
                 return False
             self.failure = failure
         logger.error(
-            "log directory offline path=%s cause=%r partition=%s file=%s error=%s",
+            "%s offline path=%s cause=%r partition=%s file=%s error=%s",
+            self.kind,
             self._path,
             what,
             partition,

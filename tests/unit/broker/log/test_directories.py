@@ -314,6 +314,35 @@ async def test_a_node_whose_metadata_directory_fails_stops(change: bool):
         assert offsets((await broker.fetch_one("t", 1, 0)).records) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("paths", "metadata", "words"),
+    [
+        ((A,), A, "log directory /a is offline until the broker restarts: "),
+        ((A, B), A, "the metadata log has failed: log directory /a is offline until "),
+        ((A, B), B, "the metadata log has failed: log directory /b is offline until "),
+        ((A,), "/m", "the metadata log has failed: metadata log directory /m is offline until "),
+        ((A, B), "/m", "the metadata log has failed: metadata log directory /m is offline until "),
+    ],
+)
+async def test_the_last_message_names_the_metadata_directory_and_what_to_do(
+    paths: tuple[str, ...], metadata: str, words: str
+):
+    """Regression: with one log directory, a separate metadata directory was called that one."""
+    settings = {} if metadata == paths[0] else {"metadata_log_dir": metadata}
+    broker = Broker(directories=paths, **settings)
+    await broker.node.open()
+    broker.node._failure = asyncio.get_running_loop().create_future()
+    broker.files.fail("pwritev", errno.EIO, matches=under(metadata), times=None)
+    with pytest.raises(KafkaStorage):
+        await broker.node.producer_ids.next()
+    await asyncio.sleep(0)
+    message = (await ended(broker)).message
+    assert message.startswith(words)
+    assert "Input/output error; check the disk, then start the broker again" in message
+    with contextlib.suppress(KafkaStorage):
+        await broker.node.close()
+
+
 async def test_the_metadata_log_may_be_in_a_directory_of_its_own():
     """metadata.log.dir need not be a log directory; it has no partitions, and the same ids."""
     broker = Broker(directories=(A, B), metadata_log_dir="/m")
@@ -335,8 +364,8 @@ async def test_the_metadata_log_may_be_in_a_directory_of_its_own():
     with pytest.raises(KafkaStorage):
         await broker.node.producer_ids.next()
     await asyncio.sleep(0)
-    assert (
-        "the metadata log has failed: log directory /m is offline" in (await ended(broker)).message
+    assert (await ended(broker)).message.startswith(
+        "the metadata log has failed: metadata log directory /m is offline"
     )
     assert (await broker.produce("t", batch())).error_code == 0  # until it stops
     with contextlib.suppress(KafkaStorage):
