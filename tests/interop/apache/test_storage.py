@@ -124,6 +124,78 @@ async def test_kafka_starts_on_a_formatted_directory(kind, tmp_path: Path) -> No
         apache.stop()
 
 
+class Joined(Dynamic):
+    """A node of Kafka, and a second one whose directory aiokq has formatted without voters."""
+
+    def format(self) -> None:
+        for node in self.ports:
+            path = self._properties_path(node)
+            path.write_text(self.configuration(node))
+        (own, other) = map(self._properties_path, self.ports)
+        arguments = ("format", "-t", CLUSTER, "-c", str(own), "-s", "-r", "4.0")
+        assert run_tool("kafka.tools.StorageTool", *arguments).returncode == 0
+        aiokq_storage("format", "-c", other, "-t", CLUSTER, "--no-initial-controllers")
+
+    def configuration(self, node: int) -> str:
+        servers = f"controller.quorum.bootstrap.servers=127.0.0.1:{self.controller_ports[1]}\n"
+        text = super().configuration(node)
+        return re.sub(r"controller\.quorum\.bootstrap\.servers=.*\n", servers, text)
+
+
+def refused(path: Path) -> str:
+    """Return what the broker says that refuses a directory, and changes nothing in it."""
+    before = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    done = subprocess.run(
+        [sys.executable, "-m", "aiokq", "broker", "--data-dir", str(path), "--port", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    after = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    assert {**before, path / ".lock": b""} == after
+    return done.stderr
+
+
+async def test_a_node_without_voters_joins_kafka_and_is_refused_here(tmp_path: Path) -> None:
+    """Before and after Kafka has used the directory; Kafka's own formats are refused, too."""
+    apache = Joined(tmp_path, 2)
+    try:
+        apache.format()
+        path = tmp_path / "node-2"
+        assert "names no voter" in refused(path)
+        for node in apache.ports:
+            apache.start_node(node)
+        server = ("--bootstrap-server", apache.bootstrap_servers)
+
+        async def node_is(role: str) -> None:
+            described = run_tool("MetadataQuorumCommand", *server, "describe", "--replication")
+            assert role in described.stdout
+
+        await eventually(lambda: node_is("Observer"), 60)
+        properties = ("--command-config", str(tmp_path / "node-2.properties"))
+        run_tool("MetadataQuorumCommand", *properties, *server, "add-controller")
+        await eventually(lambda: node_is("Follower"), 60)
+    finally:
+        apache.stop()
+    assert re.search("belongs to a quorum with the voters 1 .*, 2 ", refused(path))
+
+
+async def test_a_directory_of_kafka_without_its_node_among_the_voters_is_refused(
+    tmp_path: Path,
+) -> None:
+    """Kafka's node would wait to be added to the quorum of the others."""
+    apache = Dynamic(tmp_path, 2)
+    tool = "kafka.tools.StorageTool"
+    path = tmp_path / "node-2.properties"
+    path.write_text(apache.configuration(2))
+    arguments = ("format", "-t", CLUSTER, "-c", str(path))
+    other = f"1@127.0.0.1:{apache.controller_ports[1]}:{directory_id(1)}"
+    assert run_tool(tool, *arguments, "-I", other).returncode == 0
+    assert "belongs to a quorum with the voters 1 (" in refused(tmp_path / "node-2")
+
+
 @pytest.mark.parametrize("kind", [ApacheKafka, Dynamic])
 async def test_kafka_continues_alone_after_an_adoption(kind, tmp_path: Path) -> None:
     """Records on this node are there, and it accepts others; Kafka ignores the old log."""

@@ -212,8 +212,17 @@ def test_directories_without_voters(alone, tmp_path: Path) -> None:
     assert alone(*arguments, servers=None).code == 1
     assert alone(*arguments, "-N", servers=None).code == 0
     assert levels(tmp_path / "b")["metadata.version"] == 25
-    assert not (tmp_path / "b" / "__cluster_metadata-0").exists()
+    assert [one.name for one in (tmp_path / "b" / "__cluster_metadata-0").iterdir()] == [
+        "quorum-state"
+    ]
     assert alone("storage", "info", "-c", str(config), servers=None).code == 0
+    refused = alone("storage", "adopt", str(tmp_path / "b"), servers=None)
+    assert refused.code == 1
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    refused = alone("broker", "--data-dir", str(tmp_path / "b"), "--port", "0", servers=None)
+    assert (refused.code, "names no voter" in refused.complaint) == (1, True), refused.err
+    files[tmp_path / "b" / ".lock"] = b""
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
 @pytest.mark.parametrize("flag", ["-s", "-N", f"-I5@localhost:9095:{DIRECTORY}"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiokq.broker.metadata.log.metadata_reader import MetadataState
     from aiokq.broker.metadata.log.quorum_state import QuorumState
 
-__all__ = ["check_sole_voter", "voter_ids"]
+__all__ = ["check_sole_voter", "no_voter", "voter_ids"]
 
 
 def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
@@ -40,6 +40,20 @@ def voter_ids(state: MetadataState, quorum: QuorumState | None) -> set[int]:
     return ids
 
 
+def no_voter(path: str) -> KafkaStorage:
+    """Return the error for a log directory whose node waits to be added to a quorum.
+
+    Such a node must not begin a quorum of its own, because the other nodes have the same cluster
+    id.
+    """
+    return KafkaStorage(
+        f"{path} names no voter: it was formatted for a node that is added to the quorum of other "
+        "nodes (--no-initial-controllers), and a node of aiokq is the only voter of its own "
+        "quorum. Start Apache Kafka with it or, for a new cluster of this node alone, remove it "
+        "and run aiokq storage format --standalone; nothing was changed"
+    )
+
+
 def check_sole_voter(
     state: MetadataState,
     quorum: QuorumState | None,
@@ -49,6 +63,10 @@ def check_sole_voter(
     directory_id: uuid.UUID,
 ) -> None:
     """Check that this node is the only voter of the quorum that wrote a metadata log.
+
+    A directory without a log may begin one, unless its ``quorum-state`` names no voter: the node
+    then waits to be added to a quorum. Kafka's first start leaves such a file in a directory that
+    was formatted with ``--no-initial-controllers``, and so does the format of aiokq.
 
     With ``kraft.version`` 1 the directory id of the voter must be ``directory_id``. A log that has
     records is refused if its voters are unknown.
@@ -71,6 +89,8 @@ def check_sole_voter(
     else:
         ids = voter_ids(state, quorum)
         is_empty = not state.end_offset and not ids
+        if is_empty and quorum is not None:
+            raise no_voter(directory.rpartition("/")[0])
         if is_empty or (ids == {node_id} and not state.kraft_version):
             return
         if not ids and quorum is None:

@@ -36,6 +36,7 @@ from aiokq.broker.metadata.image.features import (
 )
 from aiokq.broker.metadata.image.records import TRANSACTION_MARKERS
 from aiokq.broker.metadata.log.bootstrap_checkpoint import (
+    BOOTSTRAP_CHECKPOINT,
     read_bootstrap_checkpoint,
     write_bootstrap_checkpoint,
 )
@@ -43,7 +44,7 @@ from aiokq.broker.metadata.log.cluster_metadata_log import ClusterMetadataLog, L
 from aiokq.broker.metadata.log.log_opening import next_epoch
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader, MetadataState
 from aiokq.broker.metadata.log.quorum_state import read_quorum_state
-from aiokq.broker.metadata.log.sole_voter import check_sole_voter
+from aiokq.broker.metadata.log.sole_voter import check_sole_voter, no_voter
 from aiokq.broker.metadata.start.metadata_reading import read_metadata
 from aiokq.broker.metadata.start.missing_directories import look_for_missing
 from aiokq.broker.metadata.start.node_file import read_node_file, write_node_file
@@ -317,6 +318,8 @@ def _open(
         _check_continued(files, directories, state)
     if state is None:
         state = MetadataState()
+        if migration is None and registration.voter is not None:
+            _check_not_formatted(files, directories)
     first = _first_records(files, home.path, state, registration)
     last = _last_records(files, directories, state, migration, random)
     image = _after(state.image, first, last)
@@ -393,6 +396,23 @@ def _was_log_closed(home: LogDirectory, state: MetadataState) -> bool:
     broker = state.image.brokers.get(home.properties.node_id)
     is_registered = broker is not None and broker.broker_epoch == home.broker_epoch
     return home.clean and is_registered and state.data_end_offset == state.end_offset
+
+
+def _check_not_formatted(files: Files, directories: LogDirectories) -> None:
+    """Check that a directory without a log is new, so that this node may become its voter.
+
+    A format for a quorum whose voters are in the log writes the voters, except for a node that is
+    added later. A directory with partitions had a log, which was lost or moved away.
+
+    Raises:
+        KafkaStorage: the metadata directory was formatted without voters.
+        OSError: the disk failed.
+    """
+    path = directories.metadata.path
+    if files.exists(f"{path}/{BOOTSTRAP_CHECKPOINT}") and not any(
+        one.on_disk.names() for one in directories.online
+    ):
+        raise no_voter(path)
 
 
 def _first_records(

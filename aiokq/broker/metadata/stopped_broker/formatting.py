@@ -2,6 +2,8 @@
 
 Each directory gets a ``meta.properties`` and a ``bootstrap.checkpoint``. With ``--standalone``, the
 metadata directory also gets a first snapshot that makes this node the only voter of its quorum.
+With ``--no-initial-controllers`` it gets a ``quorum-state`` without voters, as Kafka's first start
+leaves it, so that aiokq does not take the directory for a new one.
 
 Each ``meta.properties`` is written last: a directory without it is not formatted, and the next call
 formats it again.
@@ -34,6 +36,11 @@ from aiokq.broker.metadata.image.features import (
     release_version,
 )
 from aiokq.broker.metadata.log.bootstrap_checkpoint import write_bootstrap_checkpoint
+from aiokq.broker.metadata.log.quorum_state import (
+    QUORUM_STATE,
+    QuorumState,
+    write_quorum_state,
+)
 from aiokq.broker.metadata.log.snapshot_file import snapshot_path
 from aiokq.broker.metadata.log.voters import (
     FIRST_SNAPSHOT,
@@ -246,12 +253,15 @@ def format_directories(
     if metadata_directory in ids:
         voters = _voters(options, ids[metadata_directory])
         with _disk_of(metadata_directory):
-            if voters is None:
-                _remove_voters(files, metadata_directory)
-            else:
+            _remove_first_files(files, metadata_directory)
+            if voters is not None:
                 write_voters(
                     files, metadata_directory, voters, timestamp_ms=timestamp_ms, crc32c=crc32c
                 )
+            elif options.without_voters:
+                log = f"{metadata_directory}/{file_names.CLUSTER_METADATA}"
+                make_directory(files, log)
+                write_quorum_state(files, log, QuorumState(epoch=0))
     for path in kept:
         with _disk_of(path):
             # An interrupted format may not have made the name of the last file durable.
@@ -328,10 +338,11 @@ def _voters(options: FormatOptions, directory_id: uuid.UUID) -> VotersRecord | N
     return only_voter(options.node_id, directory_id, [options.standalone])
 
 
-def _remove_voters(files: Files, path: str) -> None:
-    """Remove the snapshot with the voters if an interrupted format has left it."""
+def _remove_first_files(files: Files, path: str) -> None:
+    """Remove the first snapshot or ``quorum-state`` if an interrupted format has left it."""
     directory = f"{path}/{file_names.CLUSTER_METADATA}"
-    snapshot = snapshot_path(directory, FIRST_SNAPSHOT)
-    if files.exists(snapshot) and len(files.listdir(directory)) == 1:
-        files.remove(snapshot)
+    found = files.listdir(directory) if files.exists(directory) else []
+    first = snapshot_path(directory, FIRST_SNAPSHOT).rpartition("/")[2]
+    if found in ([first], [QUORUM_STATE]):
+        files.remove(f"{directory}/{found[0]}")
         files.sync_dir(directory)

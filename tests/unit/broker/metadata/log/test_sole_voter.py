@@ -57,6 +57,13 @@ def test_the_only_voter_may_append(found: MetadataState, quorum: QuorumState | N
     check(found, quorum)
 
 
+@pytest.mark.parametrize("data_version", [0, 1])
+def test_a_node_that_waits_to_be_added_begins_no_quorum(data_version: int) -> None:
+    """Regression: it became the only voter of a second cluster with the same cluster id."""
+    with pytest.raises(KafkaStorage, match=r"/data names no voter.*nothing was changed"):
+        check(state(), QuorumState(0, data_version=data_version))
+
+
 @pytest.mark.parametrize(
     ("found", "quorum", "named"),
     [

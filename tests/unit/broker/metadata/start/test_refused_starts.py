@@ -11,7 +11,9 @@ import pytest
 from aiokq.broker import storage
 from aiokq.broker.metadata.log.cluster_metadata_log import LogLimits
 from aiokq.broker.metadata.log.quorum_state import QuorumState, write_quorum_state
+from aiokq.broker.metadata.stopped_broker.formatting import FormatOptions, format_directories
 from aiokq.core.errors import ConfigError, KafkaError, KafkaStorage
+from aiokq.fastpath import crc32c
 from tests.sim.harness.files import MemoryFiles
 from tests.unit.broker.harness import Broker, batch, offsets
 from tests.unit.broker.metadata.kafka_log import KafkaLog
@@ -156,6 +158,79 @@ async def test_a_refused_start_gives_a_new_directory_no_ids() -> None:
         await started(files, "/data", "/b", "/new").node.open()
     assert files.changes == []
     assert files.listdir("/new") == [".lock"]
+
+
+DYNAMIC = {
+    "listeners": "PLAINTEXT://localhost:0,CONTROLLER://localhost:9093",
+    "controller_listener_names": "CONTROLLER",
+    "controller_quorum_bootstrap_servers": "localhost:9093",
+}
+
+
+@pytest.mark.parametrize(
+    ("by", "settings", "is_refused"),
+    [
+        ("aiokq", {}, True),
+        ("aiokq", DYNAMIC, True),
+        ("kafka", DYNAMIC, True),
+        # Kafka formats a directory for voters in the settings in the same way.
+        ("kafka", {}, False),
+        ("kafka after its first start", {}, True),
+        ("kafka after its first start", DYNAMIC, True),
+    ],
+)
+async def test_a_directory_formatted_without_voters_begins_no_quorum(
+    by: str, settings: dict[str, str], is_refused: bool
+) -> None:
+    """Its node waits to be added to the quorum of other nodes, whose cluster id it has."""
+    files = NotingFiles()
+    options = FormatOptions(
+        node_id=0, cluster_id="MkU3OEVBNTcwNTJENDM2Qg", directories=("/data",), without_voters=True
+    )
+    format_directories(files, options, random=random.Random(1), timestamp_ms=0, crc32c=crc32c)
+    if by == "kafka":
+        files.remove_tree(METADATA)
+    elif by == "kafka after its first start":
+        files.write_atomic(LOG, b"")
+    files.write_atomic("/data/.lock", b"")
+    before = files.everything()
+    files.changes.clear()
+    if is_refused:
+        with pytest.raises(KafkaStorage, match=r"/data names no voter.*format --standalone"):
+            await Broker(files, **settings).node.open()
+        assert files.changes == []
+        assert files.everything() == before
+    else:
+        async with Broker(files, **settings) as broker:
+            assert broker.node.cluster_id == options.cluster_id
+
+
+async def test_a_start_that_is_cut_short_does_not_look_like_a_format_without_voters() -> None:
+    """The next start makes this node the voter."""
+    for changes in range(100):
+        files = MortalFiles()
+        files.kill_at = changes
+        try:
+            await Broker(files, **DYNAMIC).node.open()
+        except Stop:
+            files.kill_at = None
+            files.power_cut(random.Random(changes), ordered=False)
+        else:
+            assert changes > 10
+            return
+        async with Broker(files, **DYNAMIC) as broker:
+            assert broker.node.storage.metadata.kraft_version == 1
+
+
+async def test_a_log_that_was_moved_away_begins_anew_with_what_is_there() -> None:
+    """Its partitions show that the node was no new one, so that it does not wait for others."""
+    async with Broker(**DYNAMIC) as broker:
+        await broker.create("t")
+        await broker.produce("t", batch(3))
+    broker.files.rename(METADATA, "/old")
+    async with Broker(broker.files, **DYNAMIC) as broker:
+        assert broker.files.exists("/data/bootstrap.checkpoint")
+        assert offsets((await broker.fetch_one("t", 0, 0)).records) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "sync"])

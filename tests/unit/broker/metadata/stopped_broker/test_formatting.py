@@ -19,6 +19,7 @@ from aiokq.broker.metadata.image.features import new_levels
 from aiokq.broker.metadata.image.image import MetadataImage
 from aiokq.broker.metadata.log.bootstrap_checkpoint import read_bootstrap_checkpoint
 from aiokq.broker.metadata.log.metadata_reader import MetadataReader
+from aiokq.broker.metadata.log.quorum_state import QuorumState, read_quorum_state
 from aiokq.broker.metadata.log.snapshot_file import SnapshotReader
 from aiokq.broker.metadata.log.sole_voter import check_sole_voter
 from aiokq.broker.metadata.stopped_broker.formatting import (
@@ -257,7 +258,14 @@ def test_invalid_options_are_refused(changes: dict[str, Any], message: str) -> N
 # --- kills
 
 
-def assert_complete(files: MemoryFiles, standalone: bool) -> None:
+KINDS: dict[str, dict[str, Any]] = {
+    "static": {},
+    "standalone": {"standalone": CONTROLLER},
+    "waiting": {"without_voters": True},
+}
+
+
+def assert_complete(files: MemoryFiles, kind: str) -> None:
     ids = []
     for directory in ("/logs/b", "/logs/a"):
         properties = decode_meta_properties(files.read_bytes(f"{directory}/meta.properties"), "")
@@ -268,22 +276,25 @@ def assert_complete(files: MemoryFiles, standalone: bool) -> None:
         assert records[0] == FeatureLevelRecord(name="metadata.version", feature_level=25)
     assert ids[0] != ids[1]
     reader = MetadataReader(files, "/logs/b/__cluster_metadata-0", crc32c)
-    assert reader.exists() == standalone
-    if standalone:
+    assert read_quorum_state(files, reader.directory) == (
+        QuorumState(epoch=0) if kind == "waiting" else None
+    )
+    assert reader.exists() == (kind == "standalone")
+    if reader.exists():
         voters = reader.read().voters
         assert voters is not None
         assert [format_uuid(one.voter_directory_id) for one in voters.voters] == ids[:1]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("standalone", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("power", [False, True])
 def test_a_format_cut_short_at_any_operation_is_completed_by_the_next(
-    operation: str, standalone: bool, power: bool
+    operation: str, kind: str, power: bool
 ) -> None:
     """Until the last file of a directory is written, the directory does not count as formatted."""
-    options = options_of(standalone=CONTROLLER if standalone else None)
-    retry = options_of(standalone=options.standalone, ignore_formatted=True)
+    options = options_of(**KINDS[kind])
+    retry = options_of(**KINDS[kind], ignore_formatted=True)
     for number in itertools.count():
         files = MemoryFiles()
         files.mkdirs("/logs")
@@ -300,21 +311,25 @@ def test_a_format_cut_short_at_any_operation_is_completed_by_the_next(
             files.power_cut(random.Random(number)) if power else files.crash()
             formatted(files, retry, seed=1)
         files.power_cut()
-        assert_complete(files, standalone)
+        assert_complete(files, kind)
         if not failed:
-            assert number > 0 or (operation == "chmod" and not standalone)
+            assert number > 0 or (operation == "chmod" and kind != "standalone")
             return
 
 
-def test_the_voters_of_a_format_cut_short_do_not_stay_in_a_static_quorum() -> None:
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_nothing_of_a_format_cut_short_stays_in_one_for_another_quorum(
+    first: str, second: str
+) -> None:
     """Kafka would take the directory for one of a dynamic quorum with another voter."""
     files = MemoryFiles()
     files.fail("write_atomic", matches=lambda path: path.endswith("meta.properties"))
     with pytest.raises(KafkaStorage):
-        formatted(files, options_of(standalone=CONTROLLER))
-    assert files.exists(f"/logs/b/{VOTERS}")
-    formatted(files, options_of())
-    assert_complete(files, standalone=False)
+        formatted(files, options_of(**KINDS[first]))
+    assert files.exists(f"/logs/b/{VOTERS}") == (first == "standalone")
+    formatted(files, options_of(**KINDS[second]))
+    assert_complete(files, second)
 
 
 def test_a_damaged_file_is_named() -> None:
