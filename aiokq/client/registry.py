@@ -221,7 +221,7 @@ class RegistryWatch:
     to wait for more changes.
 
     Attributes:
-        node: the last known state of the node; None if it did not exist.
+        node: the last known state of the node; None if there is no such node.
     """
 
     def __init__(

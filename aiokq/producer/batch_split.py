@@ -59,7 +59,7 @@ def halves(count: int) -> list[Sequence[int]]:
 
 
 def number_halves(whole: QueuedBatch, parts: Sequence[QueuedBatch]) -> None:
-    """Divide the sequence numbers of `whole` between its halves; later batches keep theirs."""
+    """Divide the sequence numbers of `whole` between its halves."""
     stamp = whole.stamp
     if stamp is None:
         return

@@ -20,9 +20,9 @@ class CloseReport:
     Attributes:
         delivered: number of acknowledged records; with acks=0, the number of records that were
             written to a connection.
-        failed: number of records that failed, without those in `unsent`. They were, for example,
-            refused by a broker, not acknowledged within delivery_timeout_ms, or sent to a topic
-            that does not exist.
+        failed: number of records that failed, without the records in `unsent`. Reasons are, for
+            example, that a broker refused the record, that the record was not acknowledged within
+            delivery_timeout_ms, or that the topic does not exist.
         unsent: number of records that failed because close() ran out of time or was cancelled, or
             because a bug or a cancellation has ended the tasks of the producer. Their Deliveries
             raise `Closed`, and `Closed.may_have_been_written` is True if a broker may have appended

@@ -129,7 +129,7 @@ class ProducerIdentity:
             self._move(IdState.ABSENT)
 
     def replace(self, producer_id: int, epoch: int) -> None:
-        """Use the id and epoch that a transaction coordinator returned, from now on.
+        """Use, from now on, the id and epoch that a transaction coordinator returned.
 
         Source: KIP-360, KIP-890.
         """
@@ -219,7 +219,7 @@ class Sequences:
         return stamp
 
     def acknowledged(self, stamp: Stamp, count: int) -> None:
-        """Record that the broker acknowledged the batch with this stamp."""
+        """Note that the broker acknowledged the batch with this stamp."""
         if self._id is None or stamp[:2] != self._id:
             return  # the stamp has an earlier epoch or another producer id
         self._expected = advance(stamp.base_sequence, count)

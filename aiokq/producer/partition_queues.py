@@ -118,7 +118,7 @@ class PartitionQueues:
         return self._queues.get(topic, {})
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Set the leader of a partition and its epoch; a leader of -1 means that it has none."""
+        """Set the leader of a partition and the leader epoch; -1 if the partition has no leader."""
         self.queue(topic, partition).leader_moved(leader, leader_epoch, self._clock.monotonic())
 
     def broker_up(self, node_id: int) -> None:

@@ -86,9 +86,9 @@ def outcome_of(error: KafkaError) -> Outcome:
 
 
 DEFINITIVE: Final = frozenset({2, 3, 5, 10, 13, 18, 19, 32, 45, 47, 59, 87, 89, 90, 100, 103})
-"""Codes, besides those that mean FAILED, after which the attempt certainly wrote nothing.
+"""Error codes after which the attempt certainly wrote nothing, without the codes that mean FAILED.
 
-NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for the replicas
+NOT_LEADER_OR_FOLLOWER is not in the set: a leader that resigns while it waits for the replicas
 returns this error after the append.
 """
 

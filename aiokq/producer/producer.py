@@ -488,8 +488,8 @@ class Producer:
             TransactionAborted: a record or the offsets failed or were not acknowledged in time, or
                 the coordinator was not found in time. The transaction is aborted, and the cause of
                 the error is the reason. If the abort is not finished yet, the next
-                `begin_transaction` waits for it. Also after an abort that was not answered: abort
-                again.
+                `begin_transaction` waits for it. Also raised after an abort that was not answered;
+                    abort again.
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
                 again, or close.
             ProducerFenced: another producer with the transactional id was started, or the

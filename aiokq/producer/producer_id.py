@@ -26,9 +26,9 @@ class ProducerIdSource:
     """Obtains a producer id from any broker whenever one is needed.
 
     After a retriable error, the request is repeated with backoff until it succeeds; records that
-    wait for the id expire after delivery_timeout_ms. An error that is not retriable (for example,
-    not authorized or broker too old) fails all records that are not in flight, and the next record
-    that needs an id causes another request.
+    wait for the id expire after delivery_timeout_ms. An error that is not retriable, for example
+    because the broker is too old, fails all records that are not in flight. The next record that
+    needs an id causes another request.
 
     Attributes:
         identity: the producer id and epoch that batches are numbered with.

@@ -36,7 +36,7 @@ class QueueOwner(Protocol):
         """Call the queue's `on_time` at `when` (monotonic seconds) or earlier."""
 
     def seal(self, queued: QueuedBatch) -> bool:
-        """Compress and seal a batch; return whether the batch is sealed on return."""
+        """Compress and seal a batch; return whether the batch is sealed now."""
         ...
 
     def producer_id_needed(self) -> None:

@@ -19,7 +19,7 @@ __all__ = ["QueueTimers"]
 
 
 SPARE = 64
-"""The number by which replaced entries may exceed the valid ones before the heap is cleaned."""
+"""The heap is cleaned if it has this many more replaced entries than valid entries."""
 
 
 class QueueTimers:

@@ -137,7 +137,7 @@ class RecordAppender:
             engine, accumulator, queues, completion, internal_errors, patience, max_idle, spawn
         )
         self._refusal: KafkaError | None = None
-        """The last error that was passed to `refuse`; None before the first one."""
+        """The last error that was passed to `refuse`; None before the first refusal."""
 
     @property
     def send_nowait(self) -> SendNowait:

@@ -1,6 +1,6 @@
 """RecordHooks: runs the user's interceptors, serializers and partitioner before an append.
 
-A producer without any of them has no RecordHooks.
+A producer without such hooks has no RecordHooks.
 """
 
 from __future__ import annotations

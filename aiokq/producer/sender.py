@@ -220,7 +220,7 @@ class Sender:
             try:
                 await self._send(connection)
             except ConnectionLost:
-                woken.set()  # the connection was closed between two requests: get another one
+                woken.set()  # closed between two requests: the next turn uses another connection
 
     def _connection(self) -> Connection | None:
         """Return the open connection for Produce requests; None if there is none."""
@@ -327,7 +327,7 @@ class Sender:
             except Exception as error:  # noqa: BLE001  logged by fail_batch()
                 self._internal_errors.fail_batch(queued, "launch", error)
                 size -= queued.size
-                del ready[queue]  # offered again if it has more batches
+                del ready[queue]  # the queue is offered again if it has more batches
                 continue
             launched.append(_Launched(queued, attempt))
             # Move the queue to the end: its next batch goes into the next request.

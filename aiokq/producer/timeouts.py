@@ -56,8 +56,8 @@ def fitted(given: ProducerTimeouts, explicit: Collection[str]) -> ProducerTimeou
       but is not lowered below 100 ms.
     - `max_block_ms` is at most `delivery_timeout_ms`.
 
-    If `delivery_timeout_ms` was not set, it is raised to `linger_ms` + `request_timeout_ms` if it
-    is lower, as in Java, but not above its maximum. A warning is logged.
+    If `delivery_timeout_ms` was not set and is below `linger_ms` + `request_timeout_ms`, it is
+    raised to this sum, as in Java, but not above its maximum. A warning is logged.
 
     Args:
         given: the settings, with defaults for those that were not set.

@@ -69,6 +69,6 @@ class CoordinatorDefinition(Protocol[S_co]):
     def shard_factory(self) -> ShardFactory[S_co]:
         """Import the modules of shards and return their factory.
 
-        The runtime calls this in the executor, when the first shard is needed.
+        The runtime calls this method in the executor, when the first shard is needed.
         """
         ...

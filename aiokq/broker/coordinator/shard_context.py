@@ -60,7 +60,7 @@ RETRY_SECONDS: Final = 0.5
 
 
 class ShardState(Enum):
-    """The state of a shard, which decides whether it accepts requests."""
+    """The states of a shard; only an active shard accepts requests."""
 
     LOADING = "the log of the partition is being replayed"
     ACTIVE = "the shard accepts requests"
@@ -230,7 +230,7 @@ class ShardContext(Generic[S]):
         operation: Callable[[S, Instant], Outcome[R]],
         producer: TransactionalProducer | None = None,
     ) -> tuple[Outcome[R], int | None]:
-        """Run an operation, append the records it decides on, and replay them.
+        """Run an operation, append its records, and replay the records.
 
         The method does not await, so that no other operation sees an intermediate state of the
         shard.

@@ -20,7 +20,7 @@ __all__ = ["RECORDS_PER_TURN", "ReplayingLoad"]
 
 
 RECORDS_PER_TURN: Final = 64
-"""The number of records replayed before other tasks run, which takes about two milliseconds."""
+"""The number of records replayed before other tasks run: about two milliseconds of work."""
 
 
 class ReplayingLoad:

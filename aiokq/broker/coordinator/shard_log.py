@@ -38,7 +38,7 @@ __all__ = ["ShardLog"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 READ_BYTES: Final = 256 * 1024
-"""Bytes per read: large enough that few reads are needed, small enough that each is short."""
+"""Bytes per read: large enough that few reads are needed, small enough that each read is short."""
 
 RECORD_OVERHEAD: Final = 32
 """Upper bound of the bytes that a record takes in a batch besides its key and value."""

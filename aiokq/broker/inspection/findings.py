@@ -16,7 +16,7 @@ class Severity(enum.Enum):
     """Data is damaged or missing, would be read or written wrongly, or prevents a start."""
 
     WARNING = "warning"
-    """A deviation that proves no loss of records; the next start usually repairs or removes it."""
+    """A deviation that does not prove a loss of records; the next start usually repairs it."""
 
 
 class Finding(NamedTuple):

@@ -302,7 +302,7 @@ class _OffsetEntries:
             offset, position = _INDEX.unpack_from(data, at)
             if not offset and not position:
                 if at:
-                    return  # preallocated
+                    return  # the rest is preallocated
                 continue  # an entry for position 0, where every search begins anyway
             if offset <= before[0] or position <= before[1]:
                 self._check.error(
@@ -383,7 +383,7 @@ class _TimeEntries:
             timestamp, offset = _TIME.unpack_from(data, at)
             if not timestamp and not offset:
                 if at:
-                    return  # preallocated
+                    return  # the rest is preallocated
                 continue
             if before is not None and (timestamp < before[0] or offset < before[1]):
                 self._check.error(

@@ -114,7 +114,7 @@ class GroupMap:
         return ConsumerGroup(group_id, self._consumer_context)
 
     def put(self, group: Group) -> None:
-        """Add a classic group, before its records are written; `undo_put` undoes that."""
+        """Add a classic group, before its records are written; `undo_put` is the inverse."""
         self.by_id[group.group_id] = group
 
     def undo_put(self, group: Group, replaced: Group | None) -> None:

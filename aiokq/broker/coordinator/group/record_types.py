@@ -45,10 +45,10 @@ __all__ = ["decode_record", "encode_record"]
 logger = logging.getLogger("aiokq.broker.coordinator")
 
 GROUP_METADATA_VERSION: Final = 3
-"""The last version that is not flexible; Kafka still writes it."""
+"""The version in which group metadata is written, as by Kafka; later versions are flexible."""
 
 EXPIRING_OFFSET_VERSION: Final = 1
-"""The only version with an expiry time (from the retention time of OffsetCommit 2-4)."""
+"""The only version of a committed offset with an expiry time, which OffsetCommit 2 to 4 set."""
 
 _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     # The number is the type in the key; the version of the value is independent of it.

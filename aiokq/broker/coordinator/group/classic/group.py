@@ -47,7 +47,7 @@ class ClassicGroup(ClassicGroupState):
     """One group of the classic protocol; implements `Group`.
 
     Attributes:
-        rebalance: takes the group from one generation to the next.
+        rebalance: the rebalances of the group.
     """
 
     def __init__(

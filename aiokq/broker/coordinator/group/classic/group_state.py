@@ -35,8 +35,8 @@ NO_TIMESTAMP: Final = -1
 MAX_NAME_IN_MEMBER_ID: Final = 1000
 """The maximum number of characters of the client or instance id in a member id.
 
-A member id longer than the longest string of the protocol could be neither sent to the client nor
-written to the log.
+A member id with a longer name could exceed 32,767 bytes, the limit of a string in messages and
+records.
 """
 
 
@@ -138,7 +138,7 @@ class ClassicGroupState:
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
-        """Read the topics that members subscribe to, if they are consumers."""
+        """Read the topics that members subscribe to, if the members are consumers."""
         self._subscribed = None
         if self.protocol_type_or_none == CONSUMER_PROTOCOL_TYPE:
             self._subscribed = self.roster.subscribed_topics(self.protocol_name)

@@ -132,7 +132,7 @@ class Heartbeat:
         )
 
     def _updated(self, member: ConsumerMember) -> ConsumerMember:
-        """Return the member updated from the request, in which null stands for unchanged fields.
+        """Return the member updated from the request; a null field of the request changes nothing.
 
         If nothing changed, as in nearly every heartbeat, return the same object.
         """

@@ -141,7 +141,9 @@ class GroupImage:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        members = list(self.members.values())  # an atomic copy: other threads call this, too
+        members = list(
+            self.members.values()
+        )  # an atomic copy: other threads read this property, too
         if all(member.is_reconciled_to(self.assignment_epoch) for member in members):
             return "Stable"
         return "Reconciling"

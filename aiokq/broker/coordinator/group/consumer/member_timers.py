@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal["session", "revocation", "join", "sync"]
 _KINDS: Final[tuple[Kind, ...]] = ("session", "revocation", "join", "sync")
 
 Fence: TypeAlias = Callable[[str, str, "Instant"], "Outcome[None] | None"]
-"""Removes a member, given its id and the reason; does nothing if it is no longer a member."""
+"""Removes a member, given its id and the reason; does nothing if there is no such member."""
 
 
 class MemberTimers:

@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression; `re2_expressions` compiles them.
+"""Subscriptions by regular expression; `re2_expressions` compiles the expressions.
 
 Source: KIP-848 (SubscribedTopicRegex); Kafka matches the whole name with RE2/J.
 """

@@ -79,7 +79,7 @@ def removed_member(image: GroupImage, instance_id: str | None, member_id: str) -
 
 
 def temporary_leave_records(image: GroupImage, member: ConsumerMember) -> list[CoordinatorRecord]:
-    """Return the records of a static member's temporary leave; it keeps its assigned partitions."""
+    """Return the records of a static member's temporary leave; its assigned partitions stay."""
     away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS)
     return [current_assignment_record(image.group_id, away)]
 
