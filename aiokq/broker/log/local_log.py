@@ -30,10 +30,7 @@ __all__ = ["LocalLog"]
 
 
 class LogListener(Protocol):
-    """The listener of a log.
-
-    The listener is no callback, because a bound method per log would burden the garbage collector.
-    """
+    """The listener of a log."""
 
     def log_changed(self) -> None:
         """Handle a flush, a truncation, a close or a failed directory. Called on the loop."""

@@ -258,7 +258,7 @@ def _every_record(header: BatchHeader, message: str) -> InvalidTimestamps:
 
 
 def _records(batch: Buffer, header: BatchHeader) -> Iterator[RawRecord]:
-    """Yield the records; raise InvalidRecord if they are malformed, as Kafka does."""
+    """Yield the records; as in Kafka, raise InvalidRecord if they are malformed."""
     try:
         yield from iter_records(batch, header, limit=MAX_CONTENT)
     except CorruptRecord as error:
