@@ -63,9 +63,9 @@ switches alone.
 """
 
 READ_BESIDE_BYTES: Final = 64 * 1024
-"""Size of the metadata log from which a thread of its own reads it at a start.
+"""The size from which the metadata log is read in a separate thread at a start.
 
-Reading this size takes 4 ms; two threads take 1 ms more than one.
+A log of this size is read in 4 ms; the separate thread costs 1 ms.
 """
 
 
@@ -259,8 +259,6 @@ class Storage:
         for log in logs:
             log.notify_replica()  # the last flush may advance the high watermark
 
-    # checkpoints
-
     async def save_log_starts(self) -> None:
         """Write the log start offset of each log to its directory's checkpoint file.
 
@@ -334,10 +332,10 @@ async def _started(
 ) -> tuple[LogDirectories, MetadataStart]:
     """Open the log directories, and begin a leader epoch of the metadata log, in an executor.
 
-    While one thread reads the metadata log, another opens the directories and lists the partitions
-    in them; one thread does both if the log is small. The logs of partitions are not opened. If a
-    step fails before the epoch has begun, the clean shutdown markers are not touched; if the start
-    is refused, no file is.
+    If the metadata log is large, one thread reads the log while another thread opens the
+    directories and lists the partitions in them. The logs of partitions are not opened. If a step
+    fails before the epoch has begun, the clean shutdown markers are not changed. If the start is
+    refused, no file is changed.
     """
     files, run = environment.files, environment.offload.run
     lead = functools.partial(_lead, environment, settings, registration)
@@ -389,12 +387,12 @@ async def _open_beside_reading(
         try:
             directories, listed = await run(_open_and_list, opening)
         finally:
-            state = await reading  # the caller may unlock the directory now
+            state = await reading  # so that the caller may unlock the directory
     if isinstance(state, Exception):
         try:
             raise state
         finally:
-            del state, reading  # otherwise a cycle of frame and exception
+            del state, reading  # otherwise frame and exception would form a cycle
     return directories, listed, state
 
 

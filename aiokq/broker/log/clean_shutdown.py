@@ -27,18 +27,18 @@ def clean_shutdown_marker(broker_epoch: int = NO_BROKER_EPOCH) -> bytes:
 
 
 class CleanShutdown:
-    """The marker of one log directory. It is read when the directory is opened.
+    """The marker of one log directory, read when the directory is opened.
 
     Attributes:
         found: whether the directory had a valid marker.
-        broker_epoch: the broker epoch in the marker that was found (-1 without one); once this
-            broker is registered, the epoch of the registration, which ``leave`` writes.
+        broker_epoch: until this broker is registered, the epoch in the marker that was found (-1
+            without a marker); then the epoch of the registration. ``leave`` writes this epoch.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")
 
     def __init__(self, files: Files, directory: str) -> None:
-        """Read the marker, if there is one; nothing is changed.
+        """Read the marker, if the directory has a marker; nothing is changed.
 
         Raises:
             OSError: the disk failed.
@@ -52,12 +52,11 @@ class CleanShutdown:
             self._read()
 
     def remove(self) -> None:
-        """Remove the marker, if there is one.
+        """Remove the marker, if the directory has a marker.
 
         The marker is removed before the logs are loaded, because a crash while they are loaded is
         an unclean shutdown. The removal is durable on return: if a power cut brought the marker
-        back, the next start would not check the records, although appends are not synced. Each log
-        directory needs its own sync, since each may be a file system of its own.
+        back, the next start would not check the records, although appends are not synced.
 
         Raises:
             OSError: the disk failed.

@@ -1,8 +1,8 @@
 """The log directories of one node: placement of partitions, and failed directories.
 
 ``directory`` handles a single directory. A directory that cannot be used is offline; the node
-continues with the others. A partition that may be in an offline directory is not created in another
-directory, because the new log would lack the records of the offline one.
+continues with the other directories. A partition that may be in an offline directory is not created
+in another directory, because the new log would lack the records in the offline directory.
 
 Source: Kafka ``LogManager.scala``, KIP-112. Tests: ``tests/unit/broker/log/test_directories.py``.
 """
@@ -79,7 +79,7 @@ class LogDirectories:
         node_id: int | None = None,
         metadata_path: str | None = None,
     ) -> LogDirectories:
-        """Open and lock log directories; create missing ones. See ``LogDirectory.open``.
+        """Open and lock log directories; create missing directories. See ``LogDirectory.open``.
 
         Args:
             now, node_id: as in ``LogDirectory.open``.
@@ -107,8 +107,6 @@ class LogDirectories:
         except BaseException:
             opening.give_up()
             raise
-
-    # --- state
 
     @property
     def properties(self) -> MetaProperties:
@@ -158,7 +156,8 @@ class LogDirectories:
         except OSError as error:
             if directory is self.metadata:
                 raise
-            # Even after a lack of descriptors: the next start must not find changes with a marker.
+            # The directory also fails after a lack of descriptors, because the next start must not
+            # find both changes and a marker.
             directory.disk.fail(None, what, error)
 
     def close_unused(self) -> None:
@@ -201,8 +200,6 @@ class LogDirectories:
         for directory, flusher in flushers.items():
             directory.attach(flusher)
 
-    # --- partitions
-
     def list_partitions(self) -> Listed:
         """List the partitions in each directory, for ``find``; nothing is changed."""
         listed: Listed = {}
@@ -223,16 +220,16 @@ class LogDirectories:
         If a partition belongs to no topic and its directory contains a log, ``begin`` sets the
         directory aside: it is renamed, as in Kafka, and never deleted. Such a directory remains if
         a kill interrupts a deletion, or if the log directory is offline during the deletion. A user
-        may also have copied it.
+        may also have copied the directory.
 
         If a partition is in two log directories, and one of its two logs never had records, the
-        empty log is set aside too. This happens if a creation failed, and the partition was then
-        created on the other disk.
+        empty log is set aside too. An empty log remains if a creation failed, and the partition was
+        then created on the other disk.
 
         Args:
             belongs: returns whether a partition belongs to a topic, given its stored topic id.
             listed: the result of ``list_partitions`` if no partition was moved since. A directory
-                that could not be read is offline from now on.
+                that could not be read goes offline.
 
         Raises:
             KafkaStorage: a partition has records in two directories: Apache Kafka was killed while
@@ -278,7 +275,7 @@ class LogDirectories:
         self._to_set_aside.append((partition, directory, reason))
 
     def take_back(self, partition: TopicPartition, directory: LogDirectory, path: str) -> None:
-        """Rename a directory that was set aside back to the name of its partition, durably.
+        """Give a directory that was set aside the name of its partition again, durably.
 
         Called after ``find``, before the metadata names the partition.
 
@@ -344,8 +341,8 @@ class LogDirectories:
     ) -> PartitionLog:
         """Return the log of a partition: the existing one, recovered if necessary, or a new one.
 
-        A new log is created in the directory with the fewest partitions, or in another one if this
-        directory fails or is full.
+        A new log is created in the directory with the fewest partitions, or in another directory if
+        that directory fails or is full.
 
         Args:
             is_new: whether the partition is being created, so that no offline directory can hold
@@ -455,11 +452,11 @@ class DirectoriesOpening:
         self._opened = [self.metadata]
 
     def finish(self) -> LogDirectories:
-        """Open the other directories; new ones get the node id and cluster id of ``metadata``."""
+        """Open the other directories; new directories get the node id and cluster id in use."""
         ids = self.metadata.properties
         unopened: dict[str, KafkaStorage] = {}
         others = [path for path in self._paths if path != self.metadata.path]
-        # Directories that have ids first, so that a start they refuse does not create the others.
+        # Directories that have ids are opened first, so that a refused start creates no directory.
         for path in sorted(others, key=lambda path: not _has_ids(self._files, path)):
             try:
                 directory = self._open(path, node_id=ids.node_id, cluster_id=ids.cluster_id)

@@ -58,8 +58,8 @@ class LogDirectory:
     Attributes:
         path: path of the directory.
         properties: the ids of the directory.
-        clean: whether the last shutdown was clean, so that logs need no recovery. When a node
-            stops, ``Storage`` sets it for ``close_unused`` to whether this shutdown is clean.
+        clean: whether the last shutdown was clean, so that logs need no recovery. At a stop,
+            ``Storage`` may set it to whether the stop is clean; ``close_unused`` reads it.
         disk: handles errors of the disk.
         checkpoints: the offset checkpoints of the directory.
         on_disk: finds the directories of partitions.
@@ -167,7 +167,7 @@ class LogDirectory:
         return directory
 
     def write_ids(self) -> None:
-        """Store the ids of the directory durably, unless they are stored.
+        """Store the ids of the directory durably, unless they are stored already.
 
         Raises:
             OSError: the disk failed.
@@ -196,7 +196,7 @@ class LogDirectory:
 
     @functools.cached_property
     def directory_id(self) -> uuid.UUID:
-        """The id of the directory; ``open`` chooses one if none is stored."""
+        """The id of the directory; ``open`` chooses an id if no id is stored."""
         # cached, because a start reads it once per partition
         found = self.properties.directory_uuid
         assert found is not None
@@ -222,8 +222,6 @@ class LogDirectory:
     def attach(self, flusher: Flusher) -> None:
         """Set the flusher of logs that are opened from now on."""
         self._flusher = flusher
-
-    # --- partitions
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -264,13 +262,13 @@ class LogDirectory:
         Any thread may call this. The log is not used by anything else before it is passed to
         ``add``.
 
-        If the disk is too full to create a new log, the directory stays online, and the files of
-        the log are removed if this call created its directory; a later call continues with the
-        files that are left. In all other cases a full disk takes the directory offline.
+        If the disk is too full to create a new log, the directory stays online. In all other cases
+        a full disk takes the directory offline.
 
         Args:
-            topic_id: id of the topic, written to the directory if it has no valid one; a directory
-                with the id of another topic is set aside. None accepts any id.
+            topic_id: id of the topic, written to the partition's directory if the directory has no
+                valid topic id. A directory with the id of another topic is set aside. None accepts
+                any id.
             is_new: whether the partition is being created. A missing log is created in any case.
             is_kafkas: whether Apache Kafka has written to the log.
             progress: called with a recovery's progress, in the calling thread.
@@ -332,7 +330,8 @@ class LogDirectory:
     ) -> KafkaStorage:
         """Report a log that cannot be opened or created; return the error to raise.
 
-        If the directory stays online and did not exist before, its files are removed.
+        If the log directory stays online, and the partition's directory is new, the partition's
+        directory is removed.
         """
         what = "created" if is_creation else "opened"
         self.disk.refused(partition, f"log not {what}", error, directory, may_be_full=is_creation)
@@ -405,9 +404,8 @@ class LogDirectory:
         """Delete a partition's log by renaming its directory.
 
         ``removals`` returns a function that removes the files. The deletion is durable after
-        ``sync_names``; a power cut before that may bring the directory back, and the next start
-        then sets it aside. While the log directory is offline, nothing is renamed, and the next
-        start sets the directory of the partition aside.
+        ``sync_names``. The next start sets the directory of the partition aside if a power cut
+        brings the directory back, or if the log directory is offline now.
 
         Raises:
             KafkaStorage: the disk failed.
@@ -462,8 +460,6 @@ class LogDirectory:
                 due = log.config.file_delete_delay_ms
                 found.setdefault(due, FileRemoval(self._files)).segments.extend(segments)
         return found.items()
-
-    # --- checkpoints
 
     def write_log_starts(self) -> None:
         """Write the log start offsets, so that deleted records stay deleted after a restart.

@@ -47,8 +47,8 @@ class DiskTrouble:
         now: returns the seconds of a monotonic clock.
 
     Attributes:
-        kind: what messages call the directory; ``METADATA_DIRECTORY`` if it has only the metadata
-            log.
+        kind: the kind of directory, for messages; ``METADATA_DIRECTORY`` if the directory has only
+            the metadata log.
         failure: the error that took the directory offline; None while it is online.
         listener: called with ``failure`` when the directory goes offline, in the thread in which
             the operation failed.

@@ -114,9 +114,9 @@ def find_meta_properties(
     cluster_id: str | None,
     random: Random,
 ) -> tuple[MetaProperties, bool]:
-    """Return the ids of a log directory, and whether all of them are stored there.
+    """Return the ids of a log directory, and whether all ids are stored.
 
-    Those that are missing are chosen here; `write_meta_properties` stores them.
+    This function chooses missing ids; `write_meta_properties` stores them.
 
     Args:
         node_id: the broker's id; None takes the stored id, or 0 in a new directory.
