@@ -39,8 +39,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     flight. If False, these batches are sent as soon as the event loop is idle, at the latest
     after linger_ms, so that `await send()` takes one round trip. Default: True only if
     linger_ms is set, as in Kafka. Awaiting the result of `send_many` awaits all of its
-    records, unless interceptors, serializers or a partitioner are set: then batches linger.
-    Not a setting of Kafka.
+    records. With interceptors, serializers or a partitioner, one record at a time is awaited,
+    so that batches linger. Not a setting of Kafka.
     """
     buffer_memory: int
     """Maximum bytes of records that are not acknowledged yet; at this limit, `send` and
@@ -59,8 +59,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     most a quarter of delivery_timeout_ms. The timeout of Produce requests is at most half of
     the time that remains after linger_ms, but is not lowered below 100 ms. max_block_ms is at
     most delivery_timeout_ms. If linger_ms and request_timeout_ms are set as well,
-    delivery_timeout_ms must be at least their sum. If delivery_timeout_ms is not set, it is
-    raised to linger_ms + request_timeout_ms if it is lower.
+    delivery_timeout_ms must be at least their sum. If delivery_timeout_ms is not set and is
+    below linger_ms + request_timeout_ms, it is raised to this sum.
     """
     retries: int
     """Maximum number of times that a batch is sent again. Kafka recommends the default, and
@@ -91,8 +91,8 @@ class ProducerOverrides(ClusterOverrides, total=False):
     compression_type: CompressionType
     """Compression codec of the batches: 'none', 'gzip', 'snappy', 'lz4' or 'zstd'."""
     compression_type_by_topic: Mapping[str, CompressionType]
-    """Compression codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not a setting of
-    Kafka.
+    """Compression codecs of single topics, as a mapping or as the text 'orders:zstd,clicks:lz4'.
+    Not a setting of Kafka.
     """
     compression_gzip_level: int
     """Level of gzip: from 1 (fastest) to 9 (smallest), or -1 for zlib's default."""
@@ -104,7 +104,7 @@ class ProducerOverrides(ClusterOverrides, total=False):
     """Level of zstd: from -131072 (fastest) to 22 (smallest)."""
     partitioner: Partitioner | PartitionFunction | None
     """Partitioner to use instead of murmur2 (records with a key) and sticky partitioning
-    (records without): an object with partition(), or a callable that takes the key, all
+    (records without a key): an object with partition(), or a callable that takes the key, all
     partitions and the partitions with a leader, as in aiokafka and kafka-python. If the
     result is None, the default partitioner chooses.
     """

@@ -76,9 +76,9 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         "no batch is in flight. If False, these batches are sent as soon as the event "
         "loop is idle, at the latest after linger_ms, so that `await send()` takes "
         "one round trip. Default: True only if linger_ms is set, as in Kafka. Awaiting "
-        "the result of `send_many` awaits all of its records, unless interceptors, "
-        "serializers or a partitioner are set: then batches linger. Not a setting of "
-        "Kafka.",
+        "the result of `send_many` awaits all of its records. With interceptors, serializers "
+        "or a partitioner, one record at a time is awaited, so that batches linger. Not a "
+        "setting of Kafka.",
     )
     buffer_memory: int = Field(
         default=33_554_432,
@@ -112,7 +112,7 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         "at most half of the time that remains after linger_ms, but is not lowered below 100 ms. "
         "max_block_ms is at most delivery_timeout_ms. If linger_ms and request_timeout_ms are set "
         "as well, delivery_timeout_ms must be at least their sum. If delivery_timeout_ms is not "
-        "set, it is raised to linger_ms + request_timeout_ms if it is lower.",
+        "set and is below linger_ms + request_timeout_ms, it is raised to this sum.",
     )
     retries: int = Field(
         default=2**31 - 1,
@@ -164,8 +164,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
         Mapping[str, CompressionType], BeforeValidator(codecs_from_text)
     ] = Field(
         default_factory=dict,
-        description="Compression codecs of single topics; as text 'orders:zstd,clicks:lz4'. Not a "
-        "setting of Kafka.",
+        description="Compression codecs of single topics, as a mapping or as the text "
+        "'orders:zstd,clicks:lz4'. Not a setting of Kafka.",
     )
     compression_gzip_level: Annotated[int, AfterValidator(gzip_level)] = Field(
         default=LEVELS[GZIP].default,
@@ -186,8 +186,8 @@ class ProducerSettings(ProducerRules, ClusterSettings):
     ] = Field(
         default=None,
         description="Partitioner to use instead of murmur2 (records with a key) and sticky "
-        "partitioning (records without): an object with partition(), or a callable that takes "
-        "the key, all partitions and the partitions with a leader, as in aiokafka and "
+        "partitioning (records without a key): an object with partition(), or a callable that "
+        "takes the key, all partitions and the partitions with a leader, as in aiokafka and "
         "kafka-python. If the result is None, the default partitioner chooses.",
     )
     partitioner_adaptive_partitioning_enable: bool = Field(
