@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -169,8 +169,9 @@ class Sender:
 
         None if no queue waits.
         """
-        self._answers: deque[tuple[_InFlight, asyncio.Future[ProduceResponse]]] = deque()
         self._in_flight = 0
+        self._ended = False
+        """Whether `run` has ended: batches in flight have no outcome from this sender any more."""
         self._spawn = spawn
         self._connecting = False
         self._silence: asyncio.TimerHandle | None = None
@@ -190,10 +191,11 @@ class Sender:
         return 0.0 if self._waiting_since is None else now - self._waiting_since
 
     async def run(self) -> None:
-        """Send batches and process responses, forever; errors fail batches, not this task."""
+        """Send batches, forever; errors fail batches, not this task."""
         try:
             await self._run()
         finally:
+            self._ended = True
             if self._silence is not None:
                 self._silence.cancel()
             if self._dedicated is not None:
@@ -205,16 +207,13 @@ class Sender:
         while True:
             await woken.wait()
             woken.clear()
-            while self._answers:
-                self._settle(*self._answers.popleft())
             if not self._ready or self._in_flight >= self._max_in_flight or self._throttled():
                 continue
             connection = self._connection()
             if connection is None:
                 if not self._connecting:
                     self._connecting = True
-                    # Connect in a task of its own: this task has to process the outcomes of the
-                    # requests in flight, which fail because their connection was closed.
+                    # In a task of its own: the queues may get another leader meanwhile.
                     self._spawn(self._connect(), f"connect to node {self.node.node_id}")
                 continue
             try:
@@ -426,11 +425,12 @@ class Sender:
             self._owner.answered(queued, attempt, -1, -1)
 
     def _arrived(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
-        self._answers.append((in_flight, future))
-        self._woken.set()
-
-    def _settle(self, in_flight: _InFlight, future: asyncio.Future[ProduceResponse]) -> None:
+        """Process the response to a request, or its failure."""
         self._in_flight -= 1
+        if self._ended:
+            return
+        if self._ready:
+            self._woken.set()
         if future.cancelled():
             error: BaseException | None = ConnectionLost("the request was abandoned")
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokq.core.errors import Closed, KafkaError, RequestTimeout
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from aiokq.producer.transactions.transaction_requests import TransactionRequests
     from aiokq.producer.transactions.transaction_state import TransactionState
 
-__all__ = ["SentOffsets"]
+__all__ = ["GroupOffsets", "SentOffsets"]
+
+
+class GroupOffsets(NamedTuple):
+    """Offsets to commit, and the member of the group that commits them."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    member: GroupMetadata
 
 
 class SentOffsets:
@@ -55,10 +62,8 @@ class SentOffsets:
     def __len__(self) -> int:
         return len(self._on_their_way)
 
-    def begin(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMetadata
-    ) -> asyncio.Future[KafkaError | None]:
-        """Start to send offsets.
+    def begin(self, offsets: GroupOffsets) -> asyncio.Future[KafkaError | None]:
+        """Start to send offsets, once the records accepted so far are delivered.
 
         Returns:
             A future whose result is None if the offsets were accepted, or else an error.
@@ -67,7 +72,7 @@ class SentOffsets:
             Closed: the producer was closed.
         """
         sent: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
-        task = self._spawn(self._send(offsets, member, sent), "offsets of a transaction")
+        task = self._spawn(self._send_later(offsets, sent), "offsets of a transaction")
         self._on_their_way.add(sent)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -89,43 +94,47 @@ class SentOffsets:
         if self._on_their_way:
             await asyncio.wait(self._on_their_way)
 
-    async def _send(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: GroupMetadata,
-        sent: asyncio.Future[KafkaError | None],
+    async def _send_later(
+        self, offsets: GroupOffsets, sent: asyncio.Future[KafkaError | None]
     ) -> None:
-        state, epochs = self._state, self._epochs
-        adds = state.bumps_epochs
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._max_block
+        deadline = asyncio.get_running_loop().time() + self._max_block
         try:
             refusal = await self._delivered(deadline)
-            if refusal is not None:
-                sent.set_result(refusal)
-                return
-            if adds:
-                state.started = True
-            else:
+        except KafkaError as error:
+            refusal = self._refused("TxnOffsetCommit", error)
+        sent.set_result(refusal or await self.send(offsets, deadline))
+
+    async def send(self, offsets: GroupOffsets, deadline: float) -> KafkaError | None:
+        """Send offsets, after the records of the transaction.
+
+        Args:
+            deadline: the loop's time at which the requests must be answered.
+
+        Returns:
+            None if the offsets were accepted, or else an error.
+        """
+        state, epochs = self._state, self._epochs
+        now = asyncio.get_running_loop().time
+        try:
+            if not state.bumps_epochs:
                 await self._requests.add_offsets(
                     epochs.producer,
-                    member.group_id,
-                    timeout=deadline - loop.time(),
+                    offsets.member.group_id,
+                    timeout=deadline - now(),
                     on_lost=epochs.lose_addition,
                 )
-                state.started = True
+            state.started = True
             await self._requests.commit_offsets(
                 epochs.producer,
-                offsets,
-                member,
-                adds=adds,
-                timeout=deadline - loop.time(),
+                offsets.offsets,
+                offsets.member,
+                adds=state.bumps_epochs,
+                timeout=deadline - now(),
                 on_lost=epochs.lose_addition,
             )
         except KafkaError as error:
-            sent.set_result(self._refused("TxnOffsetCommit", error))
-        else:
-            sent.set_result(None)
+            return self._refused("TxnOffsetCommit", error)
+        return None
 
     async def _delivered(self, deadline: float) -> KafkaError | None:
         """Flush the records of the transaction so far.

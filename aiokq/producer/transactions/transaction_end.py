@@ -24,7 +24,7 @@ from aiokq.producer.transactions.transaction_state import DEAD_ENDS
 if TYPE_CHECKING:
     from aiokq.producer.transactions.epochs import Epochs
     from aiokq.producer.transactions.partition_additions import PartitionAdditions
-    from aiokq.producer.transactions.sent_offsets import SentOffsets
+    from aiokq.producer.transactions.sent_offsets import GroupOffsets, SentOffsets
     from aiokq.producer.transactions.transaction_requests import TransactionRequests
     from aiokq.producer.transactions.transaction_state import TransactionState
 
@@ -106,8 +106,11 @@ class TransactionEnd:
         """Forget the commit requests of the last transaction."""
         self._commit_lost = self._commit_sent = False
 
-    def begin(self, committed: bool) -> Ending:
+    def begin(self, committed: bool, offsets: GroupOffsets | None = None) -> Ending:
         """Begin to commit or abort the current transaction.
+
+        Args:
+            offsets: sent as part of the transaction before it is committed.
 
         Raises:
             Closed: the producer was closed.
@@ -125,7 +128,7 @@ class TransactionEnd:
             state.delivery.accept(refusals.being_ended(commits=committed))
         ending = self.now = Ending()
         try:
-            self._spawn(self._run(), f"end transaction {state.transactional_id}")
+            self._spawn(self._run(offsets), f"end transaction {state.transactional_id}")
         except BaseException:
             self.now = None
             raise
@@ -146,10 +149,10 @@ class TransactionEnd:
         elif state.current is not None and state.current.outcome_now is None:
             state.current.outcome_now = TransactionOutcome.ABORTED
 
-    async def _run(self) -> None:
+    async def _run(self, offsets: GroupOffsets | None) -> None:
         """End the transaction, and complete the `Ending`."""
         try:
-            outcome, error = await self._end()
+            outcome, error = await self._end(offsets)
         except BaseException as bug:
             if self.now is not None:
                 cause = Closed(f"the producer failed: {bug!r}")
@@ -184,22 +187,15 @@ class TransactionEnd:
         state.delivery.forget_failures()
         ending.set(error)
 
-    async def _end(self) -> tuple[TransactionOutcome, KafkaError | None]:
+    async def _end(
+        self, offsets: GroupOffsets | None
+    ) -> tuple[TransactionOutcome, KafkaError | None]:
         """End the transaction; return its outcome, and the error for the caller or None."""
         state = self._state
         if state.phase is Phase.COMMITTING:
-            try:
-                async with asyncio.timeout_at(self._deadline):
-                    await self._settle()
-                    await self._offsets.answered()
-                    await self._additions.settled()
-            except TimeoutError:
-                state.fail(
-                    RequestTimeout(
-                        "the records and offsets of the transaction were not acknowledged within "
-                        "max_block_ms"
-                    )
-                )
+            await self._settle()
+            if state.cause is None and offsets is not None:
+                await self._offsets.send(offsets, self._deadline)
             if state.cause is None:
                 return await self._commit()
             if state.phase is Phase.COMMITTING:
@@ -207,16 +203,28 @@ class TransactionEnd:
         return await self._abort()
 
     async def _settle(self) -> None:
-        """Deliver the records, or return early if the transaction can no longer be committed."""
+        """Wait until records, offsets and partitions are part of the transaction.
+
+        The wait ends early if the transaction can no longer be committed.
+        """
         state = self._state
         if state.cause is not None:
             return
         try:
-            async with asyncio.timeout(None) as state.settling:
+            async with asyncio.timeout_at(self._deadline) as state.settling:
                 await state.delivery.settle()
+                await self._offsets.answered()
+                await self._additions.settled()
         except TimeoutError:
             if state.settling is None or not state.settling.expired():
                 raise
+            if state.cause is None:
+                state.fail(
+                    RequestTimeout(
+                        "the records and offsets of the transaction were not acknowledged within "
+                        "max_block_ms"
+                    )
+                )
         finally:
             state.settling = None
 

@@ -26,7 +26,7 @@ from aiokq.producer.transactions.epochs import Epochs
 from aiokq.producer.transactions.offset_arguments import offsets_and_member
 from aiokq.producer.transactions.partition_additions import PartitionAdditions
 from aiokq.producer.transactions.phases import Phase
-from aiokq.producer.transactions.sent_offsets import SentOffsets
+from aiokq.producer.transactions.sent_offsets import GroupOffsets, SentOffsets
 from aiokq.producer.transactions.transaction import P, Transaction, TransactionOutcome
 from aiokq.producer.transactions.transaction_end import TransactionEnd
 from aiokq.producer.transactions.transaction_requests import TransactionRequests
@@ -203,7 +203,13 @@ class Transactions:
         """
         await self._begin_end(transaction, committed=committed)
 
-    def _begin_end(self, transaction: Transaction | None, *, committed: bool) -> Ending:
+    def _begin_end(
+        self,
+        transaction: Transaction | None,
+        *,
+        committed: bool,
+        offsets: GroupOffsets | None = None,
+    ) -> Ending:
         """Begin to commit or abort a transaction, or return the end in progress; see `end`."""
         self._engine.check_loop()
         state = self._state
@@ -218,7 +224,7 @@ class Transactions:
         if transaction is None:
             wanted.ended_by_call = True
         if ending is None:
-            ending = self._end.begin(committed)
+            ending = self._end.begin(committed, offsets)
         return ending
 
     def forbid_commit(self, transaction: Transaction, cause: KafkaError) -> None:
@@ -254,7 +260,7 @@ class Transactions:
         wanted, member = offsets_and_member(offsets, group)
         if not wanted:
             return
-        sent = self._offsets.begin(wanted, member)
+        sent = self._offsets.begin(GroupOffsets(wanted, member))
         try:
             refusal = await asyncio.shield(sent)
         except asyncio.CancelledError:
@@ -271,9 +277,9 @@ class Transactions:
     ) -> Ending:
         """See `transaction.commit_with_offsets`."""
         self._state.check_open(transaction)
-        if offsets:
-            self._offsets.begin(offsets, member)
-        return self._begin_end(transaction, committed=True)
+        return self._begin_end(
+            transaction, committed=True, offsets=GroupOffsets(offsets, member) if offsets else None
+        )
 
     async def _last_ended(self) -> None:
         """Wait for the end of the last transaction; repeat its abort if that was not answered."""
