@@ -7,6 +7,7 @@ Tests: ``tests/unit/records/test_control.py``.
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from typing import Final
 
@@ -114,10 +115,30 @@ def encode_marker(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
     """Return a control batch whose only record is ``marker``."""
+    batch, _ = marker_batch(
+        marker, producer_id, producer_epoch, timestamp_ms, crc32c, base_offset, leader_epoch
+    )
+    return batch
+
+
+@functools.lru_cache(maxsize=1)
+def marker_batch(
+    marker: EndTransactionMarker,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    crc32c: Checksum,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> tuple[bytes, BatchHeader]:
+    """Return a control batch whose only record is ``marker``, and its header.
+
+    The last result is remembered, because a transaction writes one marker to several partitions.
+    """
     # hot: benchmarks/micro/transactions.py; all markers have one layout
     kind, epoch = marker.type, marker.coordinator_epoch
     content = _RECORD.pack(_SIZE, 0, 0, 0, 2 * _KEY.size, 0, kind, 2 * _VALUE.size, 0, epoch, 0)
-    batch, _ = sealed_batch(
+    return sealed_batch(
         content,
         count=1,
         timestamp_ms=timestamp_ms,
@@ -128,4 +149,3 @@ def encode_marker(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
     )
-    return batch

@@ -20,14 +20,13 @@ from aiokq.broker.log.producer_state import BatchMetadata, Origin, ProducerState
 from aiokq.broker.log.validation import stored_form, validate_batch
 from aiokq.core.named_tuple import NamedTuple
 from aiokq.core.types import Buffer
-from aiokq.records.control import EndTransactionMarker, encode_marker, read_marker
+from aiokq.records.control import EndTransactionMarker, marker_batch, read_marker
 from aiokq.records.header import (
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     Checksum,
-    read_header,
 )
 
 if TYPE_CHECKING:
@@ -213,14 +212,9 @@ class MarkerAppend:
     ) -> None:
         self._marker = marker
         self._version = transaction_version
-        self._batch = encode_marker(
-            marker,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp_ms=now_ms,
-            crc32c=crc32c,
+        self._batch, self._header = marker_batch(
+            marker, producer_id, producer_epoch, now_ms, crc32c
         )
-        self._header = read_header(self._batch)
         self.now_ms = now_ms
         self.size = len(self._batch)
 
@@ -231,16 +225,14 @@ class MarkerAppend:
 
     def placed_at(self, offset: int, leader_epoch: int) -> PlacedAppend:
         """See ``Appendable``."""
-        header = self._header
+        header, size, timestamp = self._header, self.size, self.now_ms
+        prefix = _PREFIX.pack(offset, header.length, leader_epoch)
         return PlacedAppend(
-            [
-                _PREFIX.pack(offset, header.length, leader_epoch),
-                memoryview(self._batch)[_BEHIND_PREFIX:],
-            ],
-            [(offset, self.size, header.max_timestamp_ms)],
-            self.size,
+            [prefix, memoryview(self._batch)[_BEHIND_PREFIX:]],
+            [(offset, size, timestamp)],
+            size,
             offset + 1,
-            header.max_timestamp_ms,
+            timestamp,
             [(header.placed_at(offset, leader_epoch), self._marker)],
         )
 
