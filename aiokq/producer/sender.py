@@ -95,7 +95,7 @@ class SenderOwner(Protocol):
 
 
 class SenderTransactions(Protocol):
-    """The properties of a producer's transactions that its senders read."""
+    """The methods of a producer's transactions that its senders call."""
 
     @property
     def transactional_id(self) -> str:
@@ -106,6 +106,9 @@ class SenderTransactions(Protocol):
     def newest_produce_version(self) -> int | None:
         """The newest version of Produce to use; None if every version may be used."""
         ...
+
+    def batch_refused(self) -> None:
+        """Note that an attempt to send a batch failed."""
 
 
 class _Launched(NamedTuple):

@@ -121,6 +121,8 @@ class SenderPool:
         bad_records: dict[int, str | None] | None = None,
         hint: LeaderHint | None = None,
     ) -> None:
+        if self._transactions is not None:
+            self._transactions.batch_refused()
         queue = queued.queue
         name = error.name if isinstance(error, BrokerError) else type(error).__name__
         self._counters.errors[name] += 1

@@ -252,7 +252,8 @@ def test_offsets_are_sent_after_the_records_before_them(level: int) -> None:
             return Delay(0.5, answer)
 
         async with producer(world, kafka) as p:
-            for end in (Transaction.send_offsets, commit_with_offsets):
+            overlaps = level == 2
+            for end in (Transaction.send_offsets, *([] if overlaps else [commit_with_offsets])):
                 kafka.script(wire.ProduceRequest, slowly)
                 txn = await p.begin_transaction()
                 p.send_nowait("orders", b"a")
@@ -262,9 +263,44 @@ def test_offsets_are_sent_after_the_records_before_them(level: int) -> None:
                 assert 0.5 <= offsets.at - began < 0.6
                 if end is not commit_with_offsets:
                     await p.commit_transaction()
-        assert kafka.committed("orders") == [b"a", b"a"]
+        assert set(kafka.committed("orders")) == {b"a"}
 
     simulate(body, level=level)
+
+
+@pytest.mark.parametrize("refused", [None, wire.TxnOffsetCommitRequest, wire.ProduceRequest])
+def test_offsets_travel_while_the_records_of_a_commit_are_delivered(refused: Any) -> None:
+    """Until a broker refuses one of the two, as Apache Kafka does: then after the records."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async def slowly(request: Any, call: Any) -> Answer:
+            answer = await kafka._produce(request, call)
+            assert isinstance(answer, wire.ProduceResponse)
+            return Delay(0.5, answer)
+
+        async def sent_after(p: Any) -> float:
+            kafka.script(wire.ProduceRequest, slowly)
+            txn = await p.begin_transaction()
+            p.send_nowait("orders", b"a")
+            began = world.loop.time()
+            await commit_with_offsets(txn, {TP: OffsetAndMetadata(5)}, GroupMetadata("billing"))
+            return float(kafka.seen(wire.TxnOffsetCommitRequest)[-1].at) - began
+
+        async with producer(world, kafka, linger_ms=5_000) as p:
+            assert await sent_after(p) < 0.1
+            if refused is wire.TxnOffsetCommitRequest:
+                kafka.script(refused, lambda r, c: offsets_answer(r, 51))
+            elif refused is wire.ProduceRequest:
+                codes = [51]
+                kafka.faults.append(lambda attempt: codes.pop() if codes else None)
+            if refused is not None:
+                await sent_after(p)
+            for _ in range(2):
+                seconds = await sent_after(p)
+                assert seconds < 0.1 if refused is None else 0.5 <= seconds < 0.6
+        assert kafka.committed("orders") == [b"a"] * (3 if refused is None else 4)
+
+    simulate(body, level=2)
 
 
 @pytest.mark.parametrize("level", VERSIONS)

@@ -1,6 +1,10 @@
 """SentOffsets: commits offsets of a group as part of the current transaction.
 
-Offsets are sent after the records that were accepted before them.
+Records and offsets both add partitions to a transaction. If a producer adds some while others are
+being added, Apache Kafka refuses one of the requests with a retriable error, and the retry takes
+longer than waiting for the records. aiokq's broker accepts both. Offsets are therefore sent after
+the records that were accepted before them, except in commits of `process()`, until a request of the
+producer is refused for the first time.
 
 Source: KIP-447, Kafka ``TransactionManager.java``, TxnOffsetCommitHandler.
 """
@@ -34,6 +38,9 @@ class SentOffsets:
 
     `len()` returns the number of calls of `begin` that have no result yet.
 
+    Attributes:
+        may_overlap: whether no broker has refused records or offsets so far.
+
     Args:
         max_block: seconds that one call of `begin` may take: the wait for the records that were
             accepted before, and the requests.
@@ -57,6 +64,7 @@ class SentOffsets:
         self._max_block = max_block
         self._refused = refused
         self._spawn = spawn
+        self.may_overlap = True
         self._on_their_way: set[asyncio.Future[KafkaError | None]] = set()
 
     def __len__(self) -> int:
@@ -105,7 +113,7 @@ class SentOffsets:
         sent.set_result(refusal or await self.send(offsets, deadline))
 
     async def send(self, offsets: GroupOffsets, deadline: float) -> KafkaError | None:
-        """Send offsets, after the records of the transaction.
+        """Send offsets.
 
         Args:
             deadline: the loop's time at which the requests must be answered.
@@ -124,7 +132,7 @@ class SentOffsets:
                     on_lost=epochs.lose_addition,
                 )
             state.started = True
-            await self._requests.commit_offsets(
+            attempts = await self._requests.commit_offsets(
                 epochs.producer,
                 offsets.offsets,
                 offsets.member,
@@ -134,14 +142,11 @@ class SentOffsets:
             )
         except KafkaError as error:
             return self._refused("TxnOffsetCommit", error)
+        self.may_overlap = self.may_overlap and attempts == 1
         return None
 
     async def _delivered(self, deadline: float) -> KafkaError | None:
         """Flush the records of the transaction so far.
-
-        Records and offsets both add partitions to the transaction. If a producer adds some while
-        others are being added, Apache Kafka refuses one of the requests with a retriable error, and
-        the retry takes longer than this wait.
 
         Returns:
             The error with which offsets are refused now; None if they can be sent.

@@ -167,7 +167,8 @@ def commit_with_offsets(
 ) -> Ending:
     """Begin to send offsets as part of a transaction, and to commit it.
 
-    The offsets are sent once the records of the transaction are delivered.
+    The offsets are sent while the records of the transaction are delivered, or afterwards, see
+    `SentOffsets`.
 
     Returns:
         The end of the transaction. Awaiting it raises TransactionAborted if the records or the

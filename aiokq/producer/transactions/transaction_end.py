@@ -193,8 +193,11 @@ class TransactionEnd:
         """End the transaction; return its outcome, and the error for the caller or None."""
         state = self._state
         if state.phase is Phase.COMMITTING:
+            overlap = state.bumps_epochs and self._offsets.may_overlap
+            if offsets is not None and overlap:
+                await self._offsets.send(offsets, self._deadline)
             await self._settle()
-            if state.cause is None and offsets is not None:
+            if offsets is not None and not overlap and state.cause is None:
                 await self._offsets.send(offsets, self._deadline)
             if state.cause is None:
                 return await self._commit()

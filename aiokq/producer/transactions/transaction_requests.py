@@ -177,14 +177,15 @@ class TransactionRequests:
         adds: bool,
         timeout: float,
         on_lost: Callable[[], None],
-    ) -> None:
-        """Commit offsets as part of the transaction.
+    ) -> int:
+        """Commit offsets as part of the transaction; return the number of attempts.
 
         Args:
             adds: whether the request also adds the offsets to the transaction.
             timeout: seconds, for all attempts.
             on_lost: called for each attempt that failed, but may have been carried out.
         """
+        attempts = 0
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for tp, offset in offsets.items():
             topic = topics.setdefault(tp.topic, TxnOffsetCommitRequestTopic(name=tp.topic))
@@ -199,6 +200,8 @@ class TransactionRequests:
             )
 
         def make(version: int) -> TxnOffsetCommitRequest:
+            nonlocal attempts
+            attempts += 1
             request = TxnOffsetCommitRequest(
                 transactional_id=self._id,
                 group_id=member.group_id,
@@ -230,6 +233,7 @@ class TransactionRequests:
             newest=None if adds else NEWEST_OFFSETS_WITHOUT_ADDITION,
             on_lost=on_lost,
         )
+        return attempts
 
     async def end(
         self,

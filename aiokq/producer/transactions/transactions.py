@@ -323,6 +323,10 @@ class Transactions:
         """Note that a batch with sequence numbers of this epoch failed, which leaves a gap."""
         self._epochs.need()
 
+    def batch_refused(self) -> None:
+        """Note that an attempt to send a batch failed."""
+        self._offsets.may_overlap = False
+
     def record_failed(self, error: KafkaError) -> None:
         """Note that records of the transaction failed, so that it cannot be committed."""
         if error.may_have_been_written:
