@@ -52,7 +52,7 @@ T = TypeVar("T")
 CLOSERS: Final = 4
 """Number of logs of a directory that are closed concurrently.
 
-Four concurrent syncs are ten times as fast as successive syncs; more than four gain little.
+Concurrent syncs are faster than successive syncs, but more than four gain little.
 """
 
 RECORDS_ON_LOOP: Final = 64

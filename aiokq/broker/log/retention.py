@@ -104,7 +104,7 @@ class BeforeLogStart:
 
 
 class TooLarge:
-    """``retention.bytes``: counts the oldest segments, but keeps at least that many bytes."""
+    """``retention.bytes``: counts oldest segments while the rest has at least that many bytes."""
 
     reason: Final = "retention.bytes"
 
