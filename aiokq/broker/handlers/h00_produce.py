@@ -163,7 +163,7 @@ async def handle(
         )
     if request.acks == 0:
         if refused:
-            # No response can carry the error: closing the connection makes the client refresh its
+            # No response can carry the error. Closing the connection makes the client refresh its
             # metadata. The errors are counted here, because there is no response to count.
             count_errors(call.counters.errors, ProduceResponse(responses=answered))
             raise CloseConnection(NO_ANSWER_POSSIBLE)

@@ -81,7 +81,7 @@ async def handle(
     request: MetadataRequest,
     call: Call,
 ) -> MetadataResponse:
-    """Describe the requested topics, or all of them."""
+    """Describe the requested topics, or all topics."""
     version = call.version
     brokers = cluster.brokers(call.connection.listener)
     tell_operations = version >= 8 and request.include_topic_authorized_operations
