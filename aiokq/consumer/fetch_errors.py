@@ -45,7 +45,8 @@ class FetchAction(Enum):
     RESET = "reset the position by auto_offset_reset, because the position is outside the log"
     RAISE = "raise the error to the reader and retry after a pause, because access may be granted"
     PARK = (
-        "raise the error to the reader and stop fetching until seek(), because a retry would fail"
+        "raise the error to the reader and stop fetching until the position is set or reset, "
+        "because a retry would fail"
     )
 
 

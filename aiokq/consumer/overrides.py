@@ -73,8 +73,8 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     """
     group_protocol: GroupProtocol
     """'classic', in which a member assigns the partitions; 'consumer' (KIP-848), in which the
-    broker assigns them; or 'auto', the consumer protocol if broker and group allow it, else
-    the classic one.
+    broker assigns them; or 'auto', the consumer protocol if broker and group allow it,
+    otherwise the classic protocol.
     """
     group_remote_assignor: str | None
     """Assignor that the broker uses with the consumer protocol: 'uniform' or 'range'. Default:
@@ -108,6 +108,6 @@ class ConsumerOverrides(ClusterOverrides, total=False):
     auto_commit_interval_ms: int
     """Interval in milliseconds at which finished records are committed automatically."""
     ack_mode: Literal["implicit", "explicit"]
-    """When a record is finished: when the next one is requested ('implicit'), or when it is
-    passed to ack() ('explicit'). Not a setting of Kafka.
+    """When a record is finished: when the next record or batch is requested ('implicit'), or
+    when the record is passed to ack() ('explicit'). Not a setting of Kafka.
     """

@@ -35,8 +35,8 @@ class Stage(Enum):
     VALIDATING = "a new leader was elected and is asked whether the position exists in its log"
     FETCHING = "the position is valid"
     PARKED = (
-        "an error was raised to the reader; fetching resumes after seek(), or by "
-        "a retry of some errors"
+        "an error was reported to the reader, or the assignment ended; nothing is fetched until "
+        "the position is set or reset"
     )
 
 

@@ -131,7 +131,7 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
         default="classic",
         description="'classic', in which a member assigns the partitions; 'consumer' (KIP-848), "
         "in which the broker assigns them; or 'auto', the consumer protocol if broker "
-        "and group allow it, else the classic one.",
+        "and group allow it, otherwise the classic protocol.",
     )
     group_remote_assignor: str | None = Field(
         default=None,
@@ -192,6 +192,6 @@ class ConsumerSettings(ConsumerRules, ClusterSettings):
     )
     ack_mode: Literal["implicit", "explicit"] = Field(
         default="implicit",
-        description="When a record is finished: when the next one is requested ('implicit'), or "
-        "when it is passed to ack() ('explicit'). Not a setting of Kafka.",
+        description="When a record is finished: when the next record or batch is requested "
+        "('implicit'), or when the record is passed to ack() ('explicit'). Not a setting of Kafka.",
     )

@@ -1,4 +1,4 @@
-"""Options and columns of the sink, with the error messages of Spark's own connector."""
+"""Options and columns of the sink; some errors have the texts of Spark's own connector."""
 
 from __future__ import annotations
 
