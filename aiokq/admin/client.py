@@ -201,7 +201,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
                 default.
             replication_factor: replication factor of topics given by name; -1 for the broker's
                 default.
-            configs: configs of topics given by name, by Kafka's names.
+            configs: configs of topics given by name; the keys are Kafka's names.
             validate_only: validate without creating.
             raise_errors: raise the first topic's error (TopicExists, InvalidTopic,
                 InvalidReplicationFactor, PolicyViolation ...).
@@ -297,7 +297,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         Afterwards a key may belong to another partition; existing records are not moved.
 
         Args:
-            topic_partitions: the total number of partitions afterwards, by topic.
+            topic_partitions: for each topic, its new total number of partitions.
             validate_only: validate without adding.
         """
         engine = self._check(timeout)
@@ -435,9 +435,9 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         """Return offsets of partitions; the requests to their leaders are sent concurrently.
 
         Args:
-            partitions: the offset to return, per partition: "earliest", "latest", "max_timestamp",
-                "earliest_local", "latest_tiered", or a timestamp in ms since 1970, which selects
-                the first record at or after this time.
+            partitions: for each partition, the offset to return: "earliest", "latest",
+                "max_timestamp", "earliest_local", "latest_tiered", or a timestamp in ms since 1970,
+                which selects the first record at or after this time.
             isolation_level: with "read_committed", "latest" is the last stable offset.
         """
         engine = self._check(timeout)
@@ -460,7 +460,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
         """Delete the records before an offset in each partition, permanently.
 
         Args:
-            before: the first offset to keep, per partition; "latest" deletes all records
+            before: for each partition, the first offset to keep; "latest" deletes all records
                 below the high watermark.
         """
         engine = self._check(timeout)

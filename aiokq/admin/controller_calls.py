@@ -54,8 +54,8 @@ class ControllerCalls(ABC):
         """Change the levels of features (Kafka 2.7). Kafka 4 changes all given features or none.
 
         Args:
-            updates: the new level, by feature name (such as ``metadata.version``). A plain number
-                can only upgrade; a `FeatureUpdate` can also downgrade.
+            updates: for each feature name (such as ``metadata.version``), the new level. A plain
+                number can only upgrade; a `FeatureUpdate` can also downgrade.
             validate_only: validate without changing (Kafka 3.3).
 
         Returns:

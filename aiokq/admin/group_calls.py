@@ -185,8 +185,8 @@ class GroupCalls(ABC):
         """Commit offsets for a group without members; the group is created if it does not exist.
 
         Args:
-            offsets: next offset to consume, per partition. The offsets are not checked against the
-                log; `reset_group_offsets` checks them.
+            offsets: for each partition, the next offset to consume. The offsets are not checked
+                against the log; `reset_group_offsets` checks them.
 
         Returns:
             Results by partition; errors are GroupNotEmpty, UnknownTopicOrPartition ...
@@ -334,7 +334,7 @@ class GroupCalls(ABC):
         `aiokq groups import-zookeeper` reads offsets from ZooKeeper or from a dump of ZooKeeper.
 
         Args:
-            groups: next offset to consume, by group id and partition.
+            groups: for each group id, a map of partition to the next offset to consume.
             overwrite: replace offsets that are committed in this cluster; by default, they are
                 kept.
             clip: move an offset outside the log to the log's start or end; by default, an offset

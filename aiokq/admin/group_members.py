@@ -129,7 +129,7 @@ async def _remove(
 def _resolve(
     group: GroupDescription, member_ids: list[str] | None, instance_ids: list[str]
 ) -> tuple[dict[str, _Member], dict[str, MemberRemoved]]:
-    """Return the members to remove, and results for unknown ids, both by the given id."""
+    """Return the members to remove, and results for unknown ids; None stands for all members."""
     if member_ids is None:
         member_ids = [member.member_id for member in group.members]
     by_id = {member.member_id: member for member in group.members}

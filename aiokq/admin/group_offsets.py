@@ -55,7 +55,10 @@ __all__ = [
 GroupsLike = (
     str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | Iterable[tuple[str, int]] | None]
 )
-"""A group id, several group ids, or a mapping of group ids to partitions (None for all)."""
+"""A group id, several group ids, or a mapping of each group id to its partitions.
+
+None in the mapping stands for all partitions of the group.
+"""
 
 HAS_MEMBERS: Final = (
     UnknownMemberId,

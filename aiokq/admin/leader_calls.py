@@ -41,7 +41,7 @@ async def per_partition(
 ) -> dict[TopicPartition, R | KafkaError]:
     """Return an outcome per partition, in the order of ``partitions``.
 
-    Only partitions whose leader is unknown, has changed or did not respond are retried.
+    Only partitions with a retriable error are retried, for example after a leader change.
 
     Args:
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.

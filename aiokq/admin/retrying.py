@@ -145,7 +145,7 @@ async def repeated(
         timeout: seconds for the whole call; None for ``default_api_timeout_ms``.
 
     Raises:
-        KafkaError: ``ask`` failed with an error that no retry can help.
+        KafkaError: ``ask`` failed, and no retry can help.
         RequestTimeout: no success in time; ``__cause__`` is the last error.
     """
     engine.bind()

@@ -78,7 +78,7 @@ class NewTopic:
         num_partitions: number of partitions; -1 for the broker's ``num.partitions``.
         replication_factor: replicas of each partition; -1 for the broker's
             ``default.replication.factor``.
-        assignments: the brokers of each partition, preferred leader first; replaces
+        assignments: the brokers of each partition, preferred leader first; excludes
             `num_partitions` and `replication_factor`.
         configs: topic configs by Kafka's names (``retention.ms``).
 

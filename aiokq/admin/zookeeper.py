@@ -39,7 +39,7 @@ class ZooKeeperOffsets:
     """The offsets that a dump or ZooKeeper contains.
 
     Attributes:
-        groups: next offset to consume, by group and partition.
+        groups: for each group, a map of partition to the next offset to consume.
         problems: a message for each node that should hold an offset but does not.
         others: number of nodes whose path is not the path of an offset.
     """

@@ -54,7 +54,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Check this installation. If they are named, check a cluster and a node's log directories.
+    """Check this installation, and also a cluster and a node's log directories if they are named.
 
     Each check prints a line with ok, warn (it works, with a drawback) or fail (exit code 1), and
     advice. Log directories are only read; a broker may be running.

@@ -20,7 +20,7 @@ EXTRAS: Final = {
     "kazoo": ("zookeeper", "`aiokq groups import-zookeeper --zookeeper`"),
     "pyarrow": ("arrow", "batch.to_arrow()"),
 }
-"""By package name: the extra that installs the package, and the purpose of the package."""
+"""For each package, the extra that installs it, and its purpose."""
 
 
 class Status(StrEnum):

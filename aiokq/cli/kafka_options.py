@@ -115,7 +115,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "log-dirs": {"--describe": "leave it out: aiokq log-dirs describes"},
 }
-"""Advice for options of Kafka's tools, by command of `aiokq` and option."""
+"""For each command of `aiokq`, a map of an option of Kafka's tools to advice."""
 
 
 def instead_of(command: str, option: str) -> str | None:

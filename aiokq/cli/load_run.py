@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""Flags for error messages, by option. All other flags have the name of their option."""
+"""For each option, the flag in error messages. All other flags have the names of their options."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",

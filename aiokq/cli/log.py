@@ -181,7 +181,7 @@ def verify(
 
     The other files are indexes, epochs, checkpoints, aborted transactions and producer state. An
     `error` means that a record or metadata is damaged or missing, that a record would be read
-    wrongly, or would be written twice if it is sent again, or that a broker does not start. Any
+    wrongly, that a retried record would be written twice, or that a broker does not start. Any
     other fault is a `warning`; a broker repairs most of them at its next start. After a kill, or
     while the broker runs, a half-written end of the newest segment is a warning.
 

@@ -1,4 +1,4 @@
-"""Settings of a node for commands on log directories, given by options of `aiokq broker`."""
+"""Settings of a node for commands on log directories; the options are those of `aiokq broker`."""
 
 from __future__ import annotations
 

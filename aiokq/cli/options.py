@@ -156,7 +156,7 @@ def named_values(
 def config_changes(
     assignments: list[str] | None, deletions: list[str] | None
 ) -> dict[str, str | None]:
-    """Return the configs in `--set` and `--delete`, by name; the value None deletes a config.
+    """Return a map of config name to new value from `--set` and `--delete`; None deletes a config.
 
     Raises:
         typer.BadParameter: a text is not NAME=VALUE, or both options name the same config.

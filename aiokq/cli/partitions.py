@@ -204,7 +204,7 @@ async def _expanded(admin: Admin, named: list[str] | None) -> list[TopicPartitio
 
 
 def _assigned(assignments: list[str], cancel: list[str]) -> dict[TopicPartition, list[int] | None]:
-    """Return the new replicas (broker ids) by partition; None cancels a reassignment.
+    """Return for each partition the new replicas (broker ids); None cancels a reassignment.
 
     Raises:
         typer.BadParameter: nothing is given, or a text cannot be parsed.

@@ -245,5 +245,5 @@ transactions.command(
     )
 )(abort)
 transactions.command(epilog=examples("aiokq transactions terminate orders-1"))(terminate)
-# The name that kafka-transactions has for it.
+# kafka-transactions has this name for `terminate`.
 transactions.command("forceTerminateTransaction", hidden=True)(terminate)
