@@ -65,7 +65,7 @@ def tls_context(settings: ClusterValues) -> ssl.SSLContext:
                 settings.ssl_certfile,
                 settings.ssl_keyfile,
                 # Without this callback, OpenSSL would ask for a missing password on the terminal.
-                # With an empty password, the key cannot be loaded.
+                # With an empty password, an encrypted key cannot be loaded.
                 lambda: "" if password is None else password,
             )
         except (OSError, ssl.SSLError) as error:
