@@ -46,7 +46,7 @@ class BatchCompletion:
         on_failed: called with the error of each failed batch, before its Deliveries raise it.
         failures: the batches that failed since `failures.take` was last called. `flush()` and the
             end of `async with` raise (or log) the failures that no caller has observed. The end of
-                a transaction forgets all failures.
+            a transaction forgets all failures.
     """
 
     def __init__(

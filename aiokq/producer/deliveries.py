@@ -15,10 +15,10 @@ __all__ = ["Deliveries"]
 class Deliveries(Awaitable["list[RecordMetadata]"], Protocol):
     """The outcomes of one call of `send_many`, `send_columns` or `send_batch`, in input order.
 
-    Supports `len()`, indexing and iteration. Awaiting it returns a list of RecordMetadata. If a
-    record failed, awaiting it raises DeliveryFailed, whose `errors` has one entry per record, with
-    None for each delivered record. Deliveries is a protocol because several classes implement it;
-    isinstance() works.
+    Supports `len()`, indexing and iteration. Awaiting the object returns a list of RecordMetadata.
+    If a record failed, the `await` raises DeliveryFailed, whose `errors` has an entry per record:
+    the error, or None for a delivered record. Deliveries is a protocol because several classes
+    implement it; isinstance() works.
     """
 
     __slots__ = ()

@@ -489,7 +489,7 @@ class Producer:
                 the coordinator was not found in time. The transaction is aborted, and the cause of
                 the error is the reason. If the abort is not finished yet, the next
                 `begin_transaction` waits for it. Also raised after an abort that was not answered;
-                    abort again.
+                abort again.
             CommitOutcomeUnknown: the commit was sent, and not answered within max_block_ms: commit
                 again, or close.
             ProducerFenced: another producer with the transactional id was started, or the

@@ -891,7 +891,7 @@ def _put_pending(
 
 @cython.cfunc
 def _move_pending(accumulator: Accumulator, route: Route, batch: Batch) -> object:
-    """Append each record of a batch that waited for the topic's metadata to its partition.
+    """Append the records of a batch to their partitions, now that the topic's metadata is known.
 
     Afterwards, each record has an outcome or is in a batch that will have one.
     """
