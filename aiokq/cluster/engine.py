@@ -246,6 +246,13 @@ class ClusterEngine:
         if not self.closed:
             self._stalls.start()
 
+    def suspended(self, seconds: float) -> float:
+        """Return for how many of the last `seconds` the process was suspended (SIGSTOP).
+
+        0 if stalls are not watched, see `watch_stalls`.
+        """
+        return self._stalls.suspended(seconds)
+
     @property
     def forked(self) -> bool:
         """Whether the engine was started in a parent of this process."""

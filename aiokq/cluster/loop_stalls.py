@@ -48,6 +48,13 @@ class LoopStallWatch:
         if self._watchdog is not None:
             self._watchdog.stop()
 
+    def suspended(self, seconds: float) -> float:
+        """Return for how many of the last `seconds` the whole process was suspended.
+
+        0 if stalls are not watched. See `Watchdog.suspended`.
+        """
+        return 0.0 if self._watchdog is None else self._watchdog.suspended(seconds)
+
     def stalled(self, seconds: float, stack: str) -> None:
         """Report that the loop was blocked for `seconds`; `stack` shows where."""
         self._counters.loop_stalls += 1

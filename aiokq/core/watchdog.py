@@ -2,7 +2,8 @@
 
 Each watched loop has one watchdog thread, which serves all watchdogs of the loop. This thread
 schedules a callback on the loop. If the callback does not run in time, the watchdog thread records
-the stack of the blocked thread. Never used in a simulation. Tests:
+the stack of the blocked thread. If the watchdog thread itself does not run in time, the whole
+process was suspended, for example by SIGSTOP or a debugger. Never used in a simulation. Tests:
 tests/unit/core/test_watchdog.py.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -25,6 +27,12 @@ logger = logging.getLogger("aiokq.core")
 
 STACK_LIMIT: Final = 40
 """Maximum number of frames recorded; the innermost frames are kept."""
+
+SUSPENSION_SECONDS: Final = 0.5
+"""A wait of the watchdog thread that ends later than this means that the process was suspended."""
+
+SUSPENSIONS_KEPT: Final = 16
+"""The number of suspensions that are remembered."""
 
 
 class Watchdog:
@@ -66,6 +74,14 @@ class Watchdog:
         if self._thread is not None:
             self._thread.leave(self)
 
+    def suspended(self, seconds: float) -> float:
+        """Return for how many of the last `seconds` the whole process was suspended.
+
+        A thread that does not release the GIL counts as a suspension. The result is up to
+        `interval` or `threshold` too high per suspension.
+        """
+        return 0.0 if self._thread is None else self._thread.suspended(seconds)
+
     def report(self, stalled: float, stack: str) -> None:
         """Report the end of a stall. Context: the watched loop."""
         if not self._stopped:
@@ -104,6 +120,10 @@ class _LoopThread(threading.Thread):
         # are added and removed.
         self._watchdogs: tuple[Watchdog, ...] = (first,)
         self._changed = threading.Event()
+        self._waiting = (time.monotonic(), math.inf)
+        """Begin of the last wait, and the time at which it should have ended."""
+        self._suspensions: tuple[tuple[float, float], ...] = ()
+        """Begin and end of the waits during which the process was suspended."""
 
     @classmethod
     def watched_by(cls, watchdog: Watchdog) -> _LoopThread:
@@ -124,6 +144,15 @@ class _LoopThread(threading.Thread):
             self._watchdogs = tuple(other for other in self._watchdogs if other is not watchdog)
         self._changed.set()
 
+    def suspended(self, seconds: float) -> float:
+        """See `Watchdog.suspended`. Context: any thread."""
+        now = time.monotonic()
+        began, due = self._waiting
+        suspensions = self._suspensions
+        if now - due >= SUSPENSION_SECONDS:  # this thread has not run since the suspension
+            suspensions += ((began, now),)
+        return sum(max(0.0, end - max(start, now - seconds)) for start, end in suspensions)
+
     def run(self) -> None:
         try:
             self._watch()
@@ -136,26 +165,38 @@ class _LoopThread(threading.Thread):
     def _watch(self) -> None:
         alive = threading.Event()
         while watchdogs := self._watchdogs:
-            if self._changed.wait(min(watchdog.interval for watchdog in watchdogs)):
+            if self._wait(self._changed, min(watchdog.interval for watchdog in watchdogs)):
                 self._changed.clear()
                 continue
             alive.clear()
             asked = time.monotonic()
             if not _call_soon(self._loop, alive.set):
                 return
-            if alive.wait(min(watchdog.threshold for watchdog in watchdogs)):
+            if self._wait(alive, min(watchdog.threshold for watchdog in watchdogs)):
                 continue
             stack = _stack_of(sys._current_frames().get(self._loop_thread))
             logger.warning(
                 "event loop is blocked: seconds=%.3f\n%s", time.monotonic() - asked, stack
             )
-            while not alive.wait(min(watchdog.interval for watchdog in watchdogs)):
+            while not self._wait(alive, min(watchdog.interval for watchdog in watchdogs)):
                 if not self._watchdogs or self._loop.is_closed():
                     return
             stalled = time.monotonic() - asked
             for watchdog in self._watchdogs:
                 if stalled >= watchdog.threshold:
                     _call_soon(self._loop, watchdog.report, stalled, stack)
+
+    def _wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for the event; return whether it was set, or the process was suspended."""
+        began = time.monotonic()
+        self._waiting = (began, began + seconds)
+        is_set = event.wait(seconds)
+        now = time.monotonic()
+        self._waiting = (now, math.inf)
+        if now - began - seconds < SUSPENSION_SECONDS:
+            return is_set
+        self._suspensions = (*self._suspensions[1 - SUSPENSIONS_KEPT :], (began, now))
+        return True
 
 
 def _call_soon(

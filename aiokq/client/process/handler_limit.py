@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from aiokq.client.process.options import HANDLER_SHARE
-from aiokq.core.errors import RequestTimeout
+from aiokq.core.errors import RequestTimeout, TransactionAborted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from aiokq.client.process.commits import Commits
     from aiokq.client.process.options import ProcessOptions
@@ -18,15 +19,36 @@ if TYPE_CHECKING:
 
 __all__ = ["HandlerLimit"]
 
+logger = logging.getLogger("aiokq.client")
+
+MAX_SUSPENSIONS: Final = 3
+"""Maximum number of aborts without a commit between them that a suspension excuses.
+
+A handler that holds the GIL for long looks like a suspension.
+"""
+
 
 class HandlerLimit:
-    """Cancels handlers when their transaction takes too long, or has to be aborted."""
+    """Cancels handlers when their transaction takes too long, or has to be aborted.
 
-    def __init__(self, options: ProcessOptions, commits: Commits, results: Results) -> None:
+    Args:
+        suspended: returns for how many of the last `seconds` the whole process was suspended.
+    """
+
+    def __init__(
+        self,
+        options: ProcessOptions,
+        commits: Commits,
+        results: Results,
+        suspended: Callable[[float], float],
+    ) -> None:
         self._options = options
         self._commits = commits
         self._results = results
+        self._suspended = suspended
         self._timeout: asyncio.Timeout | None = None
+        self._excused = (0, 0)
+        """Number of commits when a suspension last excused handlers, and how often since then."""
 
     def end(self) -> None:
         """Cancel the handlers, because the transaction has to be aborted."""
@@ -40,12 +62,12 @@ class HandlerLimit:
         Raises:
             RequestTimeout: the handlers took longer than `HANDLER_SHARE` of the transaction
                 timeout.
-            TransactionAborted: the transaction has to be aborted.
+            TransactionAborted: the transaction has to be aborted, possibly because the process was
+                suspended for most of this time.
         """
         until = None
         if self._options.guarantee == "exactly_once":
-            share = self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
-            until = self._commits.opened_at + share
+            until = self._commits.opened_at + self._share
         limit = asyncio.timeout_at(until)
         try:
             async with limit:
@@ -54,14 +76,37 @@ class HandlerLimit:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            self._commits.check()
+            self._check_suspended()
             raise self._overdue() from error
         finally:
             self._timeout = None
         # A handler that blocks the loop is not cancelled, and may end long after the limit.
         if until is not None and asyncio.get_running_loop().time() >= until:
-            self._commits.check()
+            self._check_suspended()
             raise self._overdue()
+
+    @property
+    def _share(self) -> float:
+        """The seconds that the handlers of a transaction may take."""
+        return self._options.transaction_timeout_ms / 1000 * HANDLER_SHARE
+
+    def _check_suspended(self) -> None:
+        """Raise TransactionAborted if the handlers are not to blame for the time that has passed.
+
+        The transaction has to be aborted anyhow, or the process was suspended.
+        """
+        commits = self._commits
+        commits.check()
+        passed = asyncio.get_running_loop().time() - commits.opened_at
+        suspended = self._suspended(passed)
+        if passed - suspended >= self._share:
+            return
+        done, times = self._excused
+        times = times + 1 if done == commits.commits else 1
+        self._excused = (commits.commits, times)
+        if times <= MAX_SUSPENSIONS:
+            logger.warning("process was suspended during a transaction: seconds=%.1f", suspended)
+            raise TransactionAborted("the process was suspended during the transaction")
 
     def _overdue(self) -> RequestTimeout:
         topic = self._results.waits_for

@@ -84,7 +84,7 @@ class Processor:
         self._commits = Commits(
             consumer, producer, backlog, results, options, engine, group_id, self._is_hurried
         )
-        self._limit = HandlerLimit(options, self._commits, results)
+        self._limit = HandlerLimit(options, self._commits, results, engine.suspended)
         self._failures = Failures(
             backlog,
             results,
