@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aiokq.producer.transactions.transaction import Transaction
     from aiokq.producer.transactions.transactions import Transactions
 
-__all__ = ["Producer", "enqueue_serialized", "handler_results"]
+__all__ = ["Producer", "enqueue_serialized", "handler_results", "send_accepted"]
 
 logger = logging.getLogger("aiokq.producer")
 
@@ -597,6 +597,17 @@ def handler_results(producer: Producer, *, holds: bool = False) -> HandlerResult
         holds: whether the results are sent only by `release`.
     """
     return producer._appender.handler_results(holds=holds)
+
+
+async def send_accepted(producer: Producer) -> None:
+    """Send the records accepted so far without lingering, as far as requests can be sent now."""
+    delivery = producer._delivery
+    delivery.hurry()
+    try:
+        for _ in range(2):  # a sender makes a request, its connection writes it
+            await asyncio.sleep(0)
+    finally:
+        delivery.relax()
 
 
 async def enqueue_serialized(

@@ -19,6 +19,7 @@ from aiokq.core.errors import (
 from aiokq.core.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokq.errors import IllegalGeneration
 from aiokq.producer.interceptors import Interceptor
+from aiokq.producer.producer import send_accepted
 from aiokq.producer.transactions.transaction import (
     Transaction,
     TransactionOutcome,
@@ -340,6 +341,25 @@ def test_offsets_do_not_wait_for_the_linger_time() -> None:
             await asyncio.sleep(5)
             assert len(kafka.seen(wire.ProduceRequest)) == 1
         assert kafka.committed("orders") == [b"a", b"b"]
+
+    simulate(body)
+
+
+def test_accepted_records_can_be_sent_without_lingering() -> None:
+    """As process() does before it prepares a commit; records after the call linger as usual."""
+
+    async def body(world: Any, kafka: TransactionalKafka) -> None:
+        async with producer(world, kafka, linger_ms=60_000) as p:
+            async with p.transaction():  # connects
+                p.send_nowait("orders", b"a")
+            await p.begin_transaction()
+            p.send_nowait("orders", b"b")
+            await send_accepted(p)
+            p.send_nowait("orders", b"c")
+            await asyncio.sleep(5)
+            assert len(kafka.seen(wire.ProduceRequest)) == 2
+            await p.commit_transaction()
+        assert kafka.committed("orders") == [b"a", b"b", b"c"]
 
     simulate(body)
 

@@ -23,6 +23,7 @@ from aiokq.core.errors import (
     TransactionAborted,
 )
 from aiokq.core.types import OffsetAndMetadata, TopicPartition
+from aiokq.producer.producer import send_accepted
 from aiokq.producer.transactions.transaction import (
     TransactionOutcome,
     commit_with_offsets,
@@ -220,6 +221,7 @@ class Commits:
             raise TransactionAborted(f"{self.taken - self.handled} records were not handled")
         if not await self.begin():
             return
+        await send_accepted(self._producer.now)  # the broker begins while the commit is prepared
         offsets, member = self._committable()
         if self._transaction is None:
             self._part(offsets)
