@@ -80,7 +80,7 @@ def iter_values(data: bytes, header: BatchHeader) -> Iterator[bytes]:
     """Yield the value of each record of a batch whose offsets are consecutive.
 
     The metadata log has such batches. This function is faster than ``iter_records`` for records
-    without key and headers that have the base timestamp of the batch.
+    that have the base timestamp of the batch, no key and no headers.
 
     Raises:
         CorruptRecord: the records are malformed, or an offset or a value is missing.

@@ -54,7 +54,7 @@ def check(history: str | PathLike[str] | Iterable[Operation]) -> Report:
 
     Args:
         history: operations, or the path of a file with operations as JSON lines. The operations of
-            one consumer must be in the order of its calls; otherwise the order does not matter.
+            each consumer must be in the order of its calls; no other order is required.
 
     Raises:
         HistoryError: the file has a line that is not an operation, or two committed records of a

@@ -13,7 +13,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
     The function is not recursive, because a chain of transactions may exceed Python's stack.
 
     Args:
-        edges: the nodes to which the edges of a node lead, by node.
+        edges: for each node, the nodes to which its edges lead.
     """
     number: dict[str, int] = {}
     low: dict[str, int] = {}

@@ -68,9 +68,10 @@ def from_json(line: str | bytes) -> Operation:
 
 
 def read_history(source: str | PathLike[str] | Iterable[str]) -> Iterator[Operation]:
-    """Yield the operations in a file, given by its path, or in lines.
+    """Yield the operations in a file, given by its path, or in an iterable of lines.
 
-    Empty lines are skipped. An unfinished last line, which a killed recorder leaves, is skipped.
+    Empty lines are skipped. An unfinished last line, which a killed recorder leaves, is skipped if
+    it is not the first line.
 
     Raises:
         HistoryError: a line is not an operation; the message has the number of the line.

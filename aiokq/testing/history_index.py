@@ -82,7 +82,7 @@ class PartitionIndex:
     """The records that consumers read from a partition at one isolation level.
 
     Attributes:
-        reads: by offset, the value and the first poll that returned the offset.
+        reads: for each offset, the value and the first poll that returned the offset.
         offsets: the offsets in `reads`, ascending; empty until `finish` is called.
     """
 
@@ -129,15 +129,15 @@ class HistoryIndex:
     """The operations of a history, by partition, value, process and transaction.
 
     Attributes:
-        attempts: by topic and value, the sends of the value.
-        sends: by process, the sends of the process.
-        ends: by transaction, the commits and aborts that were called.
-        committed, uncommitted: by partition, the records that were read at read_committed, and at
-            read_uncommitted.
-        logs: by partition, the (offset, send) pairs of the records that were acknowledged with an
-            offset, by ascending offset.
-        values: by topic and value, the distinct (partition, offset) pairs at which the value was
-            read.
+        attempts: for each topic, a map of value to the sends of the value.
+        sends: for each process, its sends.
+        ends: for each transaction, the commits and aborts that were called.
+        committed: for each partition, the records that were read at read_committed.
+        uncommitted: for each partition, the records that were read at read_uncommitted.
+        logs: for each partition, the (offset, send) pairs of the records that were acknowledged
+            with an offset, in the order of the offsets.
+        values: for each topic, a map of value to the distinct (partition, offset) pairs at which
+            the value was read.
         conflicts: (record, poll, earlier poll), where the earlier poll returned another value at
             the offset of the record.
         backward: (record, poll, earlier poll), where the earlier poll of the same consumer returned
@@ -145,7 +145,7 @@ class HistoryIndex:
         gaps: the gaps within one assignment.
         rebalance_gaps: the gaps between two assignments of a consumer.
         aborted: the transactions that were certainly aborted.
-        commit_called: by transaction, the time at which its commit was first called.
+        commit_called: for each transaction, the time at which its commit was first called.
     """
 
     def __init__(self, history: Iterable[Operation]) -> None:

@@ -43,8 +43,8 @@ class Workload:
         await workload.finish()
 
     Args:
-        cluster: the cluster under test. Topics `NAME-input` and `NAME-output` exist, with
-            `partitions` partitions each, and are empty.
+        cluster: the cluster under test. The topics `NAME-input` and `NAME-output` must exist, be
+            empty, and have `partitions` partitions each.
         recorder: records the operations.
         name: prefix of topics, transactional ids and the group.
         partitions: number of partitions of each topic.
