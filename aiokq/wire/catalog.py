@@ -323,10 +323,10 @@ APIS: Final = {
     75: ("DescribeTopicPartitions", "describe_topic_partitions", "DescribeTopicPartitionsRequest"),
     # end generated apis
 }
-"""Name, file and request class of each API, by API key."""
+"""For each API key, the name, the file and the request class of the API."""
 
 API_NAMES: Final[dict[int, str]] = {key: name for key, (name, _, _) in APIS.items()}
-"""Kafka's name of each API, by API key."""
+"""For each API key, Kafka's name of the API."""
 
 _requests: dict[int, type[Request[Response]]] = {}
 

@@ -124,9 +124,9 @@ def encode_prefixed(message: Message, version: int) -> bytes:
 def decode_prefixed(cls: type[M], data: Buffer, *, exact: bool = True) -> M:
     """Decode a message that is preceded by its 16-bit version.
 
-    A message of a newer version than the newest of the class is read as the newest version of the
-    class, and the bytes after it are skipped. This is Kafka's rule for the consumer protocol,
-    whose versions only append fields.
+    If the version is newer than `MAX_VERSION` of the class, the message is read as `MAX_VERSION`,
+    and the bytes after it are skipped. This is Kafka's rule for the consumer protocol, whose
+    versions only append fields.
 
     Args:
         exact: whether bytes after a message of a supported version are an error. Bytes after the

@@ -83,13 +83,12 @@ class DescribeQuorumReplicaState(Struct):
 
     last_fetch_timestamp: int = i64(since=1, default=-1, ignorable=True)
     """When the replica last fetched from the leader, by the leader's clock, in milliseconds since
-    the Unix epoch; -1 for the leader itself, or if it is unknown.
+    the Unix epoch; the current time for the leader itself, -1 if it is unknown.
     """
 
     last_caught_up_timestamp: int = i64(since=1, default=-1, ignorable=True)
-    """When the leader appended the record at the offset that the replica fetched last, by the
-    leader's clock, in milliseconds since the Unix epoch; the current time for the leader itself, -1
-    if it is unknown.
+    """When the replica last had all records of the leader, by the leader's clock, in milliseconds
+    since the Unix epoch; the current time for the leader itself, -1 if it is unknown.
     """
 
 

@@ -44,7 +44,7 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
     producer_id: int = i64(since=3, default=-1)
     """The producer id that the client has, or -1. With this id, the coordinator detects that the
-    transactional id expired and that another producer uses it now.
+    transactional id has expired and is now used by another producer.
     """
 
     producer_epoch: int = i16(since=3, default=-1)

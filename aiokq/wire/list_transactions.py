@@ -74,7 +74,7 @@ class ListTransactionsResponse(Response, request=ListTransactionsRequest):
     """The error code, or 0 if there was no error."""
 
     unknown_state_filters: list[str] = array(string)
-    """The states in the request that the coordinator does not have."""
+    """The states in the request that the coordinator does not recognize."""
 
     transaction_states: list[ListTransactionsTransactionState] = array(
         ListTransactionsTransactionState

@@ -244,7 +244,8 @@ class Message(Struct):
     """A struct that is not nested: a request, a response, or the key or value of a record.
 
     Attributes:
-        NAME: Kafka's name: of the API for requests and responses, of the schema for other messages.
+        NAME: Kafka's name of the API if the message is a request or response, otherwise of the
+            schema.
         MIN_VERSION: oldest version that can be encoded and decoded.
         MAX_VERSION: newest version.
         UNSTABLE_VERSION: newest version that Kafka has not released. It can be decoded and encoded,
