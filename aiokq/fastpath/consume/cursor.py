@@ -348,7 +348,7 @@ class Cursor:
 
     @property
     def last_handed_offset(self):
-        """Offset of the last returned record; -1 before the first."""
+        """Offset of the last returned record; -1 before the first record."""
         return self.last_offset
 
     @property

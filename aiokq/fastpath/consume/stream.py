@@ -36,13 +36,14 @@ class RecordStream:
 
     Args:
         source: a CursorSource. Its `next_cursor()` reads the position of the previous cursor, and
-            returns the next one, or None if there is none now; it may raise StopAsyncIteration. Its
-            `wait()` returns a new awaitable, which is done when next_cursor() may return a cursor.
+            returns the next cursor, or None if there is none now; it may raise StopAsyncIteration.
+            Its `wait()` returns a new awaitable, which is done when next_cursor() may return a
+            cursor.
         guard: guard of the loop on which records must be read; any loop by default.
 
     Attributes:
         cursor: the cursor from which records are taken, or None.
-        in_hand: whether a record was returned and the next one was not requested yet.
+        in_hand: whether a record was returned and the next record was not requested yet.
     """
 
     # Returning an available record takes three slot calls and creates no object except the record:

@@ -651,7 +651,7 @@ class Accumulator:
             report_memory_freed(self)
 
     def refuse(self, error):
-        """Refuse further records with copies of `error`; accept records again if it is None."""
+        """Refuse further records with copies of `error`; accept records if `error` is None."""
         self.refusal = error
         self.last_topic = _NO_TOPIC  # so that append() looks the route up, and finds the error
 

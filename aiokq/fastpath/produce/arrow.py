@@ -112,7 +112,7 @@ def _bits(array: pyarrow.Array, bits: pyarrow.Buffer | None) -> memoryview | Non
 
 
 def _read_only(buffer: pyarrow.Buffer | None) -> memoryview:
-    """Return a read-only view, because RecordColumns copies keys, values and names if writable."""
+    """Return a read-only view, because RecordColumns copies the contents of writable buffers."""
     return memoryview(b"" if buffer is None else buffer).toreadonly()
 
 

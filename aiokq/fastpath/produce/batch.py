@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def data(self):
-        """The bytes of the last stamp(); empty before the first one, and when the batch is done."""
+        """The bytes of the last stamp(); empty before a stamp(), and when the batch is done."""
         return self.view if self.view is not None else memoryview(b"")
 
     def payload(self):
@@ -264,12 +264,12 @@ class Batch:
         return self.view
 
     def complete(self, base_offset, log_append_time_ms=-1):
-        """Complete all records as acknowledged: free the memory, then wake the waiters.
+        """Complete all records as delivered: free the memory, then wake the waiters.
 
         Args:
             base_offset: the first record's offset, -1 if unknown (acks=0).
             log_append_time_ms: the timestamp that the broker gave the records, -1 if the records
-                keep their own.
+                keep their own timestamps.
 
         Returns:
             False if the batch was done before: its outcome does not change.
@@ -520,7 +520,7 @@ def _write(batch: Batch, at: cython.Py_ssize_t, data: bytes) -> object:
 
 @cython.cfunc
 def _replace_records(batch: Batch, codec: cython.int, compressed: bytes) -> object:
-    """Replace the records with the compressed ones, leaving space for the header before them."""
+    """Replace the records with the compressed records, after the space for the header."""
     accumulator: Accumulator = batch.accumulator
     size: cython.Py_ssize_t = HEADER_SIZE + len(compressed)
     _recycle(batch)

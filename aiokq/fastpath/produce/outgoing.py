@@ -66,7 +66,7 @@ _FIRST_CAPACITY = 1024
 """Number of results for which memory is reserved at first."""
 
 _HELD_RESULT_BYTES = 1024
-"""Estimated memory of a held result without its value; values of other types are not counted."""
+"""Estimated bytes of a held result without its value; values that are not bytes count as 0."""
 
 
 # ---------------------------------------------------------------- records to send
@@ -250,7 +250,8 @@ class HandlerResults:
         """Append the held results; from now on, results are appended when they are returned.
 
         Returns:
-            A list of (item, result), from the first held result on that must wait or is refused.
+            A list of (item, result): the first held result that must wait or is refused, and all
+                later results.
         """
         n: cython.Py_ssize_t = 0
         held: list = self.held
