@@ -270,6 +270,45 @@ def test_only_the_record_is_isolated_whose_result_the_broker_refuses(
     simulate(body)
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("by", ["client", "broker"])
+def test_refused_results_cost_no_pauses(guarantee: str, by: str) -> None:
+    """Regression: each one held all partitions back for `retry_backoff_ms` or more.
+
+    A pause is for failures that a later attempt may not have; a refused result is not sent again.
+    """
+
+    async def body(world: ProcessWorld) -> None:
+        await world.topics(1, "dead")
+        await world.broker_config("out", "max.message.bytes", "5000")
+        began = asyncio.get_running_loop().time()
+        done: list[float] = []
+
+        def handler(record: Any) -> Outgoing:
+            if record.value == b"39":
+                done.append(asyncio.get_running_loop().time() - began)
+            if by == "client":
+                return Outgoing("out", "no bytes")  # type: ignore[arg-type]
+            return Outgoing("out", record.value + b" " * 6_000)
+
+        await world.produce("in", range(40), 1)
+        program = world.program(
+            handler,
+            guarantee=guarantee,
+            dead_letter_topic="dead",
+            retry_backoff_ms=1_000,
+            # A fetch that waits for records delays the one from the committed offset.
+            consumer={"fetch_max_wait_ms": 20},
+        )
+        await asyncio.sleep(120)
+        report = await program.end()
+        assert (report.records, report.dead_letters) == (40, 40)
+        assert done[-1] < 10
+        assert sorted(await world.copies("dead")) == list(range(40))
+
+    simulate(body)
+
+
 async def _waits_for_a_cancelled_task() -> None:
     task = asyncio.ensure_future(asyncio.sleep(3600))
     asyncio.get_running_loop().call_soon(task.cancel)

@@ -269,15 +269,16 @@ class Commits:
             raise TransactionAborted("the transaction was aborted")
         self._committed()
 
-    async def abort(self, error: KafkaError, aborted: Callable[[], None]) -> float:
+    async def abort(self, error: KafkaError, aborted: Callable[[], bool]) -> float:
         """Abort the open transaction, if any, and read the uncommitted records again.
 
         Args:
             aborted: called after the abort, when the outcome of each result is known, and before
-                the results are forgotten.
+                the results are forgotten. It returns whether refused results are the reason.
 
         Returns:
-            Seconds to wait before the records are read.
+            Seconds to wait before the records are read; 0 after a refusal of results, because
+            their records are handled alone next.
 
         Raises:
             KafkaError: see `_end_transaction`.
@@ -285,7 +286,7 @@ class Commits:
         await self._end_transaction(repeat=True)
         return self._again(error, aborted)
 
-    async def renew(self, error: ProducerFenced, aborted: Callable[[], None]) -> float:
+    async def renew(self, error: ProducerFenced, aborted: Callable[[], bool]) -> float:
         """Replace the fenced producer, and read the uncommitted records again; see `abort`.
 
         Raises:
@@ -297,7 +298,7 @@ class Commits:
         self._fenced = None
         return self._again(error, aborted)
 
-    def _again(self, error: KafkaError, aborted: Callable[[], None]) -> float:
+    def _again(self, error: KafkaError, aborted: Callable[[], bool]) -> float:
         records = self.taken
         if self._begun is not None:
             records += self._begun.handled
@@ -305,7 +306,7 @@ class Commits:
         logger.warning(
             "records are processed again: records=%d error=%s", records, type(error).__name__
         )
-        aborted()
+        refused = aborted()
         self.aborts += 1
         self._engine.counters.process_aborts += 1
         now_ms = self._engine.environment.clock.timestamp_ms()
@@ -317,7 +318,7 @@ class Commits:
         for tp, first in self._backlog.rewind().items():
             if tp in owned:
                 self._consumer.seek(tp, first)  # `first` is the committed offset
-        return self._pauses.next()
+        return 0.0 if refused else self._pauses.next()
 
     async def give_up(self) -> None:
         """Drop all records, because the call ends with an error.

@@ -66,6 +66,8 @@ class Failures:
         self._group_id = group_id
         self._is_hurried = is_hurried
         self._now = asyncio.get_running_loop().time
+        self._refused = False
+        """Whether a result was refused since the last abort."""
         self.dead_letters = 0
 
     def note(self, item: Item, failure: HandlerFailed | ResultRefused) -> None:
@@ -86,15 +88,20 @@ class Failures:
         if not self._commits.taken:
             self._backlog.taken.clear()
 
-    def note_refusals(self) -> None:
+    def note_refusals(self) -> bool:
         """Record the items of an aborted transaction whose results a broker refused.
 
         A broker refuses a whole batch because of one record. Each item with a result in the batch
         is therefore handled again alone. Only results that caused a refusal are then refused again.
+
+        Returns:
+            Whether a result of the transaction was refused, so that the next transaction differs.
         """
         for item, cause in self._results.refusals():
             if self._backlog.suspect_of(item) is None:
                 self._suspect(item, cause, attempts=0, refused=False)
+        refused, self._refused = self._refused, False
+        return refused
 
     def ready(self) -> list[TopicPartition]:
         """Return the partitions whose first item must be handled alone, and is due."""
@@ -120,6 +127,8 @@ class Failures:
         known = self._backlog.suspect_of(item)
         if known is not None and known.refused:
             refused = True
+        if not attempts:
+            self._refused = True
         attempts += 0 if known is None else known.attempts
         pause = 0.0
         if not refused and 0 < attempts <= self._options.retries:
