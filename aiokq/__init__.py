@@ -333,7 +333,7 @@ __all__ = [
     "wire",
 ]
 
-# The names of each module. The imports above are for type checkers; a test compares both lists.
+# The names of each module; a test compares them with the imports above, which type checkers read.
 _HOMES = {
     "aiokq.admin.client": ["Admin"],
     "aiokq.admin.clusters": ["BrokerDescription", "ClusterDescription"],

@@ -70,7 +70,7 @@ OWN_SOURCE = {
     ConfigResourceType.CLIENT_METRICS: ConfigSource.CLIENT_METRICS_CONFIG,
     ConfigResourceType.GROUP: ConfigSource.GROUP_CONFIG,
 }
-"""The source of values that were set on the resource itself, by resource type."""
+"""For each resource type, the source of values that were set on the resource itself."""
 
 
 @frozen

@@ -131,7 +131,8 @@ class GroupCalls(ABC):
             reason: text for the broker's log (Kafka 3.2; classic protocol only).
 
         Returns:
-            Results by the given id; errors are UnknownMemberId, FencedInstanceId ...
+            Results by member id, or by the given instance id; errors are UnknownMemberId,
+            FencedInstanceId ...
 
         Raises:
             GroupIdNotFound: the group does not exist.

@@ -151,7 +151,10 @@ class GroupDeleted:
 
 @frozen
 class MemberRemoved:
-    """The result of removing one member, which the caller named by member id or instance id."""
+    """The result of removing one member.
+
+    ``member_id`` is "" if the group has no member with the given instance id.
+    """
 
     member_id: str = ""
     group_instance_id: str | None = None

@@ -24,7 +24,7 @@ R = TypeVar("R", bound=ItemResult)
 
 
 class Results(Mapping[K, R], Generic[K, R]):
-    """A result per item, in the order requested.
+    """A result per item.
 
     The result of a failed item has an ``error`` and does not affect the other results.
     `raise_for_errors` or ``raise_errors=True`` raises the error instead.

@@ -49,7 +49,7 @@ class Check:
 
 
 def installation() -> Iterator[Check]:
-    """Yield the checks that need no network."""
+    """Yield the checks of this installation; they need no network."""
     yield _python()
     yield _event_loop()
     yield _core()

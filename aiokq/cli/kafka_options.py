@@ -115,7 +115,7 @@ KAFKA_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "log-dirs": {"--describe": "leave it out: aiokq log-dirs describes"},
 }
-"""For each command of `aiokq`, a map of an option of Kafka's tools to advice."""
+"""For each command of `aiokq`, a map from options of Kafka's tools to advice."""
 
 
 def instead_of(command: str, option: str) -> str | None:

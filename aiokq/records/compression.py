@@ -361,8 +361,8 @@ def _zstd_frame(data: memoryview) -> tuple[int, int, bool]:
     """Measure the first frame in `data`, without decompressing it.
 
     Returns:
-        The size of the frame and an upper bound of the size of its content, both in bytes; and
-        whether the content has exactly that size.
+        The size of the frame, an upper bound of the size of its content (both sizes in bytes), and
+        whether the bound is the exact size.
 
     The library reports the same error for a truncated frame and for content larger than the limit.
     The headers of the frame's blocks distinguish the two cases. Source: RFC 8878 section 3.1.1.

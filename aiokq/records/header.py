@@ -72,7 +72,7 @@ _CRC_OFFSET: Final = 17
 _LEADER_EPOCH_OFFSET: Final = 12
 
 MIN_LENGTH: Final = {0: 14, 1: 22, 2: HEADER_SIZE - LOG_OVERHEAD}
-"""The smallest valid value of the length field, by magic."""
+"""For each magic, the smallest valid value of the length field."""
 
 
 class BatchHeader(NamedTuple):
