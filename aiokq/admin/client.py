@@ -253,7 +253,7 @@ class Admin(GroupCalls, PlacementCalls, TransactionCalls, ControllerCalls):
     async def list_topics(
         self, *, internal: bool = False, timeout: float | None = None
     ) -> dict[str, TopicListing]:
-        """Return all topics of the cluster, by name.
+        """Return the topics of the cluster, by name.
 
         Args:
             internal: include Kafka's internal topics (``__consumer_offsets``).

@@ -53,7 +53,7 @@ class GroupCalls(ABC):
         timeout: float | None = None,
         raise_errors: bool = False,
     ) -> GroupListings:
-        """Return all groups of the cluster, by id; every broker lists the groups it coordinates.
+        """Return the groups of the cluster, by id; every broker lists the groups it coordinates.
 
         Args:
             states: only groups in these states, such as "Stable" or "Empty" (Kafka 2.6).
@@ -186,8 +186,8 @@ class GroupCalls(ABC):
         """Commit offsets for a group without members; the group is created if it does not exist.
 
         Args:
-            offsets: for each partition, the next offset to consume. The offsets are not checked
-                against the log; `reset_group_offsets` checks them.
+            offsets: for each partition, the next offset to consume. The offsets may be outside the
+                log; `reset_group_offsets` would move them to the log's start or end.
 
         Returns:
             Results by partition; errors are GroupNotEmpty, UnknownTopicOrPartition ...

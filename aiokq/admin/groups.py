@@ -56,7 +56,7 @@ OPERATIONS: Final = {
     11: "ALTER_CONFIGS",
     12: "IDEMPOTENT_WRITE",
 }
-"""Kafka's `AclOperation` by bit number (KIP-430)."""
+"""For each bit number, Kafka's name of the `AclOperation` (KIP-430)."""
 
 NOT_ASKED: Final = -(2**31)
 

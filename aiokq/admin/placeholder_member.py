@@ -79,7 +79,7 @@ class PlaceholderRemoved(Exception):
 
 
 class PlaceholderMember:
-    """A group member that owns no partitions. Use it as a context manager, which leaves the group.
+    """A group member that owns no partitions. The end of `async with` leaves the group.
 
     Attributes:
         member: member id and generation to commit with while the group is held.
@@ -87,8 +87,8 @@ class PlaceholderMember:
 
     Args:
         group: the description of a stable group of the classic protocol, with members.
-        topics: topics with committed offsets. The placeholder subscribes to them, because the
-            coordinator expires old offsets of other topics (KIP-211) and allows their deletion.
+        topics: topics with committed offsets. The placeholder subscribes to these topics, because
+            offsets of other topics may expire (KIP-211) or be deleted by OffsetDelete.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ async def list_transactions(
 
 
 def _checked(request: ListTransactionsRequest, version: int) -> ListTransactionsRequest:
-    """Return the request, after checking that the version has its filters.
+    """Return the request if the version has all filters that the request uses.
 
     Raises:
         UnsupportedVersion: the version lacks a filter that the request uses.

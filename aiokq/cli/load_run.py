@@ -36,7 +36,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "cluster": "--bootstrap-servers",
     "fail_on_data_loss": "--skip-lost",
 }
-"""For each option, the flag in error messages. All other flags have the names of their options."""
+"""For some options, the flag in error messages. All other flags have the names of their options."""
 
 WORDS: Final[Mapping[str, str]] = {
     "fail_on_data_loss=False": "--skip-lost",
@@ -79,7 +79,7 @@ def _typed(message: str) -> str:
 
 
 def kafka_options(bootstrap_servers: str | None, config: Path | None) -> dict[str, str]:
-    """Return the settings of a command by Kafka's names, for Spark's processes.
+    """Return a map of Kafka's names of the given settings to their values, for Spark's processes.
 
     Raises:
         ConfigError: a setting is unknown or refused.

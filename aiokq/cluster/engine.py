@@ -485,7 +485,7 @@ class ClusterEngine:
         )
 
     def any_node(self) -> Node:
-        """Return the first known broker by `Nodes.by_preference`.
+        """Return the node of the known broker that `Nodes.by_preference` puts first.
 
         Raises:
             ConnectionLost: no broker is known yet.

@@ -160,8 +160,8 @@ def fetch_request(
         version: the negotiated version. Below `SEVERAL_GROUPS_SINCE`, ``groups`` must have exactly
             one item.
         groups: the partitions of each group; None for all partitions that have committed offsets.
-        require_stable: whether the broker returns an error for a partition for which an open
-            transaction has an uncommitted offset (KIP-447).
+        require_stable: whether a partition with an uncommitted offset of an open transaction gets
+            an error instead of an offset (KIP-447).
         member: the requesting member, if the group uses the consumer protocol.
         topic_ids: topic ids by name; required from version 10 on.
 
