@@ -31,8 +31,8 @@ class CleanShutdown:
 
     Attributes:
         found: whether the directory had a valid marker.
-        broker_epoch: until this broker is registered, the epoch in the marker that was found (-1
-            without a marker); then the epoch of the registration. ``leave`` writes this epoch.
+        broker_epoch: until this broker is registered, the epoch in the marker that was found, or
+            -1; then the epoch of the registration. ``leave`` writes this epoch.
     """
 
     __slots__ = ("_directory", "_files", "_path", "broker_epoch", "found")

@@ -29,7 +29,7 @@ class CleanedSegment(Segment):
         """Count ``size`` bytes of batches that were written to the file, and index them.
 
         Args:
-            notes: entries for both indexes: last offset and position of a batch, the largest
+            notes: index entries: last offset and position of a batch, the largest
                 timestamp so far, and the last offset of the batch that has this timestamp.
             largest: the largest timestamp up to the end of these batches, and its offset.
         """

@@ -25,9 +25,10 @@ TEMPORARY_SUFFIXES: Final = (DELETED, CLEANED, SWAP, TEMPORARY)
 """Suffixes of files that a crash may leave; the next start renames or removes the files."""
 
 CORRUPT: Final = ".corrupt-"
-"""Suffix of a copy of bytes that were removed from a file because of damage in the log.
+"""Suffix of a file with bytes that were removed from a damaged log.
 
-The suffix follows the name of the file, and is followed by the position of the bytes in the file.
+The suffix follows the name of the original file, and is followed by the position of the bytes in
+the original file.
 """
 
 DELETED_DIRECTORY: Final = "-delete"

@@ -151,7 +151,7 @@ class Segment(ReadableSegment):
         self._time_index.create()
 
     def rebuild_indexes(self) -> None:
-        """Rebuild both indexes from the batch headers.
+        """Rebuild the offset index and the time index from the batch headers.
 
         Raises:
             OSError: the disk failed, or the segment was deleted.
@@ -193,7 +193,7 @@ class Segment(ReadableSegment):
         self.flush_indexes()
 
     def sync(self, *, finished: bool) -> None:
-        """Sync the ``.log`` and ``.txnindex``; if ``finished``, also sync both indexes."""
+        """Sync the ``.log`` and ``.txnindex``; if ``finished``, also the other indexes."""
         if self._dirty:
             self.file.sync()
             self._dirty = False

@@ -253,7 +253,7 @@ class ReadableSegment(SegmentFiles):
 
     @abstractmethod
     def rebuild_indexes(self) -> None:
-        """Rebuild both indexes from the batch headers; see ``Segment``."""
+        """Rebuild the offset index and the time index; see ``Segment``."""
 
     def _learn(self, look: Callable[[ReadableSegment], object]) -> None:
         """Take over the data that ``look`` has loaded into a copy of this segment.

@@ -96,7 +96,7 @@ class LogCleaner:
         """Compact the dirtiest log; return the statistics of the run, or None if no log is due.
 
         If segments or the whole log were deleted meanwhile, the statistics are empty or cover only
-        a part of the log. If the log cannot be compacted, the statistics are empty.
+        a part of the log. If a batch is damaged or the cleaner fails, the statistics are empty.
 
         Raises:
             KafkaStorage: the disk failed or is full; the log is unchanged or partly compacted.
@@ -296,7 +296,7 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by at least ``portion`` bytes; return the bytes, and whether steps may remain."""
+    """Advance by ``portion`` bytes or to the end; return the bytes, and whether steps may remain."""
     size = 0
     for step in steps:
         size += step

@@ -21,7 +21,8 @@ class Statistics:
         bytes_read: bytes that the two passes read, in total.
         size_before: bytes of the cleaned segments before the run.
         seconds: time from the choice of the log until its last segment was swapped in.
-        map_fill: keys in the offset map, relative to the offsets of the dirty part, 0 to 1.
+        map_fill: number of keys in the offset map, divided by the number of offsets in the dirty
+            part: 0 to 1.
     """
 
     segments: int = 0
