@@ -24,7 +24,7 @@ class LeadershipListener(Protocol):
         """Handle that this node leads `partition` in a new leader epoch."""
 
     def resigned(self, partition: Partition) -> None:
-        """Handle that this node does not lead `partition` any more; requests to it fail.
+        """Handle that this node does not lead `partition` any more.
 
         The partition was deleted, its log directory failed, or another node leads it now. Also
         called if the log of a partition that this node did not lead was deleted or failed.

@@ -296,7 +296,10 @@ def _legacy_horizon(environment: Environment, view: LogView) -> int:
 
 
 def _run_steps(steps: Generator[int, None, None], portion: int) -> tuple[int, bool]:
-    """Advance by ``portion`` bytes or to the end; return the bytes, and whether steps may remain."""
+    """Advance by ``portion`` bytes or more; return the bytes, and whether steps may remain.
+
+    At the end of the generator, the bytes may be fewer than ``portion``.
+    """
     size = 0
     for step in steps:
         size += step

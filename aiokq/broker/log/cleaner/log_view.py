@@ -61,8 +61,8 @@ class LogView(NamedTuple):
         first_dirty_offset: records before this offset were cleaned by earlier runs.
         upper_offset: records from this offset on are not cleaned.
         aborted: aborted transactions with records before ``upper_offset``.
-        last_offsets: the last offset of each known producer that has batches; keys are producer ids.
-        marker_epochs: the epoch of each known producer that has only markers; keys are producer ids.
+        last_offsets: for each known producer id that has batches, the last offset.
+        marker_epochs: for each known producer id that has only markers, the epoch.
         now_ms: the time at which the cleaning began, in milliseconds since the Unix epoch.
         buffer_bytes: size of the read buffer; the write buffer has the same size.
     """
